@@ -102,7 +102,7 @@ def real(urls: Sequence[str], rate: float, rounds: int, more: Sequence[str]) -> 
                 test = measured(weight, flags, Path(folder)).run.performance
             assert test is not None and test.ttft_ms is not None
             first = test.ttft_ms
-            print(f"| {round_} | {name} | {test.samples:,} | {first.p50:,.0f} | {first.p99:,.0f} |", flush=True)
+            print(f"| {round_} | {name} | {test.details.samples:,} | {first.p50:,.0f} | {first.p99:,.0f} |", flush=True)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -22,6 +22,7 @@ from harness.config import models
 VOCABULARY = models.SHAPE["vocab_size"]
 DEVIATION = 0.02  # of the weights, as Llama's are initialized
 CALIBRATION = 8  # prompts
+ARTICLE_WORDS = 40  # of each article, which stand for all of it: as many as a run holds against its token ids
 MARK = "random_weights"  # in config.json: reports say so
 FP8_MOST = 448.0  # the largest number of float8_e4m3fn
 SHAPE = {
@@ -93,15 +94,11 @@ def make(folder: Path, count: int, weights: str = "none", shape: str = "llama3.1
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="w128000", eos_token="w128009").save_pretrained(model)
     rng = Random(0)
-    records: list[dict[str, Any]] = [
-        {
-            "instruction": "",
-            "input": f"{size} random tokens",
-            "tok_input": [128000, *(rng.randrange(128000) for _ in range(size - 1))],
-            "output": "None.",
-        }
-        for size in lengths(count, rng)
-    ]
+    records: list[dict[str, Any]] = []
+    for size in lengths(count, rng):
+        tokens = [rng.randrange(128000) for _ in range(size - 1)]
+        beginning = " ".join(f"w{token}" for token in tokens[:ARTICLE_WORDS])
+        records.append({"instruction": "", "input": beginning, "tok_input": [128000, *tokens], "output": "None."})
     (folder / "cnn_eval.json").write_text(json.dumps(records))
     if weights != "none":
         prompts = [record["tok_input"] for record in records[:CALIBRATION]]

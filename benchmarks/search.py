@@ -42,7 +42,7 @@ from harness.rates.goal import Goal
 from harness.rates.measurements import Candidate, Measurements
 from harness.rates.server_model import LoneRequest
 from harness.rates.simulation import allowed_late
-from harness.results import load
+from harness.results import queue_fit
 from harness.results.outcome import Outcome
 from harness.results.outcome import Times as Latencies
 
@@ -320,9 +320,9 @@ class Bench:
             ttft_ms=Latencies(**ttft),
             tpot_ms=Latencies(**tpot),
             sent=(count - 1) / float(arrivals[-1] - arrivals[0]),
-            duration_s=float(arrivals[-1]),
+            issue_s=float(arrivals[-1]),
             more=needed(count, int(late)) if kept and not valid else None,
-            queue=load.from_times(came, first - came, last, prompts, tokens),
+            queue=queue_fit.from_times(came, first - came, last, prompts, tokens),
             clock_fall=self.clock_fall(began_s, float(arrivals[-1])),
             refused=refused or None,
             full_at=Admission([*zip(came, last, strict=True)], list(answers.last[answers.is_refused])).full_at,

@@ -6,11 +6,12 @@ change as `Pace` says. Times are in seconds of virtual time.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 Times = Any  # an array of seconds
 TENTHS = 10  # of a second, in which a speed is constant
@@ -176,7 +177,7 @@ class Engine:
         if in_flight <= self.at_once + self.queue:  # the rest waits in the client, which refuses nothing
             at_once, queue = min(self.at_once, in_flight), UNLIMITED
         return Answers(
-            *run_steps(
+            *compiled_steps()(
                 np.ascontiguousarray(arrivals),
                 np.ascontiguousarray(prompts, dtype=np.float64),
                 np.ascontiguousarray(steps),
@@ -189,8 +190,16 @@ class Engine:
         )
 
 
+@cache
+def compiled_steps() -> Callable[..., tuple[Times, Times, Any, float]]:
+    """Return `run_steps`, compiled. vLLM cannot start in a process that has imported numba, so no module does."""
+    from numba import njit
+
+    compiled: Callable[..., tuple[Times, Times, Any, float]] = njit(cache=True, boundscheck=True)(run_steps)
+    return compiled
+
+
 # numba compiles one function, so the loop is not cut into several.
-@njit(cache=True, boundscheck=True)
 def run_steps(came, work, steps, speeds, costs, limits, scaling, is_static):  # type: ignore[no-untyped-def]  # noqa: C901, PLR0915
     """Run an engine step by step. Raises IndexError where it has not answered all when `speeds` end."""
     base_s, running_s, prompt_s, power, knee_s, scale_s = costs

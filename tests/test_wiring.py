@@ -20,8 +20,8 @@ from harness.engines.protocol import ChoiceLogprobs
 from harness.loadgen import gpu_readings
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import Request
+from harness.loadgen.steady_window import steady_window
 from harness.loadgen.sut import SUT
-from harness.loadgen.test_run import steady_part
 from harness.mmlu import scores
 from harness.report import report as rendering
 from harness.submission import refusals
@@ -50,19 +50,18 @@ def test_what_tokens_cost_at_fixed_concurrency(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "run", concurrency=4, price_per_hour=3.6)
     example_runs.requests(folder / "Performance", *closed_loop(64, 4))
     test = rendering.build(folder).run.performance
-    assert test and test.cost and test.steady
-    assert test.steady.tokens_per_sec == pytest.approx(400) and test.steady.total_tokens_per_sec == pytest.approx(
-        28_400
-    )
-    assert test.cost.per_million_output_tokens == pytest.approx(1e6 * 0.001 / 400)
-    assert test.cost.per_million_tokens == pytest.approx(1e6 * 0.001 / 28_400)
-    assert test.cost.per_thousand_requests == pytest.approx(1e3 * 0.001 / 40)
+    assert test and test.details.cost and test.details.steady
+    steady, cost = test.details.steady, test.details.cost
+    assert steady.tokens_per_sec == pytest.approx(400) and steady.total_tokens_per_sec == pytest.approx(28_400)
+    assert cost.per_million_output_tokens == pytest.approx(1e6 * 0.001 / 400)
+    assert cost.per_million_tokens == pytest.approx(1e6 * 0.001 / 28_400)
+    assert cost.per_thousand_requests == pytest.approx(1e3 * 0.001 / 40)
 
 
 def test_a_server_that_slows_down_has_a_trend_below_one() -> None:
-    part = steady_part(closed_loop(80, 4, slower_from=60), 4)
+    part = steady_window(closed_loop(80, 4, slower_from=60), 4)
     assert part and part.trend < 0.8
-    part = steady_part([*closed_loop(80, 4)], 4)
+    part = steady_window([*closed_loop(80, 4)], 4)
     assert part and part.trend == pytest.approx(1)
 
 
@@ -146,7 +145,11 @@ def test_the_rate_of_arrivals_is_of_what_was_sent_without_the_drain(tmp_path: Pa
     requests = [example_runs.timed(n, 20.0, 5000.0, issued_s=n / 10, **known) for n in range(64)]
     example_runs.requests(folder / "Performance", *requests)
     test = rendering.build(folder).run.performance
-    assert test and test.achieved_qps == pytest.approx(10) and test.arrivals_cv == pytest.approx(0, abs=1e-6)
+    assert (
+        test
+        and test.details.achieved_qps == pytest.approx(10)
+        and test.details.arrivals_cv == pytest.approx(0, abs=1e-6)
+    )
 
 
 def test_salt_that_is_sent_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,13 @@ from pydantic import BaseModel
 
 from docs.generate.wrapping import wrapped
 from harness.core.files import write_text
+from harness.loadgen.machine_use import MachineUse
 from harness.rates.quick import Estimate
+from harness.results.figures import Figures
 from harness.results.metrics import ESTIMATE, METRICS, Metric
+from harness.results.outcome import Outcome
 from harness.results.summary import Summary
+from harness.results.test_details import TestDetails
 
 PAGE = Path(__file__).parents[1] / "reference" / Path(__file__).with_suffix(".md").name
 HEAD = """# Metrics
@@ -174,6 +178,9 @@ def meaning(metric: Metric) -> str:
     return " ".join(parts)
 
 
+PERFORMANCE_MODELS: tuple[type[BaseModel], ...] = (TestDetails, Figures, MachineUse, Outcome)
+
+
 def descriptions(kind: type, steps: list[str]) -> Iterator[str | None]:
     """Of each step of a path below a type, the outermost first. Raises KeyError for a path that leads nowhere."""
     if not steps:
@@ -185,7 +192,11 @@ def descriptions(kind: type, steps: list[str]) -> Iterator[str | None]:
         text, below = None, kind.__annotations__[name]
     else:
         assert issubclass(kind, BaseModel)
-        field: Any = kind.model_fields.get(name) or kind.model_computed_fields[name]
+        # `run.performance` has the fields of all these in one object.
+        models = PERFORMANCE_MODELS if kind is Outcome else (kind,)
+        having = [model for model in models if name in {**model.model_fields, **model.model_computed_fields}]
+        model = having[0] if having else kind
+        field: Any = model.model_fields.get(name) or model.model_computed_fields[name]
         text, below = field.description, getattr(field, "annotation", None) or field.return_type
     yield text
     yield from descriptions(bare(below), rest)

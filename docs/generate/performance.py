@@ -20,8 +20,9 @@ from harness.core.formatting import number
 from harness.core.tables import Table, TableColumn
 from harness.core.templates import render
 from harness.loadgen.test_run import Recording
-from harness.results.gpu_time_shares import GpuTime, shares_of
-from harness.results.performance import Performance
+from harness.results.gpu_time import GpuTime
+from harness.results.gpu_time_shares import shares_of
+from harness.results.outcome import Outcome
 from harness.results.published import ACCELERATORS, Published, results_of
 from harness.results.summary import Summary
 from harness.sweep import findings, report
@@ -119,7 +120,7 @@ class Kept:
     """A kept run: its performance test, and where the GPU's time went in it."""
 
     name: str
-    test: Performance
+    test: Outcome
     time: GpuTime | None = None
 
     @classmethod
@@ -127,7 +128,7 @@ class Kept:
         """A run whose summary says where the GPU's time went."""
         test = files.read(folder / "summary.json", Summary).run.performance
         assert test is not None
-        return cls(name, test, test.gpu_time[-1] if test.gpu_time else None)
+        return cls(name, test, test.details.gpu_time[-1] if test.details.gpu_time else None)
 
     @classmethod
     def read(cls, name: str, recordings: Mapping[str, Any]) -> "Kept":
@@ -136,7 +137,7 @@ class Kept:
         columns = recordings.get(name, {}).get("test", {})
         values = {key: column for key, column in columns.items() if key != "seconds"}
         times = shares_of({"test": Recording(columns["seconds"], values)}) if columns else iter(())
-        recorded = summary.run.performance.gpu_time
+        recorded = summary.run.performance.details.gpu_time
         return cls(name, summary.run.performance, recorded[-1] if recorded else next(times, None))
 
 
@@ -254,10 +255,11 @@ def alone_published() -> Iterator[str]:
         yield from (f"{name} {number(point.samples_per_sec)} samples/s ({point.round})" for point in alone[:1])
 
 
-def between_lengths(card: str, test: Performance) -> str:
+def between_lengths(card: str, test: Outcome) -> str:
     """What NVIDIA's table gives a card at a test's mean prompt, if a request's time grows evenly with its input."""
-    assert test.total_input_tokens and test.samples
-    length = test.total_input_tokens / test.samples
+    details = test.details
+    assert details.total_input_tokens and details.samples
+    length = details.total_input_tokens / details.samples
     short, long = TENSORRT_LLM_INPUTS
     short_s, long_s = (mlperf.MAX_NEW_TOKENS / rate for rate in TENSORRT_LLM[card])
     seconds = short_s + (long_s - short_s) * (length - short) / (long - short)
@@ -279,11 +281,12 @@ def logged(name: str, what: str) -> float:
     return float(found[1])
 
 
-def preempted(test: Performance) -> str:
+def preempted(test: Outcome) -> str:
     """How many requests of a test were preempted, and what share of its requests."""
-    assert test.usage["preemptions"] and test.duration_s and test.samples_per_sec
-    count = test.usage["preemptions"].mean * test.duration_s
-    return f"{number(count, 3)} requests ({number(100 * count / (test.samples_per_sec * test.duration_s), 2)} %)"
+    details = test.details
+    assert details.usage["preemptions"] and details.duration_s and test.samples_per_sec
+    count = details.usage["preemptions"].mean * details.duration_s
+    return f"{number(count, 3)} requests ({number(100 * count / (test.samples_per_sec * details.duration_s), 2)} %)"
 
 
 def sweep() -> Any:

@@ -41,7 +41,7 @@ def stages(folder: Path, summary: Summary) -> Sequence[Panel]:
 
 
 def rates(folder: Path, summary: Summary) -> Sequence[Panel]:
-    loads = LoadPicture.of(summary, summary.performance.limits_ms if summary.performance else None)
+    loads = LoadPicture.of(summary, summary.result.details.limits_ms if summary.result else None)
     return load_pictures.curves({"": loads}) if loads else []
 
 

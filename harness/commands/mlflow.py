@@ -16,9 +16,9 @@ from harness.core.reading import as_text
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.core.word_list import names_in
+from harness.loadgen.log import LATENCY_KINDS
 from harness.mmlu.records import MMLUFacts, Overall
 from harness.results import benchmark_run, metrics
-from harness.results.outcome import LATENCY_KINDS
 from harness.results.summary import Summary
 from harness.runs import run_folder
 from harness.runs.status import RunStatus
@@ -143,10 +143,10 @@ def entry(folder: Path) -> TrackedRun:
 
 def benchmark(folder: Path) -> TrackedRun:
     facts, summary = benchmark_run.facts_of(folder), read(folder / "summary.json", Summary)
-    meta, test, score, found = summary.meta, summary.performance, summary.accuracy, summary.result
+    meta, test, score = summary.meta, summary.result, summary.accuracy
     numbers: dict[str, float | None] = {}
     for kind in LATENCY_KINDS:
-        if times := getattr(test and test.counted, f"{kind}_ms", None):
+        if times := getattr(test and test.details.counted, f"{kind}_ms", None):
             numbers |= {f"{kind}_{point}_ms": value for point, value in vars(times).items()}
     numbers |= metrics.values(summary, "mlflow")
     numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
@@ -154,8 +154,8 @@ def benchmark(folder: Path) -> TrackedRun:
         "kind": "benchmark",
         "comparable": meta.comparable,
         "accuracy": summary.gate or "not run",
-        "result": found.verdict.word if found else "not run",
-        "flaws": "; ".join((*summary.background_load, *found.flaws)) if found else "",
+        "result": test.verdict.word if test else "not run",
+        "flaws": "; ".join((*summary.background_load, *test.flaws)) if test else "",
     }
     params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
     return TrackedRun(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))

@@ -5,7 +5,7 @@ Sources: the constants of the official submission checker (tools/submission in m
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config.patterns import Batched, Burst, ClosedLoop, LoadPattern, Poisson, Schedule, Sequential
 
@@ -46,12 +46,10 @@ class LatencyLimits:
     ttft: float
     tpot: float
 
-    def tails(self, ttft: Any, tpot: Any) -> list[Tail]:
-        """What is known of a test by its percentiles, or None, against them: the one judgement of all that is over a
-        limit.
-        """
-        pairs = (("TTFT", ttft, self.ttft), ("TPOT", tpot, self.tpot))
-        return [Tail(kind, found.p99, most) for kind, found, most in pairs if found]
+    def tails(self, ttft_p99_ms: float | None, tpot_p99_ms: float | None) -> list[Tail]:
+        """Return the percentiles that are known beside their limits: the one judgement of all that is over a limit."""
+        measured = (("TTFT", ttft_p99_ms, self.ttft), ("TPOT", tpot_p99_ms, self.tpot))
+        return [Tail(kind, p99_ms, limit_ms) for kind, p99_ms, limit_ms in measured if p99_ms is not None]
 
 
 class Scenario(NamedTuple):

@@ -27,6 +27,7 @@ from harness.loadgen.log_entries import (
     records,
 )
 
+LATENCY_KINDS = ("ttft", "tpot", "latency")
 SEED_NAMES = names_in("qsl sample_index schedule")
 
 # The kinds of the entries that a result is read from.
@@ -57,6 +58,11 @@ class Latency:
     p97: float
     p99: float
     p99_9: float
+
+
+def p99_of(latency: Latency | None) -> float | None:
+    """Return the 99th percentile of a kind of latency, in milliseconds, where it is known."""
+    return latency.p99 if latency else None
 
 
 @dataclass(frozen=True)

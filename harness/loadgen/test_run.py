@@ -23,9 +23,10 @@ from harness.core.formatting import Measured, number
 from harness.core.statements import Statement
 from harness.core.statistics import Spread
 from harness.loadgen import log
-from harness.loadgen.log import Latency, TestResult
+from harness.loadgen.log import Latency, TestResult, p99_of
 from harness.loadgen.log_entries import LogError
 from harness.loadgen.requests import REQUESTS_FILE, Request, read_requests, spread, times_of, without_failures
+from harness.loadgen.steady_window import SteadyWindow, steady_window
 
 if TYPE_CHECKING:
     from harness.config.plan import Plan
@@ -34,77 +35,7 @@ if TYPE_CHECKING:
 
 PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
 LOWER_RATE_REMEDY = "lower the target rate"
-LEAST_SHARE = 0.1  # of a test's time, of its steady part: with waves enough it has half of it or more
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
-
-
-# The steady part of a test: without the ramp at its start and the drain at its end.
-@dataclass(frozen=True)
-class SteadyPart:
-    """The part of a test in which the engine had all its work: after as many answers as it takes at once, and before as
-    few are left. `ended`: the requests whose answers ended in it; `window`: those that were sent in it as well.
-    """
-
-    begin_s: float
-    end_s: float
-    ended: tuple[Request, ...]
-    window: tuple[Request, ...]
-
-    @property
-    def seconds(self) -> float:
-        return self.end_s - self.begin_s
-
-    @property
-    def tokens_per_sec(self) -> float:
-        """Output tokens of the answers that ended in it."""
-        return sum(each.output_tokens for each in self.ended) / self.seconds
-
-    @property
-    def input_tokens_per_sec(self) -> float:
-        """Their prompts' tokens."""
-        return sum(each.prompt_tokens for each in without_failures(self.ended)) / self.seconds
-
-    @property
-    def total_tokens_per_sec(self) -> float:
-        """Both."""
-        return self.input_tokens_per_sec + self.tokens_per_sec
-
-    @property
-    def samples_per_sec(self) -> float:
-        return len(without_failures(self.ended)) / self.seconds
-
-    @property
-    def halves(self) -> tuple[int, int]:
-        """Output tokens of the answers that ended in its first half, and in its second."""
-        middle = (self.begin_s + self.end_s) / 2
-        late = sum(each.output_tokens for each in self.ended if each.end_s > middle)
-        return sum(each.output_tokens for each in self.ended) - late, late
-
-    @property
-    def trend(self) -> float:
-        """The speed of its second half over that of its first."""
-        early, late = self.halves
-        return late / early
-
-    @cached_property
-    def requests(self) -> list[Request]:
-        """Those that were sent and answered in it."""
-        return without_failures(self.window)
-
-
-def steady_part(requests: Sequence[Request], at_once: int) -> SteadyPart | None:
-    """The steady part of a test that computes `at_once` requests at a time; None where there are too few for one, or it
-    is so short that the answers did not come steadily.
-    """
-    if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
-        return None
-    done = sorted(requests, key=lambda each: each.end_s)
-    first, last = at_once - 1, len(done) - at_once - 1
-    begin, end = done[first].end_s, done[last].end_s
-    window = (each for each in requests if each.begin_s >= begin and each.end_s <= end)
-    part = SteadyPart(begin, end, tuple(done[first + 1 : last + 1]), tuple(window))
-    is_short = part.seconds <= LEAST_SHARE * done[-1].end_s
-    return None if is_short or not part.halves[0] else part
 
 
 def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool) -> TestResult:
@@ -126,7 +57,9 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
     if unanswered:
         result = without_placeholders(result, requests, unanswered)
     if failed and limits and result.valid:
-        result = held_against(limits.tails(result.ttft_ms, result.tpot_ms), "without the failed requests", result)
+        result = held_against(
+            limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms)), "without the failed requests", result
+        )
     single = sum(request.output_tokens < 2 for request in whole)
     if not single or not result.token_latencies:
         return result
@@ -141,7 +74,7 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
         return mended
     if mended.tpot_ms and mended.tpot_ms.p99 > limits.tpot:
         answers = f"of the {len(times):,} answers of two tokens and more"
-        return held_against(limits.tails(None, mended.tpot_ms), answers, mended)
+        return held_against(limits.tails(None, mended.tpot_ms.p99), answers, mended)
     over = sum(time > limits.tpot for time in times)
     return replace(mended, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
 
@@ -275,15 +208,20 @@ class TestRun:
     client_delay: Latency | None = None
     """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
     closed loop from the end of the answer whose place it took."""
+    at_once: int | None = None
+    """Requests that the engine computes at once, where that is known and LoadGen keeps as many in flight."""
 
     @classmethod
-    def read(cls, folder: Path, plan: "Plan") -> Self:
-        """The test in a folder. Raises LogError for logs that cannot be trusted, or are of another scenario, or not of
-        the test of its requests; UsageError for a damaged file.
+    def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
+        """Return the test in a folder; `engine_concurrency` is how many requests the engine computes at once.
+
+        Raises LogError for logs that cannot be trusted, or are of another scenario, or not of the test of its requests;
+        UsageError for a damaged file.
         """
         mixed = plan.request_set is not None
         test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
-        return replace(test, client_delay=client_delay(test.requests, plan))
+        at_once = None if plan.config.batch_size else plan.pattern.kept_in_flight(plan, engine_concurrency)
+        return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
     @classmethod
     def logged(
@@ -324,23 +262,31 @@ class TestRun:
         return without_failures(self.requests)
 
     @cached_property
-    def window(self) -> SteadyPart | None:
-        """A test at fixed concurrency without its ramps; None of any other, and of one too short for that."""
-        return steady_part(self.requests, self.concurrency) if self.concurrency else None
+    def steady(self) -> SteadyWindow | None:
+        """The steady part of a test that keeps a number of requests in flight; None of any other, or where it is too
+        short for one.
+        """
+        at_once = self.concurrency or self.at_once
+        return steady_window(self.requests, at_once) if at_once else None
+
+    @cached_property
+    def window(self) -> SteadyWindow | None:
+        """The part of the test that counts, where that is not all of it: at fixed concurrency the steady part."""
+        return self.steady if self.concurrency else None
 
     @cached_property
     def counted(self) -> list[Request]:
-        """The answers that its latencies are of: those of the window where there is one, else all."""
+        """The answers that the test's latencies are of."""
         return (self.window.requests if self.window else None) or self.answered
 
     @cached_property
     def counted_result(self) -> TestResult:
         """LoadGen's result as far as it counts: at fixed concurrency speeds and times without the ramps."""
-        part = self.window
-        if not (part and part.requests):
+        window = self.window
+        if not (window and window.requests):
             return self.result
-        result = with_times(self.result, part.requests)
-        return replace(result, tokens_per_sec=part.tokens_per_sec, samples_per_sec=part.samples_per_sec)
+        result = with_times(self.result, window.requests)
+        return replace(result, tokens_per_sec=window.tokens_per_sec, samples_per_sec=window.samples_per_sec)
 
     @cached_property
     def recording(self) -> Recording:

@@ -30,8 +30,8 @@ from harness.rates.trials import TolerantEngine, Trial, run_trial
 from harness.results import test_table
 from harness.results.benchmark_run import BenchmarkRun
 from harness.results.level import level_of
-from harness.results.load import outcome_of
 from harness.results.outcome import Outcome
+from harness.results.test_outcome import outcome_of
 from harness.runs.run_folder import new_folder
 from harness.workloads.sample_library import Prompt
 
@@ -122,7 +122,7 @@ class Bench:
         admission = system_under_test.admission
         if admission.refused:
             probe = with_refusals(probe, len(admission.refused), admission.full_at or 1)
-        probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.duration_s or 0.0)})
+        probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.issue_s or 0.0)})
         if not short.config.quick:  # An estimate has no verdicts to show.
             leave_row(session.display, probe)
         return keep_test(self.run, short, probe)

@@ -82,7 +82,7 @@ class FullTests(NamedTuple):
 
     def point(self, test: Outcome) -> tuple[float, float]:
         """Return a test's rate, and the latency that decided it as a share of its limit: at least 1 where it failed."""
-        queries = test.queries or round(test.load * (test.duration_s or 0.0))
+        queries = test.queries or round(test.load * (test.issue_s or 0.0))
         share = self.share(test) / passing_share(queries)
         if test.has_held:
             return test.load, share
@@ -169,15 +169,15 @@ class FullTests(NamedTuple):
             lowest = failed[-1]
             tests = "the full test" if len(failed) == 1 else f"all {len(failed)} full tests"
             return (
-                f"INVALID at {number(lowest.load)} queries/s for {minutes(lowest.duration_s or 0.0)}"
+                f"INVALID at {number(lowest.load)} queries/s for {minutes(lowest.issue_s or 0.0)}"
                 f"{f' ({lowest.why})' if lowest.why else ''}, as {tests}; next: --server-target-qps "
                 f"{number(self.lower_rate, 3).replace(',', '')}"
             )
-        said = f"VALID at {number(held.load)} queries/s for {minutes(held.duration_s or 0.0)}"
+        said = f"VALID at {number(held.load)} queries/s for {minutes(held.issue_s or 0.0)}"
         above = [test for test in failed if test.load > held.load]
         if above:
             nearest = above[-1]
-            said += f", INVALID at {number(nearest.load)} for {minutes(nearest.duration_s or 0.0)} ({nearest.why})"
+            said += f", INVALID at {number(nearest.load)} for {minutes(nearest.issue_s or 0.0)} ({nearest.why})"
         elif self.share(held) < ROOM_SHARE and (higher := self.higher_rate(held)):
             said += f"; VALID with margin: up to {number(higher)} queries/s may be VALID"
         return said
@@ -190,7 +190,7 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     Beyond the p99 the tail of a latency is taken to be exponential.
     """
     share = max(goal.shares(test))
-    queries = test.queries or round(test.load * (test.duration_s or 0.0))
+    queries = test.queries or round(test.load * (test.issue_s or 0.0))
     if test.more is None or share >= 1 or not queries:
         return None
     late = max(allowed_late(queries + test.more), 1)

@@ -45,7 +45,7 @@ class Goal(NamedTuple):
 
     def of_test(self, test: Outcome) -> Self:
         """Return what a test of another length was: its arrivals are those of the full test's beginning."""
-        queries = round(test.load * (test.duration_s or 0.0))
+        queries = round(test.load * (test.issue_s or 0.0))
         return self._replace(least_s=0.0, least_queries=max(queries, 2), pass_queries=1, has_any_arrivals=False)
 
     def shares(self, test: Outcome) -> tuple[float, float]:

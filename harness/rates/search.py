@@ -14,8 +14,8 @@ from harness.core.formatting import number
 from harness.rates.first_requests import BURST_REQUESTS, LARGER_BURST_RATIO, burst_size
 from harness.rates.measurements import PROBE_S, SAME_RATE_SHARE, Candidate, Measurements, probe_s
 from harness.rates.server_model import completed_error, is_full
-from harness.results.load import LASTING_DRIFT
 from harness.results.outcome import Outcome
+from harness.results.queue_fit import LASTING_DRIFT
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
 # A saturated probe takes so many seconds at least: the clock of a card shows in it ("hotter by 4 % in minutes").

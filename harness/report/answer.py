@@ -13,11 +13,10 @@ from harness.core.formatting import joined, number, plural
 from harness.core.processes import with_flag
 from harness.core.statements import names_of
 from harness.core.tables import Table
-from harness.loadgen.log import Latency
+from harness.loadgen.log import LATENCY_KINDS, Latency
 from harness.rates.state_left import state_left
 from harness.results import accuracy, advice, metrics, test_table
-from harness.results.outcome import AT_MOST_SIGN, LATENCY_KINDS, Doubt, Outcome
-from harness.results.performance import Performance
+from harness.results.outcome import AT_MOST_SIGN, Doubt, Outcome
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
@@ -46,22 +45,22 @@ LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "ma
 
 def latencies(summary: Summary) -> Table:
     """Each kind of latency with its percentiles, of the steady part at fixed concurrency."""
-    test, result = summary.performance, summary.result
-    assert test and result
-    rows, bound = [], f"{AT_MOST_SIGN} " if Doubt.FEW in result.doubts else ""
+    test = summary.result
+    assert test
+    rows, bound = [], f"{AT_MOST_SIGN} " if test.is_few else ""
     for kind in LATENCY_KINDS:
-        if found := getattr(test.counted, f"{kind}_ms"):
+        if found := getattr(test.details.counted, f"{kind}_ms"):
             name = kind if kind == "latency" else f"{kind.upper()}{' of the buffering' if test.is_buffered else ''}"
             marked = (f"{bound * point.startswith('p99')}{number(getattr(found, point))}" for point in LATENCY_POINTS)
-            rows.append([name, *marked, getattr(test.limits_ms, kind, None)])
+            rows.append([name, *marked, getattr(test.details.limits_ms, kind, None)])
     heads = (point.replace("_", ".") for point in LATENCY_POINTS)
-    return Table(["ms" if test.counted is test else "ms of the steady part", *heads, "limit at p99"], rows)
+    return Table(["ms" if test.details.is_whole else "ms of the steady part", *heads, "limit at p99"], rows)
 
 
-def intervals(test: Performance) -> list[str]:
+def intervals(test: Outcome) -> list[str]:
     """The 95 % intervals of a test's percentiles, a kind of latency in a line."""
     found = []
-    for kind, points in test.intervals.items():
+    for kind, points in test.details.intervals.items():
         if points and (latency := getattr(test, f"{kind}_ms")):
             each = [f"{point} {number(getattr(latency, point))} ({ends(between)})" for point, between in points.items()]
             found.append(f"{kind if kind == 'latency' else kind.upper()} {', '.join(each)}")
@@ -93,13 +92,13 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
 def title(summary: Summary) -> str:
     """The result with its meaning, or the verdict that takes its place."""
-    test, found = summary.performance, summary.result
-    if test is None or found is None or test.tokens_per_sec is None:
+    test = summary.result
+    if test is None or test.tokens_per_sec is None:
         return title_without_speed(summary)
-    disputed = "DISPUTED: " * (Doubt.DISPUTED in found.doubts)
-    if not found.valid and not found.has_own_limits:
+    disputed = "DISPUTED: " * (Doubt.DISPUTED in test.doubts)
+    if not test.valid and not test.has_own_limits:
         return f"INVALID: {disputed}{broken(test)}"
-    return f"{disputed}{speed(summary, test, found)}{', accuracy PASS' * (summary.gate == 'PASS')}"
+    return f"{disputed}{speed(summary, test)}{', accuracy PASS' * (summary.gate == 'PASS')}"
 
 
 def title_without_speed(summary: Summary) -> str:
@@ -115,31 +114,33 @@ def title_without_speed(summary: Summary) -> str:
     return f"accuracy {summary.gate}"
 
 
-def broken(test: Performance) -> str:
+def broken(test: Outcome) -> str:
     """Why LoadGen calls a test INVALID: the limits that it broke, else its first reason."""
-    rate = f" at {number(test.target_qps)} queries/s" if test.limits_ms and test.target_qps else ""
+    details = test.details
+    rate = f" at {number(details.target_qps)} queries/s" if details.limits_ms and details.target_qps else ""
     over = held(test, only_over=True)
-    why = "; ".join(each.what for each in test.invalid_reasons) or "LoadGen gives no reason"
+    why = "; ".join(each.what for each in details.invalid_reasons) or "LoadGen gives no reason"
     return f"{over}{rate}" if over else f"{why}{rate and f'; sent{rate}'}"
 
 
-def speed(summary: Summary, test: Performance, found: Outcome) -> str:
+def speed(summary: Summary, test: Outcome) -> str:
     """The speed of the test that is the result, and what it was held to."""
-    tokens = f"{number(found.tokens_per_sec)} output tokens/s"
+    details = test.details
+    tokens = f"{number(test.tokens_per_sec)} output tokens/s"
     if (curve := summary.curve) and all(each.has_own_limits and each.reasons for each in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
-    if found.has_own_limits:
-        requests = f"{number(found.samples_per_sec)} requests/s ({tokens})"
-        return f"{f'{tokens} with {found.text}' if test.concurrency else requests}, {standing(found)}"
+    if test.has_own_limits:
+        requests = f"{number(test.samples_per_sec)} requests/s ({tokens})"
+        return f"{f'{tokens} with {test.text}' if details.concurrency else requests}, {standing(test)}"
     if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:
-        kept = " within both limits" if test.limits_ms and Doubt.BUFFERED not in found.doubts else ""
-        return f"{number(test.achieved_qps)} samples/s{kept} ({tokens})"
+        kept = " within both limits" if details.limits_ms and Doubt.BUFFERED not in test.doubts else ""
+        return f"{number(details.achieved_qps)} samples/s{kept} ({tokens})"
     if summary.scenario.headline == "latency_p90_ms":
         latency = metrics.METRIC_BY_NAME["latency_p90_ms"].shown(summary)
-        if test.samples_per_query > 1:
-            return f"{tokens} with {test.samples_per_query} samples at once; a query then takes {latency} ms (p90)"
+        if details.samples_per_query > 1:
+            return f"{tokens} with {details.samples_per_query} samples at once; a query then takes {latency} ms (p90)"
         return f"{latency} ms for an answer (p90: 9 of 10 are as fast), one request at a time"
-    return f"{tokens} ({number(found.samples_per_sec)} samples/s)"
+    return f"{tokens} ({number(test.samples_per_sec)} samples/s)"
 
 
 def standing(found: Outcome) -> str:
@@ -156,7 +157,7 @@ def levels(summary: Summary) -> list[Cells]:
     """The levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
     found = summary.curve
     is_known = len(found) < 2 or found[0].unit == Poisson.unit  # by the test that followed
-    if not found or (is_known and summary.performance):
+    if not found or (is_known and summary.result):
         return []
     return [test_table.head(found[0]), *map(test_table.cells, found)]
 
@@ -233,15 +234,15 @@ def tone(summary: Summary) -> Tone:
 
 def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     """What stands under the title, each with its label; empty ones are left out."""
-    meta, test = summary.meta, summary.performance
-    yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else []))
+    meta, test = summary.meta, summary.result
+    yield from (Line("disputed", said, "careful") for said in (test.disagreements if test else ()))
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
     if not test and summary.gate == "FAIL" and meta.mode == "both":
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdicts(summary)
     if test:
-        yield Line("limits", curve_limits(summary, test) if test.concurrency else held(test))
+        yield Line("limits", curve_limits(summary, test) if test.details.concurrency else held(test))
         yield Line("bounded by", bound_by(test))
         yield Line("cost, energy", "; ".join(expenses(summary)))
         yield from (Line("careful", said, "careful") for said in cautions(summary, test))
@@ -253,29 +254,32 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     yield Line("next", next_command(summary), is_command=True)
 
 
-def bound_by(test: Performance) -> str:
+def bound_by(test: Outcome) -> str:
     """What set the speed, first; or that nothing did, or that it is not known."""
-    if test.ran_out:
-        return str(test.ran_out[0])
+    details = test.details
+    if details.ran_out:
+        return str(details.ran_out[0])
     unknown = "not known: the machine was busy" if test.background_load else "no resource was used up"
-    return unknown if test.usage else "not recorded: add --extra-metrics"
+    return unknown if details.usage else "not recorded: add --extra-metrics"
 
 
-def curve_limits(summary: Summary, test: Performance) -> str:
+def curve_limits(summary: Summary, test: Outcome) -> str:
     """What levels are held to, and that the highest of them is within it: a higher one may be, too."""
-    found, limits = summary.curve, test.limits_ms
+    found, limits = summary.curve, test.details.limits_ms
     top = f"; highest level tested: {found[-1].text}" if found and not found[-1].reasons else ""
     return f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms{top}" if limits else ""
 
 
 def verdicts(summary: Summary) -> Iterator[Line]:
     """LoadGen's verdict with what it rests on, the gate's with its score."""
-    test, found, score = summary.performance, summary.result, summary.accuracy
-    if test and found and not found.has_own_limits:
-        count = f"{number(found.queries, 9)} {summary.scenario.pattern.queries_are} in {number(test.duration_s)} s"
+    test, score = summary.result, summary.accuracy
+    if test and not test.has_own_limits:
+        count = (
+            f"{number(test.queries, 9)} {summary.scenario.pattern.queries_are} in {number(test.details.duration_s)} s"
+        )
         first = ", at the first attempt" if test.valid and summary.run.search and not summary.run.attempts else ""
-        remedies = dict.fromkeys(each.remedy for each in test.invalid_reasons if each.remedy)
-        yield Line(found.verdict.word, "; ".join([f"{count}{first}", *remedies]), found.verdict.tone)
+        remedies = dict.fromkeys(each.remedy for each in test.details.invalid_reasons if each.remedy)
+        yield Line(test.verdict.word, "; ".join([f"{count}{first}", *remedies]), test.verdict.tone)
     if score:
         said = scores(score) + f"; the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md" * (
             score.verdict == "FAIL"
@@ -296,12 +300,12 @@ def scores(score: accuracy.Accuracy) -> str:
     return f"{said}{approximate}; {'all ' if score.full_set else ''}{number(score.samples, 9)} samples{note}"
 
 
-def tails(test: Performance) -> dict[str, mlperf.Tail]:
+def tails(test: Outcome) -> dict[str, mlperf.Tail]:
     """TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
-    return {test.named(tail.kind): tail for tail in sorted(test.tails, key=lambda tail: tail.share, reverse=True)}
+    return {test.name_of_p99(tail.kind): tail for tail in sorted(test.tails, key=lambda tail: tail.share, reverse=True)}
 
 
-def held(test: Performance, only_over: bool = False) -> str:
+def held(test: Outcome, only_over: bool = False) -> str:
     """The same in words, or what of it is over its limit."""
     found = {name: tail for name, tail in tails(test).items() if tail.is_over or not only_over}
     return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in found.items())
@@ -316,7 +320,8 @@ def expenses(summary: Summary) -> Iterator[str]:
         yield f"{number(joules)} J per output token"
 
 
-def cautions(summary: Summary, test: Performance) -> Iterator[str]:
+def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
+    details = test.details
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from (f"{said}; --fail-if does not judge this run" for said in test.background_load)
@@ -324,13 +329,13 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
     if busy and not test.background_load:
         judges = "; one of them may be the best, so --fail-if does not judge this run" * bool(summary.background_load)
         yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{judges}"
-    if not test.background_load and test.others_cpu_cores is None:
+    if not test.background_load and details.machine.others_cpu_cores is None:
         yield "whether other programs ran was not measured"
-    if test.failed_requests:
-        failed = test.failed_requests
-        yield f"{number(failed)} of {number((test.samples or 0) + failed)} requests failed and are left out"
-        yield from (f"failed: {failure}" for failure in test.failures[:MOST_REASONS])
-    yield from (f"LoadGen error: {error}" for error in test.errors[:1])
+    if details.failed_requests:
+        failed = details.failed_requests
+        yield f"{number(failed)} of {number((details.samples or 0) + failed)} requests failed and are left out"
+        yield from (f"failed: {failure}" for failure in details.failures[:MOST_REASONS])
+    yield from (f"LoadGen error: {error}" for error in details.errors[:1])
     if summary.scenario.pattern.unit == Poisson.unit:
         yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client(test)
@@ -339,24 +344,24 @@ def cautions(summary: Summary, test: Performance) -> Iterator[str]:
 
 def next_command(summary: Summary) -> str:  # noqa: PLR0911
     """The command that goes on from a result that is none; empty where there is one."""
-    test, found, command, curve = summary.performance, summary.result, summary.meta.command, summary.curve
+    test, command, curve = summary.result, summary.meta.command, summary.curve
     good = [each.load for each in curve if each.has_kept]
     if test is None and summary.meta.ended:
         if not curve or curve[0].unit != Poisson.unit:
             return command
         good = good or [each.load for each in curve if each.is_short] or [curve[0].load / 2]
         return with_flag(command, "--server-target-qps", f"{round(summary.meta.target_qps or max(good), 3):g}")
-    if test is None or found is None or (found.valid and not found.has_own_limits):
+    if test is None or (test.valid and not test.has_own_limits):
         return ""
-    if test.concurrency and found.reasons:
-        lowest = curve[0].load if curve else test.concurrency
+    if test.details.concurrency and test.reasons:
+        lowest = curve[0].load if curve else test.details.concurrency
         lower = max(good, default=max(1, lowest // 4))
         return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or good else ""
-    if test.concurrency and test.limits_ms and curve and not curve[-1].reasons:
+    if test.details.concurrency and test.details.limits_ms and curve and not curve[-1].reasons:
         return with_flag(command, "--concurrency", "max")
-    if test.valid or not test.limits_ms:
+    if test.valid or not test.details.limits_ms:
         return ""
-    good = [load for load in good if load < (test.target_qps or 0.0)]
+    good = [load for load in good if load < (test.details.target_qps or 0.0)]
     if held(test, only_over=True):
         return with_flag(command, "--server-target-qps", f"{max(good):.2f}" if good else "max")
     return with_flag(command, "--min-duration", "auto")

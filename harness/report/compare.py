@@ -51,7 +51,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        test = self.summary.performance
+        test = self.summary.result
         return test is not None and test.tokens_per_sec is not None
 
     @property
@@ -97,7 +97,7 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
     """What other programs took of its machine, and where that is not known; what else its figures suffer from."""
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
-    elif (test := run.summary.performance) and test.others_cpu_cores is None:
+    elif (test := run.summary.result) and test.details.machine.others_cpu_cores is None:
         yield f"other programs were not measured in {name}"
     if (found := run.summary.result) and found.flaws:
         yield f"{name}: {'; '.join(found.flaws)}"

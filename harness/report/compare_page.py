@@ -56,6 +56,12 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
 )
 
 
+def property_of(run: ComparedRun, path: str) -> str | float | None:
+    """Return a property of a run by the names that lead to it; None where it has none."""
+    value = value_at(run, path.split("."))
+    return value if isinstance(value, str | int | float) and value else None
+
+
 class RunColumn(NamedTuple):
     """One property of every run: a value each, in the order of the runs; of a metric also the run's own text."""
 
@@ -74,7 +80,7 @@ def columns(runs: Runs) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     found = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
-        found.append(RunColumn(name, label, tuple(value_at(run, path.split(".")) or None for run in runs)))
+        found.append(RunColumn(name, label, tuple(property_of(run, path) for run in runs)))
     settings = [run.flags | run.versions for run in runs]
     for name in dict.fromkeys(name for each in settings for name in each):
         if is_different(name, settings) and name not in {column.name for column in found}:

@@ -12,11 +12,13 @@ from harness.core.schema import SCHEMA
 from harness.core.stored_text import is_litter
 from harness.loadgen.test_run import TestRun
 from harness.report.report import build, check_format, history_line
-from harness.results import accuracy, claims, load
+from harness.results import accuracy, claims
 from harness.results.benchmark_run import facts_of
 from harness.results.claims import MADE, SUMMARY_FILE, Claim, compare, differing
-from harness.results.outcome import at_load
+from harness.results.level import level_of
+from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
+from harness.results.result_test import at_load
 from harness.results.summary import Summary
 from harness.runs.history import read_history
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
@@ -80,12 +82,24 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
             (copy / name).write_bytes(original)
 
 
+# What a probe notes of the server and of the GPUs' clock while it runs; its logs do not have it.
+NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
+
+
 def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
     """Whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
     for kept in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, kept)
-        made = load.outcome_of(TestRun.read(folder / kept.folder, plan), plan, folder)
-        yield from compare(f"config.json of {kept.folder}: ", dict(kept), AGAIN, dict(made))
+        tests = [TestRun.read(folder / name, plan) for name in kept.repeats or [kept.folder]]
+        made = level_of(tests, plan, folder)
+        yield from compare(f"config.json of {kept.folder}: ", logged(kept), AGAIN, logged(made))
+
+
+def logged(outcome: Outcome) -> dict[str, object]:
+    """Return what the logs of a test give of its outcome."""
+    fields = {name: value for name, value in outcome if name not in NOT_IN_LOGS}
+    reasons = [reason for reason in outcome.reasons if reason.name != "refused"]
+    return {**fields, "reasons": reasons}
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:

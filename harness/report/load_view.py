@@ -8,7 +8,8 @@ from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
 from harness.core.formatting import Measured, number
 from harness.report.charts import Point, Scale
-from harness.results import gpu_time_shares, metrics, test_table
+from harness.results import metrics, test_table
+from harness.results.gpu_time import GpuTime
 from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import CURVES, Summary
 from harness.runs.run_folder import TEST_FOLDERS
@@ -31,7 +32,7 @@ class LoadPoint(NamedTuple):
     mark: str
     stands: bool
     is_full: bool
-    spent: gpu_time_shares.GpuTime | None
+    spent: GpuTime | None
     overruled: str = ""
 
     @property
@@ -79,10 +80,10 @@ class LoadPoint(NamedTuple):
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
-    test, result, probes = summary.performance, summary.result, summary.tests
-    spent = {time.folder or time.test: time for time in (test.gpu_time if test else [])}
+    test, result, probes = summary.result, summary.result, summary.tests
+    spent = {time.folder or time.test: time for time in (test.details.gpu_time if test else [])}
     is_own = result and result not in probes and result.ttft_ms.p50 is not None
-    own = result if is_own and (probes or (test and test.target_qps)) else None
+    own = result if is_own and (probes or (test and test.details.target_qps)) else None
     is_any_alone = any(Doubt.BUSY not in one.doubts for one in probes)
     last, found = {one.load: one for one in summary.curve}, list[LoadPoint]()
     for probe in probes:

@@ -10,7 +10,8 @@ from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
 from harness.report.charts import Bar, Bars, LinePanel, Panel, Point, Scale, Series, StackedPart
 from harness.report.load_pictures import SERIES_COLORS
-from harness.results.gpu_time_shares import SHARES, GpuTime
+from harness.results.gpu_time import GpuTime
+from harness.results.gpu_time_shares import SHARES
 from harness.results.telemetry import QUANTITIES, QUANTITY_BY_NAME
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.

@@ -15,8 +15,7 @@ from harness.report.load_view import LATENCIES, LoadPicture
 from harness.report.machine_pictures import machine, stages
 from harness.results.accuracy import Accuracy
 from harness.results.kernel_profile import Profile
-from harness.results.outcome import Doubt, Outcome
-from harness.results.performance import Performance
+from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
 TITLES = {
@@ -34,21 +33,25 @@ def draw_pictures(
     folder: Path, summary: Summary, test: TestRun | None, loads: LoadPicture | None
 ) -> dict[str, Picture]:
     """Draws what the run has data for into plots/, by name. `test`: the performance test."""
-    run, measured, result = summary.run, summary.performance, summary.result
+    run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
     if run.accuracy:
         drawn["scores"] = [scores(run.accuracy)]
-    if measured and test and result:
-        if measured.ttft_ms and test.is_timed:
-            drawn["latency_cdf"] = latencies(test.counted, measured, result, summary.scenario.headline)
-        elif not measured.ttft_ms:
+    if test and result:
+        has_first_tokens = result.details.whole.ttft_ms is not None
+        if has_first_tokens and test.is_timed:
+            drawn["latency_cdf"] = latencies(test.counted, result, summary.scenario.headline)
+        elif not has_first_tokens:
             drawn["tokens_per_sec"] = completions(test.answered)
     if run.search and loads:
         drawn["search"] = curves({"": loads})
-    if measured and test and test.recording.columns:
-        part = measured.steady
-        ends = (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None else None
-        drawn["machine"] = machine(test.recording, measured.ran_out, measured.gpu_time, ends)
+    if test and result and test.recording.columns:
+        details = result.details
+        part = details.steady
+        ends = (
+            (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None and part.seconds else None
+        )
+        drawn["machine"] = machine(test.recording, details.ran_out, details.gpu_time, ends)
     if run.profile and run.profile.kinds:
         drawn["profile"] = [kinds(run.profile)]
     if summary.meta.stages:
@@ -92,9 +95,9 @@ def completions(requests: Sequence[Request]) -> list[Panel]:
 FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of squeezing the curve
 
 
-def latencies(requests: Sequence[Request], test: Performance, found: Outcome, headline: str) -> list[Panel]:
+def latencies(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
-    each, panels = test.samples_per_query, list[Panel]()
+    each, panels = result.details.samples_per_query, list[Panel]()
     queries = [requests[first : first + each] for first in range(0, len(requests), each)]
     values = {
         "latency": [max(request.latency_ms or 0.0 for request in query) for query in queries],
@@ -107,11 +110,11 @@ def latencies(requests: Sequence[Request], test: Performance, found: Outcome, he
         count = len(times)
         series = [Series("", [(time, 100 * (n + 1) / count) for n, time in enumerate(sorted(times))])]
         point = "p90" if headline == f"{kind}_p90_ms" else "p99"
-        if (value := found.at(kind, point)) is not None:
-            is_slowest = point == "p99" and Doubt.FEW in found.doubts
+        if (value := result.at(kind, point)) is not None:
+            is_slowest = point == "p99" and result.is_few
             label = f"{'slowest' if is_slowest else point} {number(value)} ms"
             series.append(Series(label, [(value, 100.0 if is_slowest else float(point[1:]))], "amber", "o", ""))
-        limit = getattr(test.limits_ms, kind, None)
+        limit = getattr(result.details.limits_ms, kind, None)
         upright = {limit: f"limit {number(limit)} ms"} if limit and limit <= FAR_LIMIT * max(times) else {}
         across = Scale.of([*times, *upright])
         panels.append(

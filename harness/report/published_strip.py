@@ -36,7 +36,7 @@ def strips(summary: Summary) -> Iterator[Strip]:
     """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
     has no rate among them.
     """
-    test, count = summary.performance, summary.gpus
+    test, count = summary.result, summary.gpus
     if test and summary.is_in_process:
         device = summary.system.gpus[0] if count else summary.system.cpu
         rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}

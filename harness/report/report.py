@@ -14,33 +14,32 @@ from harness.core.files import read_if_any, write_json, write_text
 from harness.core.formatting import number
 from harness.core.schema import RENDERED, SCHEMA
 from harness.core.statements import Statement, StatementKind
-from harness.loadgen import log_entries
 from harness.loadgen.test_run import TestRun
 from harness.report import answer, load_view, page, published_strip, request_bars
 from harness.report.charts import Bar, Bars, StackedPart, overview
 from harness.report.machine_pictures import gpu_times
 from harness.report.pictures import draw_pictures
 from harness.report.sections import SECTIONS, RunReport
-from harness.results import accuracy, benchmark_run, claims, kernel_profile, metrics, outcome, test06_verdict
+from harness.results import accuracy, benchmark_run, claims, kernel_profile, metrics, result_test, test06_verdict
 from harness.results.history_line import History
-from harness.results.performance import Performance, performance
+from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
-from harness.results.summary import CURVES, Logs, Meta, Run, Summary
+from harness.results.result_test import ResultTest
+from harness.results.summary import Logs, Meta, Run, Summary
+from harness.results.test_outcome import own_outcome_of
 from harness.runs import history, own_files, run_folder
 from harness.runs.run_folder import TEST_FOLDERS
-
-TestOfRun = tuple[TestRun, RunFacts]  # a test, and what is known of the run with the plan of that test
 
 
 def html(report: RunReport, document: Document, test: TestRun | None) -> str:
     """The page: its answer, verdicts and figures, the picture of its scenario, and its report in folds."""
     summary, picture = report.summary, report.loads
-    found = summary.performance
+    found = summary.result
     # Of a run without a picture of loads the first of these.
     names = ("tokens_per_sec", "latency_cdf", "scores", "timeline")
     main = None if picture else next((report.pictures[name] for name in names if name in report.pictures), None)
     shown = "loads" if picture else main.name if main else "search"
-    watts = found.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.usage else None
+    watts = found.details.usage["gpu_power_w"].mean if found and "gpu_power_w" in found.details.usage else None
     return page.page(
         document._replace(lines=[*level_lines(picture), *document.lines]),
         ("environment", "search", "overview", shown),
@@ -53,7 +52,7 @@ def html(report: RunReport, document: Document, test: TestRun | None) -> str:
         strips=list(published_strip.strips(summary)),
         drawn=picture,
         main=main,
-        shares=page.chart(gpu_times(found.gpu_time[-1:])) if found and found.gpu_time else "",
+        shares=page.chart(gpu_times(found.details.gpu_time[-1:])) if found and found.details.gpu_time else "",
         bars=request_bars.bars(test.requests) if test else None,
     )
 
@@ -67,7 +66,7 @@ def level_lines(picture: load_view.LoadPicture | None) -> Iterator[Line]:
             yield Line("over the limits", f"with {', '.join(over)}", "bad")
 
 
-def limit_bars(test: Performance) -> Bars:
+def limit_bars(test: Outcome) -> Bars:
     """Each latency against its limit, which is at 100 %."""
     rows = []
     for name, (_, value, limit) in answer.tails(test).items():
@@ -84,8 +83,9 @@ def build(folder: Path) -> Summary:
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, RENDERED, "renders")
     ended = run_folder.ended_early(folder, reported=bool(facts.stages))
-    found = result_test(folder, facts, whole=ended is None)
-    summary, test = summarize(folder, facts, found, ended), found[0] if found else None
+    chosen = result_test.choose(folder, facts, is_complete=ended is None)
+    summary = summarize(folder, facts, chosen, ended)
+    test = chosen.test if chosen else None
     if not summary.run.model_dump(exclude_none=True):
         status = run_folder.status_of(folder)
         why = f" ({status.reason})" if status and status.reason else ""
@@ -114,12 +114,12 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
         )
 
 
-def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str | None) -> Summary:
+def summarize(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: str | None) -> Summary:
     """The summary without its plots: what the folder's logs say. Raises LogError on a log that cannot be trusted."""
     judged = read_if_any(folder / TEST_FOLDERS["test06"] / test06_verdict.TEST06_FILE, test06_verdict.Compliance)
     run = Run(
         accuracy=read_if_any(folder / TEST_FOLDERS["accuracy"] / accuracy.SCORES_FILE, accuracy.ScoresFile),
-        performance=performance(*test, folder) if test else None,
+        performance=own_outcome_of(chosen.test, chosen.facts, folder) if chosen else None,
         search=facts.probes or None,
         attempts=facts.attempts or None,
         compliance={"test06": judged} if judged else None,
@@ -138,26 +138,6 @@ def summarize(folder: Path, facts: RunFacts, test: TestOfRun | None, ended: str 
         plots={"tokens_per_sec": None, "latency_cdf": None},
         digests=claims.digests(folder),
     )
-
-
-def result_test(folder: Path, facts: RunFacts, whole: bool) -> TestOfRun | None:
-    """The test whose numbers are the run's, read once: of levels or batches the best within the limits, else the
-    performance test; where the run, which is not whole, ended in that, the best full test before it. None where there
-    was none.
-    """
-    are_alike = facts.config.concurrency != "max"  # in length
-    curve = [each for each in facts.probes if are_alike and each.unit in CURVES]
-    for best in [outcome.best(curve)] if whole else [None, outcome.best(facts.attempts)]:
-        logs, plan = TEST_FOLDERS["performance"], facts.plan
-        if best and best.folder:  # which older versions did not note
-            logs, plan = best.folder, outcome.at_load(plan, best)
-        if (folder / logs / log_entries.DETAIL).exists():
-            try:
-                return TestRun.read(folder / logs, plan), facts.model_copy(update={"plan": plan})
-            except (log_entries.LogError, UsageError):
-                if whole:
-                    raise
-    return None
 
 
 def meta(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str | None) -> Meta:
@@ -185,8 +165,10 @@ def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | N
     reported before what comes from its cache.
     """
     score, test = run.accuracy, run.performance
-    unseen = test is not None and test.server is not None and test.server.cached_percent is None and counted
-    failed = number(test.failed_requests) if test and test.failed_requests else ""
+    unseen = (
+        test is not None and test.details.server is not None and test.details.server.cached_percent is None and counted
+    )
+    failed = number(test.details.failed_requests) if test and test.details.failed_requests else ""
     found = {
         "the run did not finish": ended,
         "accuracy was not checked": test and not score,
@@ -197,7 +179,7 @@ def result_deviations(run: Run, mode: str, counted: bool = False, ended: str | N
         **dict.fromkeys(test.disagreements if test else (), True),
         mlperf_deviations.CACHE_UNSEEN: unseen,
         f"{failed} requests failed, which LoadGen's verdict counts as answered": failed,
-        "LoadGen logged errors": test and test.errors,
+        "LoadGen logged errors": test and test.details.errors,
         **{f"{name.upper()} failed": not audit.passed for name, audit in (run.compliance or {}).items()},
     }
     yield from (Statement(text, kind=StatementKind.DEVIATION) for text, holds in found.items() if holds)

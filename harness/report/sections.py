@@ -12,7 +12,7 @@ from harness.core.tables import Table, TableColumn
 from harness.engines import server_metrics
 from harness.report import answer, load_view
 from harness.results import advice, metrics, telemetry
-from harness.results.performance import Performance
+from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
 from harness.results.summary import Summary
 
@@ -84,7 +84,7 @@ def measured_with(report: RunReport) -> Iterator[Section]:
 
 
 def bounds(report: RunReport) -> Iterator[Section]:
-    if test := report.summary.performance:
+    if test := report.summary.result:
         yield Section(
             "What limits the speed, and what to try", answer.bound_by(test), [advice.findings(report.summary)]
         )
@@ -118,12 +118,12 @@ def loads(report: RunReport) -> Iterator[Section]:
 
 
 def numbers(report: RunReport) -> Iterator[Section]:
-    summary, test = report.summary, report.summary.performance
+    summary, test = report.summary, report.summary.result
     if not test:
         return
     blocks = report.picture("tokens_per_sec")
-    if test.counted is not test:
-        blocks.append(f"The whole test, ramps included: {number(test.tokens_per_sec)} output tokens/s.")
+    if not test.details.is_whole:
+        blocks.append(f"The whole test, ramps included: {number(test.details.whole.tokens_per_sec)} output tokens/s.")
     rows = {metric.label: value for metric, value in metrics.rows(summary)}
     if summary.is_in_process:
         size = summary.meta.batch_size
@@ -131,60 +131,63 @@ def numbers(report: RunReport) -> Iterator[Section]:
             rows["batching"] = f"fixed batches of {size}, one after the other"
         elif answer.engine(summary).startswith("vLLM"):
             rows["batching"] = "continuous batching"
-    outcome = f"{number(test.counted.tokens_per_sec)} output tokens/s, {number(test.duration_s)} s"
+    outcome = f"{number(test.tokens_per_sec)} output tokens/s, {number(test.details.duration_s)} s"
     yield Section("Numbers", outcome, [*blocks, facts_table(rows)])
     yield from latencies(report, test)
     if said := [*remarks(summary, test)]:
         yield Section("Remarks", plural(len(said), "remark"), [said])
 
 
-def latencies(report: RunReport, test: Performance) -> Iterator[Section]:
-    if not test.ttft_ms:
+def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
+    details = test.details
+    if not details.whole.ttft_ms:
         return
-    part = test.counted
+    part = details.counted
     middles = {"TTFT": part.ttft_ms, "TPOT": part.tpot_ms, "whole answer": part.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(found.p50)} ms" for name, found in middles.items() if found)
     blocks: list[Block] = [*report.picture("latency_cdf"), answer.latencies(report.summary)]
-    if part is test and (between := answer.intervals(test)):
+    if details.is_whole and (between := answer.intervals(test)):
         said = "95 % intervals, ms, of the requests of this test (results scatter more from run to run)"
         blocks.append(f"{said}: {'; '.join(between)}.")
-    if test.arrivals:
+    if details.arrivals:
+        rate = number(details.target_qps)
         blocks.append(
-            f"Arrivals followed `--arrivals {code(test.arrivals)}`: a mean of {number(test.target_qps)} a second, "
-            f"the times between them with a coefficient of variation of {number(test.arrivals_cv, 3)} (0 is "
+            f"Arrivals followed `--arrivals {code(details.arrivals)}`: a mean of {rate} a second, "
+            f"the times between them with a coefficient of variation of {number(details.arrivals_cv, 3)} (0 is "
             "clockwork, 1 pure chance, more is bursts). Each latency counts from the time at which its request was "
             "due."
         )
-    source = "This program" if test.concurrency or test.arrivals else "LoadGen"
+    source = "This program" if details.concurrency or details.arrivals else "LoadGen"
     yield Section("Latency", outcome, [*blocks, f"{source} took these times; `{test.folder}/requests.csv` has them."])
 
 
-def remarks(summary: Summary, test: Performance) -> Iterator[str]:
+def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
     """What is odd about the answers, by LoadGen's, the server's or this program's count."""
-    if test.single_token:
+    details = test.details
+    if details.single_token:
         few = " The others are too few to be sure of TPOT p99: VALID or INVALID, the verdict does not cover TPOT."
         yield (
-            f"**{number(test.single_token)} of {number(test.samples)} answers have one token**: TTFT and latency count "
-            f"them, TPOT does not.{few * (not test.tpot_judged)}"
+            f"**{number(details.single_token)} of {number(details.samples)} answers have one token**: TTFT and latency "
+            f"count them, TPOT does not.{few * (not details.tpot_judged)}"
         )
-    if test.server and test.server.prompt_tokens is not None:
-        cached = test.server.cached_percent
+    if details.server and details.server.prompt_tokens is not None:
+        cached = details.server.cached_percent
         share = (
             "it does not report how many came from its cache"
             if cached is None
             else f"{number(cached, 3)} % of them from its cache"
         )
         yield (
-            f"By the server's own count (`usage`): {number(test.server.prompt_tokens)} prompt tokens, {share}; "
-            f"{number(test.server.output_tokens)} output tokens."
+            f"By the server's own count (`usage`): {number(details.server.prompt_tokens)} prompt tokens, {share}; "
+            f"{number(details.server.output_tokens)} output tokens."
         )
-    if test.longer:
+    if details.longer:
         yield (
-            f"**{number(test.longer)} of {number(test.samples)} answers are longer than the "
+            f"**{number(details.longer)} of {number(details.samples)} answers are longer than the "
             f"{summary.meta.max_new_tokens} tokens that were allowed**: the server ignores `max_tokens`, or its text "
             "has more tokens here than it counted."
         )
-    yield from (f"LoadGen warning: {warning}" for warning in test.warnings)
+    yield from (f"LoadGen warning: {warning}" for warning in details.warnings)
 
 
 def workload(report: RunReport) -> Iterator[Section]:
@@ -292,7 +295,7 @@ def profile(report: RunReport) -> Iterator[Section]:
 
 
 def machine(report: RunReport) -> Iterator[Section]:
-    meta, test = report.summary.meta, report.summary.performance
+    meta, test = report.summary.meta, report.summary.result
     if meta.notes:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
     if timeline := report.picture("timeline"):
@@ -301,9 +304,9 @@ def machine(report: RunReport) -> Iterator[Section]:
             f"{plural(len(meta.stages), 'stage')} in {number(meta.stages[-1].start_s)} s",
             timeline,
         )
-    if not (test and test.usage):
+    if not (test and test.details.usage):
         return
-    usage, known = test.usage, telemetry.QUANTITY_BY_NAME
+    usage, known = test.details.usage, telemetry.QUANTITY_BY_NAME
     outcome = ", ".join(
         f"{known[name].text} {number(usage[name].mean)}"
         for name in ("requests_running", "requests_waiting", "gpu_load_percent", "cpu_percent")

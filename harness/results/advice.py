@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from harness.core.formatting import number, sentence
 from harness.core.statistics import tail_name
 from harness.results import telemetry
-from harness.results.performance import Performance
+from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
 UNSTEADY_DRIFT = 0.1  # of the speed, between the halves of a test
@@ -15,7 +15,7 @@ DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the r
 
 def findings(summary: Summary) -> list[str]:
     """What bounds the performance test of a run that has one, and what to try, a sentence each."""
-    test = summary.performance
+    test = summary.result
     assert test
     broken = [f"What to try: {remedy}." for remedy in advice(test)]
     drift = [f"{sentence(text)}." for text in unsteady(test)]
@@ -29,17 +29,19 @@ def findings(summary: Summary) -> list[str]:
     return [*broken, *drift, *bounds(test, limits), *(f"{sentence(said)}." for said in slow)]
 
 
-def client(test: Performance) -> str:
+def client(test: Outcome) -> str:
     """That the client's own delay shows in TTFT, or in the speed of a closed loop, where it does; else empty."""
-    delay, first = test.client_delay_ms, test.ttft_ms
+    details = test.details
+    delay, whole = details.client_delay_ms, details.whole
+    first = whole.ttft_ms
     late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms" if delay else ""
-    if delay and test.latency_ms and test.concurrency:
-        idle = delay.mean / (delay.mean + test.latency_ms.mean)
+    if delay and whole.latency_ms and details.concurrency:
+        idle = delay.mean / (delay.mean + whole.latency_ms.mean)
         if idle <= IDLE_SHARE:
             return ""
         return (
             f"client delay: {late} from an answer's end until the next request, "
-            f"{number(100 * idle, 2)} % of the time of each of the {number(test.concurrency)} slots (threshold "
+            f"{number(100 * idle, 2)} % of the time of each of the {number(details.concurrency)} slots (threshold "
             f"{100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
     if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
@@ -51,16 +53,17 @@ def client(test: Performance) -> str:
     )
 
 
-def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
+def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     """What was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
-    if not test.usage:
+    details = test.details
+    if not details.usage:
         return [
             "What limits the speed was not recorded: --extra-metrics records once a second what engine and machine do."
         ]
-    if not test.ran_out and test.background_load:
+    if not details.ran_out and test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
-    if not test.ran_out:
-        shown = [name for name, quantity in limits.items() if quantity in test.usage]
+    if not details.ran_out:
+        shown = [name for name, quantity in limits.items() if quantity in details.usage]
         seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
         if unseen:
             return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
@@ -68,25 +71,25 @@ def bounds(test: Performance, limits: Mapping[str, str]) -> list[str]:
             f"No resource was saturated in the performance test ({seen}): the load, or work between the steps, set the "
             "speed."
         ]
-    first, *rest = test.ran_out
+    first, *rest = details.ran_out
     return [f"**What limits the speed**: {first}.", *(f"{sentence(str(said))}." for said in rest)]
 
 
-def unsteady(test: Performance) -> list[str]:
+def unsteady(test: Outcome) -> list[str]:
     """A speed that changed while the engine had all its work: the mean is not what a longer test would give."""
-    if test.steady is None or abs(test.steady.trend - 1) <= UNSTEADY_DRIFT:
+    if test.trend is None or abs(test.trend - 1) <= UNSTEADY_DRIFT:
         return []
     return [
-        f"throughput drifted: the second half was {number(test.steady.trend, 3)} times as fast as the first, ramps "
+        f"throughput drifted: the second half was {number(test.trend, 3)} times as fast as the first, ramps "
         "excluded; repeat with a longer --min-duration on an idle machine"
     ]
 
 
-def lower_load(test: Performance) -> str:
-    return "fewer in flight" if test.concurrency else "a lower rate"
+def lower_load(test: Outcome) -> str:
+    return "fewer in flight" if test.details.concurrency else "a lower rate"
 
 
-def advice(test: Performance) -> list[str]:
+def advice(test: Outcome) -> list[str]:
     """What to change, a sentence each; nothing for a test that kept its limits, or has none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
@@ -105,13 +108,13 @@ def advice(test: Performance) -> list[str]:
     return []
 
 
-def in_flight_text(test: Performance) -> str:
-    return f" with {test.requests_in_flight:,.0f} requests in flight" if test.requests_in_flight else ""
+def in_flight_text(test: Outcome) -> str:
+    return f" with {test.details.requests_in_flight:,.0f} requests in flight" if test.details.requests_in_flight else ""
 
 
-def advise_ttft(test: Performance) -> str:
+def advise_ttft(test: Outcome) -> str:
     """TTFT over its limit: requests queue, or prompts take too long."""
-    waiting = test.usage.get("requests_waiting")
+    waiting = test.details.usage.get("requests_waiting")
     if waiting is None:
         return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"
     if waiting.mean >= telemetry.WAITING_REQUESTS:

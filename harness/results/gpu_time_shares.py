@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from harness.core.formatting import Measured
-from harness.core.schema import FrozenModel
 from harness.loadgen.test_run import RECORDING, Recording, TestRun
+from harness.results.gpu_time import GpuTime
 from harness.results.records import RunFacts
 from harness.runs.run_folder import TEST_FOLDERS
 
@@ -16,27 +16,6 @@ SHARES = {  # of a GPU's time, in words
     "held_by_heat": "clock lowered by heat",
     "busy": "busy, counted at the maximum clock",
 }
-
-
-class GpuTime(FrozenModel):
-    """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was lowered for load x
-    (1 - clock / maximum) of each second.
-    """
-
-    test: str
-    folder: str = ""
-    """Of the test; empty in summaries of older versions."""
-    idle: float
-    """No kernel ran and no request waited; or no kernel ran, where the engine does not tell what waits."""
-    idle_while_waiting: Measured
-    """No kernel ran while requests waited; null where that is not known."""
-    held_by_power: float
-    held_by_heat: float
-    busy: float
-    """Counted at the maximum clock."""
-    max_clock_mhz: float
-    is_clock_of_nvml: bool
-    """Whether the maximum is NVML's; else it is the highest that the run recorded."""
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:

@@ -71,19 +71,19 @@ class History(File):
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
         """The line of a run; `metrics` by name."""
-        test, score, found = summary.performance, summary.accuracy, summary.result
-        tokens = test.total_new_tokens if test else None
+        test, score = summary.result, summary.accuracy
+        tokens = test.details.total_new_tokens if test else None
         values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
         values |= metrics | dict(
             schema_version=SCHEMA,
             valid=test.valid if test else None,
-            samples_per_query=test.samples_per_query if test else None,
-            mean_new_tokens=tokens / test.samples if test and tokens and test.samples else None,
+            samples_per_query=test.details.samples_per_query if test else None,
+            mean_new_tokens=tokens / test.details.samples if test and tokens and test.details.samples else None,
             verdict=summary.gate,
             scores=score.scores if score else None,
             gpus=summary.gpu_models,
             background_load=summary.background_load,
-            result=found.verdict.word if found else None,
-            flaws=found.flaws if found else [],
+            result=test.verdict.word if test else None,
+            flaws=test.flaws if test else [],
         )
         return cls(**values)

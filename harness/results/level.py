@@ -8,8 +8,8 @@ from harness.core.formatting import Measured
 from harness.core.statistics import FEWEST_P99
 from harness.loadgen.requests import Request, times_of
 from harness.loadgen.test_run import TestRun
-from harness.results.load import outcome_of, over_limits
 from harness.results.outcome import Outcome, Times
+from harness.results.test_outcome import outcome_of, over_limits
 
 
 def seconds_of(test: TestRun) -> float:
@@ -39,8 +39,8 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     for test in tests:
         requests += test.counted
     latencies = {}
-    for name, found in times_of(requests).items():
-        latencies[name] = Times.model_validate(found) if found else Times()
+    for name, latency in times_of(requests).items():
+        latencies[name] = Times.of(latency)
     means = {}
     for name in ("tokens_per_sec", "input_tokens_per_sec", "samples_per_sec", "trend", "joules_per_output_token"):
         means[name] = mean_by_time([getattr(outcome, name) for outcome in outcomes], seconds)
@@ -49,13 +49,14 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     for outcome in outcomes:
         loads += outcome.background_load
         disputes += outcome.disagreements
+    is_few = len(requests) < FEWEST_P99
     longest = outcomes[seconds.index(max(seconds))]
     return longest.model_copy(
         update={
             **latencies,
             **means,
             "valid": all(outcome.valid for outcome in outcomes),
-            "reasons": tuple(over_limits(plan, latencies["ttft_ms"], latencies["tpot_ms"], len(requests) < FEWEST_P99)),
+            "reasons": tuple(over_limits(plan, latencies["ttft_ms"].p99, latencies["tpot_ms"].p99, is_few)),
             "queries": len(requests) // plan.samples_per_query,
             "is_buffered": any(outcome.is_buffered for outcome in outcomes),
             "background_load": tuple(dict.fromkeys(loads)),

@@ -5,7 +5,7 @@ sweeps, comparisons and MLflow go through this list.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.data_tables import table_beside
@@ -13,6 +13,7 @@ from harness.core.formatting import Measured, number
 from harness.results.outcome import Doubt, Figure, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
+from harness.results.test_details import TestDetails
 
 # Where a metric is shown: of runs, in the table of the tests at each load by its unit, and in a line for each test.
 MetricPlace = Literal[
@@ -68,25 +69,21 @@ class Metric(NamedTuple):
 
     def figure(self, source: Summary | Outcome) -> Figure:
         """The value with the doubts that it has, of a run or of one test."""
+        if not self.path.startswith(TEST):
+            return Figure(number_at(source, self.path.split(".")))
         outcome = source if isinstance(source, Outcome) else source.result
-        if isinstance(source, Outcome):
-            value = value_at(source, [step for step in self.steps if step != "steady"])
-        elif (source.meta.endpoints and self.in_process) or self.rate_flag not in (
-            "",
-            source.scenario.pattern.rate_flag,
-        ):
-            return Figure(None)  # such a run has no such metric
-        else:
-            test, level = source.performance, source.result
-            part: Any = test.counted if test and self.path.startswith(TEST) else None
-            if level and level.repeats and self.path.startswith(TEST):
-                steps = [step for step in self.steps if step != "steady"]
-                repeated = level.cost(source.price) if self.name == COST and source.price else value_at(level, steps)
-                if repeated is not None:  # of all tests of the level
-                    return Figure(repeated, tuple(doubt for doubt in level.doubts if doubt in self.doubts))
-            is_of_part = hasattr(part, self.steps[0])
-            value = value_at(part, self.steps) if is_of_part else value_at(source, self.path.split("."))
-        return Figure(value, tuple(doubt for doubt in (outcome.doubts if outcome else ()) if doubt in self.doubts))
+        if outcome is None or (isinstance(source, Summary) and not self.applies_to(source)):
+            return Figure(None)
+        value = outcome_value(outcome, self.steps)
+        if self.name == COST and outcome.repeats and outcome.details.cost:
+            value = outcome.cost(outcome.details.cost.price_per_hour)
+        return Figure(value, tuple(doubt for doubt in outcome.doubts if doubt in self.doubts))
+
+    def applies_to(self, summary: Summary) -> bool:
+        """Tell whether a run has such a metric: by its engine's place, and by what its load is given by."""
+        if self.in_process and summary.meta.endpoints:
+            return False
+        return self.rate_flag in ("", summary.scenario.pattern.rate_flag)
 
     def of(self, source: Summary | Outcome) -> Measured:
         """The value as far as it counts; None where there is none."""
@@ -130,12 +127,35 @@ class Metric(NamedTuple):
         return self.label.removeprefix("output ").removesuffix(", ms").replace("tokens/s per", "per")
 
 
-def value_at(start: object, steps: Sequence[str]) -> Any:
-    """What attributes and keys of these names lead to; None where one is missing."""
-    found: Any = start
+def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
+    """Return the value that the names of `run.performance` lead to: a figure that counts, or a detail of the test."""
+    first, *rest = steps
+    if first == "steady" and rest == ["tokens_per_sec"]:  # beside that of the whole test
+        return number_at(outcome.details.steady, rest)
+    if first == "steady":
+        return outcome_value(outcome, rest)
+    details = outcome.details
+    sources: tuple[object, ...] = (outcome, details.counted, details.machine)
+    if outcome.is_own and first in TestDetails.model_fields:
+        sources = (details,)
+    for source in sources:
+        if hasattr(source, first):
+            return number_at(source, steps)
+    return None
+
+
+def number_at(start: object, steps: Sequence[str]) -> Measured:
+    """Return the number that attributes and keys of these names lead to; None where there is none."""
+    value = value_at(start, steps)
+    return value if isinstance(value, int | float) else None
+
+
+def value_at(start: object, steps: Sequence[str]) -> object:
+    """Return what attributes and keys of these names lead to; None where one is missing."""
+    value = start
     for step in steps:
-        found = found.get(step) if isinstance(found, Mapping) else getattr(found, step, None)
-    return found
+        value = value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+    return value
 
 
 METRICS = (
@@ -174,10 +194,10 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    test, told = summary.performance, metrics_of("report")
+    test, told = summary.result, metrics_of("report")
     if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
         told = [metric for metric in told if not metric.name.startswith("latency_")]
-    is_twice = test and test.counted is not test  # the same as the output tokens/s above it
+    is_twice = test and not test.details.is_whole  # the same as the output tokens/s above it
     return [
         (metric, metric.shown(summary))
         for metric in told

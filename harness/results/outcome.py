@@ -1,21 +1,23 @@
 """What one LoadGen test at one load came to, and the records of a run that hold it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from harness.config import comparability
+from harness.config.mlperf import Tail
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
-from harness.config.plan import Plan
 from harness.core.document import Tone
 from harness.core.formatting import Measured, number, plural
 from harness.core.schema import FrozenModel, StoredStatement, stored_as
 from harness.core.statements import names_of
-from harness.core.statistics import FEWEST_P99
+from harness.core.statistics import FEWEST_P99, tail_name
+from harness.loadgen.log import LATENCY_KINDS, Latency
+from harness.results.test_details import TestDetails
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 FREE = 0.03  # of an answer's time: what company takes of it and one cannot tell from chance
@@ -69,8 +71,18 @@ class Times(FrozenModel):
     p99: Known[float] = None
     max: Known[float] = None
 
+    @classmethod
+    def of(cls, latency: Latency | None) -> Self:
+        """Return the times that are kept of what LoadGen logged; none of those that it did not."""
+        if latency is None:
+            return cls()
+        return cls(
+            min=latency.min, mean=latency.mean, p50=latency.p50, p90=latency.p90, p99=latency.p99, max=latency.max
+        )
 
-Measurement = Annotated[Times, BeforeValidator(lambda found: found or Times())]  # of a test; also what LoadGen logged
+
+# Of a test; null in records of older versions.
+Measurement = Annotated[Times, BeforeValidator(lambda times: times or Times())]
 
 
 @dataclass(frozen=True)
@@ -113,7 +125,6 @@ class Queue:
         return self.beside / longer if longer > FREE * self.answer_s and self.beside > 0 else inf
 
 
-LATENCY_KINDS = ("ttft", "tpot", "latency")
 LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit gives
 
 
@@ -155,8 +166,8 @@ class Outcome(FrozenModel):
     """That its latencies are of."""
     sent: Measured = None
     """Queries/s that were scheduled in fact: random gaps add up to their own rate."""
-    duration_s: Measured = None
-    """Of issue."""
+    issue_s: Annotated[Measured, stored_as("duration_s", "issue_s")] = None
+    """Seconds in which its queries were issued."""
     more: int | None = None
     """Queries that early stopping alone wants beyond those of the test."""
     queue: Queue | None = None
@@ -181,6 +192,8 @@ class Outcome(FrozenModel):
     """Share by which the GPUs' clock fell within a probe, after its ramp."""
     folder: str = ""
     """Of its logs, in the run's."""
+    details: Annotated[TestDetails, Field(exclude=True)] = TestDetails()
+    """What else is known of it, where it is the run's own test; nothing of any other."""
 
     @model_validator(mode="before")
     @classmethod
@@ -217,6 +230,32 @@ class Outcome(FrozenModel):
         }
         return tuple(doubt for doubt in Doubt if holds[doubt])
 
+    def with_details(self, details: TestDetails, trend: Measured) -> Self:
+        """Return the outcome of a run's own test, of which more is known than of a probe."""
+        return self.model_copy(
+            update={"details": details, "trend": trend, "disagreements": tuple(details.disagreements)}
+        )
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of the run's own test, of which the details are known."""
+        return bool(self.details.scenario)
+
+    @property
+    def tails(self) -> list[Tail]:
+        """TTFT and TPOT at p99 as they are held against the run's limits; none where there are no limits."""
+        limits = self.details.limits_ms
+        return limits.tails(self.ttft_ms.p99, self.tpot_ms.p99) if limits else []
+
+    @property
+    def is_few(self) -> bool:
+        """Whether the p99 of its requests is the slowest of them."""
+        return Doubt.FEW in self.doubts
+
+    def name_of_p99(self, kind: str) -> str:
+        """Return what the p99 of a kind of latency is."""
+        return f"{tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
+
     def at(self, kind: str, point: str) -> Measured:
         """A percentile of a kind of latency, in milliseconds."""
         value: Measured = getattr(getattr(self, f"{kind}_ms"), point)
@@ -243,8 +282,11 @@ class Outcome(FrozenModel):
 
     @property
     def tokens_per_sec_per_user(self) -> Measured:
-        """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's."""
-        return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and not self.is_buffered else None
+        """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's, or the load is no number of
+        requests in flight.
+        """
+        is_known = self.unit == ClosedLoop.unit and not self.is_buffered
+        return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and is_known else None
 
     def cost(self, price_per_hour: float) -> Measured:
         """What a million output tokens cost."""
@@ -258,7 +300,7 @@ class Outcome(FrozenModel):
     @property
     def has_grown(self) -> bool:
         """Whether more came than was completed, beyond chance and beyond what fills an idle server."""
-        is_settled = (self.duration_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
+        is_settled = (self.issue_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
         return self.queue is not None and self.queue.has_grown and (is_settled or self.has_waited)
 
     @property
@@ -320,9 +362,3 @@ def best(outcomes: Iterable[Outcome]) -> Outcome | None:
     kept = [each for each in deciding(outcomes) if each.has_kept and each.tokens_per_sec]
     alone = [each for each in kept if Doubt.BUSY not in each.doubts]
     return max(alone or kept, key=lambda each: each.tokens_per_sec or 0.0, default=None)
-
-
-def at_load(plan: Plan, outcome: Outcome) -> Plan:
-    """The plan of a test of this load."""
-    load: dict[str, Any] = {plan.pattern.load: outcome.load if plan.pattern.load == "target_qps" else int(outcome.load)}
-    return replace(plan, **load)

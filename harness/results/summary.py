@@ -1,10 +1,8 @@
 """A run's results, typed: summary.json.
 
-Each name ends with its unit; scores are F1 x100, as MLPerf prints them. `python -m docs.generate.summary_schema` writes
-the JSON schema of summary.json. What is shown where: `metrics`.
+Each name ends with its unit; scores are F1 x100, as MLPerf prints them. What is shown where: `metrics`.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,7 +12,7 @@ from harness.config.mlperf import SCENARIOS, Scenario
 from harness.config.patterns import ClosedLoop, Sequential
 from harness.config.run import ScenarioName
 from harness.config.workload import OFFICIAL_WORKLOAD
-from harness.core import locations, progress
+from harness.core import progress
 from harness.core.formatting import Measured
 from harness.core.schema import File, FrozenModel
 from harness.core.system import System
@@ -22,13 +20,10 @@ from harness.loadgen.log_entries import DETAIL
 from harness.results.accuracy import SCORES_FILE, Accuracy, GateResult
 from harness.results.kernel_profile import Profile
 from harness.results.outcome import Known, Outcome, deciding
-from harness.results.performance import Performance
+from harness.results.performance_view import StoredOutcome
 from harness.results.records import Deviations
 from harness.results.test06_verdict import Compliance
 from harness.runs.run_folder import TEST_FOLDERS
-
-SCHEMA_FILE = locations.ROOT / "templates" / "summary.schema.json"
-
 
 CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
 
@@ -94,7 +89,7 @@ class Run(FrozenModel):
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     accuracy: Accuracy | None = None
-    performance: Performance | None = None
+    performance: StoredOutcome | None = None
     search: Known[list[Outcome]] = None
     attempts: Known[list[Outcome]] = None
     """Performance tests that did not hold and were followed by another."""
@@ -142,10 +137,6 @@ class Summary(File):
         return SCENARIOS[self.meta.scenario]
 
     @property
-    def performance(self) -> Performance | None:
-        return self.run.performance
-
-    @property
     def accuracy(self) -> Accuracy | None:
         return self.run.accuracy
 
@@ -157,8 +148,8 @@ class Summary(File):
     @property
     def price(self) -> Measured:
         """An hour of the machine, where it was given."""
-        test = self.performance
-        return test.cost.price_per_hour if test and test.cost else None
+        test = self.run.performance
+        return test.details.cost.price_per_hour if test and test.details.cost else None
 
     @property
     def is_in_process(self) -> bool:
@@ -170,7 +161,7 @@ class Summary(File):
         """The tests of a search or a curve, by load, and the full tests that another one followed. What disputes the
         run's own level is known of its performance.
         """
-        search, test = self.run.search or [], self.performance
+        search, test = self.run.search or [], self.run.performance
         found = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
             return found
@@ -189,11 +180,15 @@ class Summary(File):
 
     @property
     def result(self) -> Outcome | None:
-        """The test that the run's performance is of: what comes of the run, wherever it is said."""
-        if self.performance is None:
+        """The test that is the run's result, with all that is known of it: what comes of the run, wherever it is said.
+
+        Of a level that was tested several times its figures are of all its tests.
+        """
+        own = self.run.performance
+        if own is None:
             return None
-        own = self.performance.outcome(self.scenario.pattern.unit)
-        return next((level for level in self.levels if level.load == own.load), own)
+        level = next((level for level in self.levels if level.load == own.load), None)
+        return level.with_details(own.details, level.trend) if level else own
 
     @property
     def background_load(self) -> list[str]:
@@ -215,9 +210,7 @@ class Summary(File):
     @property
     def gpu_models(self) -> list[str] | None:
         """The GPUs of the machine that computed; None behind an endpoint that no telemetry tells of."""
-        told = self.performance.server_gpus if self.performance else []
-        return self.system.gpus if self.is_in_process else (told or None)
-
-
-def schema() -> str:
-    return json.dumps(Summary.model_json_schema(mode="serialization"), indent=2) + "\n"
+        if self.is_in_process:
+            return self.system.gpus
+        test = self.run.performance
+        return (test.details.machine.server_gpus if test else []) or None

@@ -10,7 +10,7 @@ from harness.core.formatting import Measured, number
 from harness.core.statements import Statement, StatementKind
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
-from harness.results.gpu_time_shares import GpuTime
+from harness.results.gpu_time import GpuTime
 
 FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY_PERCENT = 95.0

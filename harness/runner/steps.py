@@ -25,7 +25,7 @@ from harness.rates import bench
 from harness.rates.server_model import LoneRequest
 from harness.report import answer
 from harness.report import report as rendering
-from harness.results import accuracy, kernel_profile, load, metrics
+from harness.results import accuracy, kernel_profile, metrics, test_outcome
 from harness.results.accuracy import Accuracy
 from harness.results.benchmark_run import BenchmarkRun
 from harness.results.history_line import scatter
@@ -172,7 +172,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
-        attempt = load.outcome_of(test, run.plan, session.folder.path)
+        attempt = test_outcome.outcome_of(test, run.plan, session.folder.path)
         lone = LoneRequest(*run.facts.lone_request_s) if run.facts.lone_request_s else None
         tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
         better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
@@ -234,7 +234,7 @@ def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) 
     """1 where the gate or a compliance test failed, or LoadGen calls the performance test INVALID, or logged errors in
     it, and the user wants that to count.
     """
-    test = summary.performance
-    invalid = config.exit_on_invalid and test and (not test.valid or test.errors)
+    test = summary.result
+    invalid = config.exit_on_invalid and test and (not test.valid or test.details.errors)
     caught = not all(test.passed for test in (summary.run.compliance or {}).values())
     return NOT_ACCEPTED if has_failed_gate(config, evaluation) or invalid or caught else DONE

@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.config import comparability, mlperf, models, server_addresses
 from harness.core import errors, formatting, reading, statements
 from harness.loadgen import requests, test_run
-from harness.loadgen.log import TestResult
+from harness.loadgen.log import TestResult, p99_of
 from harness.loadgen.requests import ANSWERS
 from harness.results import accuracy, claims, scoring, test06_verdict
 from harness.submission.entries import BENCHMARK_NAMES, SCENARIO_FOLDERS, Entry, SubmittedRun
@@ -101,7 +101,7 @@ def results(result: TestResult) -> dict[str, float | None]:
 
 def exceeded_tails(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
     """The 99th percentiles that are not below their limit."""
-    tails = {tail.kind: tail for tail in limits.tails(result.ttft_ms, result.tpot_ms)}
+    tails = {tail.kind: tail for tail in limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))}
     for kind in ("TTFT", "TPOT"):
         if kind not in tails:
             yield f"no {kind} in the performance test's log"

@@ -241,7 +241,7 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
         return from_summary(summary)
     if run and (found := files.read_if_any(run / FILE, Estimate)):
         values = {
-            metric.name: metrics.value_at({metrics.ESTIMATE: found}, metric.steps)
+            metric.name: metrics.number_at({metrics.ESTIMATE: found}, metric.steps)
             for metric in metrics.metrics_of("sweep")
         }
         return ExperimentOutcome(values, background_load=found.background_load, flaws=found.doubts)
@@ -250,13 +250,13 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
     """The results of a run."""
-    test, found = summary.performance, summary.result
+    test = summary.result
     return ExperimentOutcome(
         metrics.values(summary, "compare"),
         test.valid if test else None,
         summary.gate,
         tuple(summary.background_load),
-        tuple(test.ran_out) if test else (),
-        tuple(found.flaws) if found else (),
+        tuple(test.details.ran_out) if test else (),
+        tuple(test.flaws) if test else (),
         tuple(answer.parts(summary)),
     )

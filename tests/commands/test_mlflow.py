@@ -109,8 +109,8 @@ def test_a_metric_has_one_name_in_mlflow_and_in_the_csv(tmp_path: Path) -> None:
     shared = {name: value for name, value in metrics.values(summary, "compare").items() if name in numbers}
     assert {name: numbers[name] for name in shared} == shared
     assert {"latency_p50_ms", "ttft_p50_ms", "tpot_p99_ms"} <= {*shared}
-    assert summary.performance is not None and summary.performance.ttft_ms is not None
-    assert numbers["ttft_p95_ms"] == summary.performance.ttft_ms.p95
+    assert summary.result is not None and summary.result.details.whole.ttft_ms is not None
+    assert numbers["ttft_p95_ms"] == summary.result.details.whole.ttft_ms.p95
     assert [name for name in numbers if "/" in name] == []
 
 

@@ -71,9 +71,9 @@ def test_what_is_no_finished_run_of_the_folder_is_not_deleted(
     elsewhere.set_status("complete")
     running = run_folder.open_run(place, "running")
     first = next(path.name for path in place.glob("2*-slow"))
-    for name in (str(elsewhere.path), running.name, "latest"):
+    for name, why in ((str(elsewhere.path), "not a run in"), (running.name, "still runs"), ("latest", "not a run in")):
         code, _, said = runs(place, "--delete", first, "--delete", name)
-        assert code == 2 and tells(said, "not a run in", "nothing was deleted")
+        assert code == 2 and tells(said, why, "nothing was deleted")
         assert (place / first).exists()
 
 

@@ -168,7 +168,7 @@ def test_a_report_warns_where_places_stand_empty(delay_s: float, tmp_path: Path)
     folder = example_runs.run(tmp_path / "run", concurrency=4)
     example_runs.note(
         RunFolder(tmp_path, "run"),
-        probes=[example_runs.probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4)],
+        probes=[example_runs.probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4, queries=72)],
     )
     example_runs.requests(folder / "Performance", *in_places(delay_s))
     test, page = rendering.build(folder).run.performance, (folder / "report.md").read_text()

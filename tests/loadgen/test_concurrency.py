@@ -13,9 +13,9 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import REQUEST_COLUMNS, Request, read_requests, write_requests
-from harness.loadgen.test_run import steady_part
+from harness.loadgen.steady_window import steady_window
 from harness.results import advice
-from harness.results.performance import Performance, Steady
+from harness.results.outcome import Outcome
 from tests.conftest import run
 from tests.support import example_runs
 
@@ -61,15 +61,15 @@ def requests(count: int, at_once: int, seconds: float = 1.0) -> list[Request]:
 
 def test_the_steady_part_has_no_ramps() -> None:
     found = requests(80, 8)
-    part = steady_part(found, 8)
+    part = steady_window(found, 8)
     assert part and (part.begin_s, part.end_s) == (1.0, 9.0)
     assert part.tokens_per_sec == pytest.approx(80)
     assert part.trend == pytest.approx(1)
     assert len(part.requests) == 64
-    assert steady_part(found, 21) is None  # too few waves
+    assert steady_window(found, 21) is None  # too few waves
     burst = [example_runs.timed(n, 100.0, 1000.0 + n / 1e3, output_tokens=10, issued_s=0.0) for n in range(100)]
-    assert steady_part(burst, 8) is None  # all answers at once
-    assert steady_part([*found, Request(0, 5, 9)], 8) is None  # a time is not known
+    assert steady_window(burst, 8) is None  # all answers at once
+    assert steady_window([*found, Request(0, 5, 9)], 8) is None  # a time is not known
 
 
 TIMES = st.none() | st.floats(0, 1e6)
@@ -128,10 +128,7 @@ def test_a_large_test_is_a_small_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("trend", "said"), [(1.05, False), (0.8, True), (2.0, True)])
 def test_a_speed_that_changes_is_said(trend: float, said: bool) -> None:
-    part = Steady(seconds=5, share_percent=60, tokens_per_sec=9, trend=trend)
-    test = Performance(
-        scenario="concurrency", valid=True, duration_s=9, samples=9, tokens_per_sec=9, samples_per_sec=1, steady=part
-    )
+    test = Outcome(valid=True, trend=trend)
     assert bool(advice.unsteady(test)) == said
 
 

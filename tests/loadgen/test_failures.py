@@ -164,11 +164,14 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
     test, page = summary.run.performance, (folder / "report.md").read_text()
     assert test is not None and test.ttft_ms and test.tpot_ms and test.latency_ms
     assert (test.ttft_ms.min, test.tpot_ms.max, test.latency_ms.min) == (100.0, 10.0, 200.0)
-    assert (test.samples, test.failed_requests, test.total_new_tokens, test.total_input_tokens) == (62, 2, 682, 31000)
+    details = test.details
+    counts = (details.samples, details.failed_requests, details.total_new_tokens, details.total_input_tokens)
+    assert counts == (62, 2, 682, 31000)
     assert test.tokens_per_sec == pytest.approx(1024 * 682 / 686)  # LoadGen counted two tokens for each failure
     assert test.samples_per_sec == pytest.approx(7.875 * 62 / 64)
-    assert test.slo_attainment == pytest.approx(100 * 62 / 64) and test.goodput == pytest.approx(7.875 * 62 / 64)
-    assert test.valid and test.single_token == 0
+    whole = details.whole
+    assert whole.slo_attainment == pytest.approx(100 * 62 / 64) and whole.goodput == pytest.approx(7.875 * 62 / 64)
+    assert test.valid and details.single_token == 0
     assert "| careful | 2 of 64 requests failed" in page and tells(page, "| failed: h answered 429", "(2 times)")
     assert "| failed requests | 2 |" in page
     assert any(str(line).startswith("2 requests failed") for line in summary.meta.deviations)

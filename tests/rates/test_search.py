@@ -28,7 +28,7 @@ from harness.rates import bench as real_bench
 from harness.rates import measurements, search
 from harness.rates.goal import Goal
 from harness.rates.measurements import ROOM_SHARE, Candidate, Measurements, probe_s, self_implying_rate
-from harness.results import load, outcome
+from harness.results import outcome, queue_fit, test_outcome
 from harness.runner.rate import rate_source
 from harness.runner.search_rate import SearchedRate, from_curve, from_search
 from harness.runs.run_folder import new_folder
@@ -192,7 +192,7 @@ def test_a_slow_server_is_searched_for_as_long_as_it_takes() -> None:
     server = Bench(Case("", shared(0.5, alone_s=0.05), limits=mlperf.LatencyLimits(1e5, 250)), 3)
     found = search.search(server)
     assert 0.1 < found.candidate.rate / 0.5 < 1 and len(found.probes) <= 2
-    assert all((one.duration_s or 0) * one.load > 0.9 * SURE_QUERIES for one in found.probes)
+    assert all((one.issue_s or 0) * one.load > 0.9 * SURE_QUERIES for one in found.probes)
 
 
 def test_a_lone_request_over_a_limit_ends_a_search() -> None:
@@ -234,7 +234,7 @@ def test_a_queue_that_grows_tells_the_capacity(rate: float, grew: bool) -> None:
     assert found is not None and found.has_grown is grew
     assert not grew or found.completed == pytest.approx(60, rel=0.01)
     few = np.arange(10.0)
-    assert load.from_times(few, few, few, few, few) is None
+    assert queue_fit.from_times(few, few, few, few, few) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -260,7 +260,7 @@ def test_a_list_of_rates_ends_below_the_capacity() -> None:
 
 
 def why(*about: Any, is_few: bool) -> list[str]:
-    return [each.what for each in load.reasons(*about, is_few=is_few)]
+    return [each.what for each in test_outcome.reasons(*about, is_few=is_few)]
 
 
 def test_why_a_probe_fell() -> None:

@@ -192,8 +192,8 @@ def test_what_an_interrupted_run_goes_on_with(tmp_path: Path, command: str, prob
 def test_what_a_rate_over_its_limits_goes_on_with(tmp_path: Path) -> None:
     summary = example_runs.rendered(tmp_path / "run", scenario="server", server_target_qps=8.5)
     test, flags = summary.run.performance, "--server-target-qps 5,8.5"
-    assert test is not None and test.limits_ms is not None
-    over = test.model_copy(update={"valid": False, "limits_ms": replace(test.limits_ms, ttft=1)})
+    assert test is not None and test.details.limits_ms is not None
+    over = example_runs.with_performance(test, valid=False, limits_ms=replace(test.details.limits_ms, ttft=1))
     meta = summary.meta.model_copy(update={"command": f"python run.py {flags}"})
     for probes, rate in (([short(5, valid=True)], "5.00"), ([], "max")):
         run = summary.run.model_copy(update={"performance": over, "search": probes})

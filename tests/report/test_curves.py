@@ -16,7 +16,7 @@ from harness.results import metrics
 from harness.results.change import Change
 from harness.results.cost import Cost
 from harness.results.outcome import Doubt, Outcome
-from harness.results.summary import Performance, Summary
+from harness.results.summary import Summary
 from harness.runs.run_folder import RunFolder
 from tests.conftest import run
 from tests.support import example_runs
@@ -108,7 +108,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
         )
         for load, speed, tpot, j, why in levels
     ]
-    test = Performance(
+    test = example_runs.performance(
         scenario="concurrency",
         valid=True,
         duration_s=9,
@@ -174,7 +174,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
     for best, other in ((1, 8), (4, 1), (8, 4)):
         with_best(before, other)
         summary = with_best(after, best)
-        test, probe = summary.performance, next(one for one in summary.run.search or [] if one.load == best)
+        test, probe = summary.result, next(one for one in summary.run.search or [] if one.load == best)
         assert test is not None and test.concurrency == best
         speed = metrics.METRIC_BY_NAME["tokens_per_sec"].of(summary)
         assert speed == pytest.approx(probe.tokens_per_sec, rel=1e-6)

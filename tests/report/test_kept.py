@@ -14,11 +14,12 @@ import pytest
 from harness.config.patterns import Batched
 from harness.core import files
 from harness.core.errors import UsageError
+from harness.loadgen.log import LATENCY_KINDS
 from harness.report import consistency
 from harness.report import report as rendering
 from harness.results.benchmark_run import facts_of
 from harness.results.claims import leaves
-from harness.results.outcome import LATENCY_KINDS, Outcome, Times, from_flat
+from harness.results.outcome import Outcome, Times, from_flat
 from harness.results.summary import CURVES, Summary
 from harness.sweep import report as sweeps
 from harness.sweep.experiment import from_summary
@@ -83,8 +84,8 @@ def test_every_number_of_a_kept_run_is_the_same(name: str, tmp_path: Path) -> No
         }
         if (best := chosen(old, made)) is not None:  # the numbers are those of another test: the best, not the last
             lost = {key: value for key, value in lost.items() if not key.startswith("performance.")}
-            assert made.performance is not None
-            assert made.performance.counted.tokens_per_sec == pytest.approx(best.tokens_per_sec, rel=1e-6)
+            assert made.result is not None
+            assert made.result.details.counted.tokens_per_sec == pytest.approx(best.tokens_per_sec, rel=1e-6)
         assert {key: (value, after.get(key)) for key, value in lost.items()} == {}, path.parent.name
         assert len(before) > 100 and {key for key in before if key.startswith("performance.")}
         if best is None:

@@ -22,7 +22,6 @@ from harness.report.regression import Sides, condition
 from harness.report.sections import RunReport
 from harness.results import metrics, outcome
 from harness.results.outcome import Doubt, Outcome
-from harness.results.performance import Performance
 from harness.results.summary import CURVES, Summary
 from harness.runs import history
 from harness.runs.run_folder import RunFolder
@@ -89,25 +88,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 def like(summary: Summary, case: Case) -> Summary:
     """A run of a scenario as a case has it: its tests, and of these the one that is its result."""
-    test, unit = summary.performance, summary.scenario.pattern.unit
+    test, unit = summary.run.performance, summary.scenario.pattern.unit
     assert test is not None
-    is_own = bool(test.concurrency or test.arrivals)
+    is_own = bool(test.details.concurrency or test.details.arrivals)
     levels = tuple(level(unit, n, speed, over, case) for n, (speed, over) in enumerate(case.levels, start=1))
     chosen = (outcome.best(levels) or levels[-1]) if unit in CURVES and len(levels) > 1 else None
     changed: dict[str, Any] = {
-        "samples": case.samples * test.samples_per_query,
+        "samples": case.samples * test.details.samples_per_query,
         "valid": case.is_valid or is_own,
         "others": [BUSY] if case.is_busy else [],
         "disagreements": [DISPUTE] if case.is_disputed else [],
     }
-    if test.limits_ms and case.is_over:
-        changed["limits_ms"] = test.limits_ms.__class__(1.0, 1.0)
+    if test.details.limits_ms and case.is_over:
+        changed["limits_ms"] = test.details.limits_ms.__class__(1.0, 1.0)
     if chosen:
         changed |= {"tokens_per_sec": chosen.tokens_per_sec, "steady": None, "valid": chosen.valid}
-        changed |= {"concurrency": int(chosen.load)} if test.concurrency else {"samples_per_query": int(chosen.load)}
-        changed["samples"] = case.samples * (1 if test.concurrency else int(chosen.load))
+        changed |= (
+            {"concurrency": int(chosen.load)} if test.details.concurrency else {"samples_per_query": int(chosen.load)}
+        )
+        changed["samples"] = case.samples * (1 if test.details.concurrency else int(chosen.load))
         changed["limits_ms"] = None  # those of the levels are in their reasons
-    performance = Performance.model_validate(test.model_dump() | changed)
+    performance = example_runs.with_performance(test, **changed)
     search = list(levels) if chosen else None
     return summary.model_copy(
         update={"run": summary.run.model_copy(update={"performance": performance, "search": search})}

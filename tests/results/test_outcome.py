@@ -8,9 +8,8 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.loadgen.test_run import TestRun
 from harness.results.benchmark_run import facts_of
-from harness.results.load import outcome_of
-from harness.results.outcome import best, deciding
-from harness.results.performance import performance
+from harness.results.outcome import Doubt, best, deciding
+from harness.results.test_outcome import outcome_of, own_outcome_of
 from tests.support import example_runs
 from tests.support.example_runs import probe
 
@@ -54,7 +53,7 @@ def test_a_percentile_is_of_queries_not_of_their_samples(
     example_runs.requests(tmp_path, *(example_runs.timed(n, 10.0, 20.0, output_tokens=8) for n in range(samples)))
     found = outcome_of(TestRun.read(tmp_path, plan), plan, tmp_path)
     assert found.queries == queries
-    assert ("FEW" in {doubt.name for doubt in found.doubts}) == (queries < 100)
+    assert (Doubt.FEW in found.doubts) == (queries < 100)
 
 
 @pytest.mark.parametrize(("samples", "is_few"), [(64, True), (480, False)])
@@ -65,5 +64,5 @@ def test_a_run_s_own_test_counts_its_queries_too(samples: int, is_few: bool, tmp
     (run / "Performance" / "mlperf_log_detail.txt").write_text(logged)
     requests = (example_runs.timed(n, 10.0, 20.0, output_tokens=8) for n in range(samples))
     example_runs.requests(run / "Performance", *requests)
-    found = performance(TestRun.read(run / "Performance", facts.plan), facts, run)
-    assert found.outcome("samples a query").queries == samples // 4 and found.is_few == is_few
+    found = own_outcome_of(TestRun.read(run / "Performance", facts.plan), facts, run)
+    assert found.queries == samples // 4 and (Doubt.FEW in found.doubts) == is_few

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.config import mlperf
 from harness.loadgen.requests import Request
 from harness.report import report as rendering
-from harness.results import performance
+from harness.results import figures
 from harness.results.cost import cost
 from tests.support import example_runs
 
@@ -17,7 +17,7 @@ LIMITS = mlperf.LatencyLimits(100, 10)
 
 
 def share(*requests: Request, limits: mlperf.LatencyLimits | None = LIMITS) -> float | None:
-    return performance.slo_attainment(requests, limits, is_buffered=False)
+    return figures.slo_attainment(requests, limits, is_buffered=False)
 
 
 def test_goodput_counts_requests_that_keep_both() -> None:
@@ -72,8 +72,9 @@ def test_without_ramps_the_speeds_are_of_the_answers_that_ended_in_that_part(tmp
     run = example_runs.run(tmp_path / "run", concurrency=AT_ONCE, ttft_limit=2000, tpot_limit=100)
     example_runs.requests(run / "Performance", *closed_loop(failed, late))
     summary = rendering.build(run)
-    assert summary.performance and summary.performance.steady
-    steady, whole = summary.performance.steady, summary.performance
+    assert summary.run.performance
+    steady, whole = summary.run.performance.details.steady, summary.run.performance.details.whole
+    assert steady
     assert steady.seconds == pytest.approx(8.0) and steady.requests == 29
     assert steady.samples_per_sec == pytest.approx(29 / 8)
     assert steady.tokens_per_sec == pytest.approx(29 * 11 / 8)

@@ -17,7 +17,7 @@ from harness.loadgen.requests import Request
 from harness.report import report as rendering
 from harness.results import hardware_limits
 from harness.results.advice import advice
-from harness.results.summary import Performance
+from harness.results.outcome import Outcome
 from harness.runs.run_folder import RunFolder
 from tests.support import example_runs
 
@@ -102,14 +102,14 @@ def test_no_share_where_the_peak_is_not_known(other: dict[str, Any]) -> None:
 
 def test_what_a_rate_comes_to(tmp_path: Path) -> None:
     test = example_runs.rendered(tmp_path / "run").run.performance
-    assert test and test.capacity and test.samples_per_sec == 8
-    assert (test.capacity.requests_per_hour, test.capacity.requests_per_day) == (28_800, 691_200)
-    assert test.capacity.full_set_s is None  # the demo's articles are none of MLPerf's
+    assert test and test.details.capacity and test.samples_per_sec == 8
+    assert (test.details.capacity.requests_per_hour, test.details.capacity.requests_per_day) == (28_800, 691_200)
+    assert test.details.capacity.full_set_s is None  # the demo's articles are none of MLPerf's
     real = example_runs.rendered(tmp_path / "real", model="other").run.performance
-    assert real and real.capacity and real.capacity.full_set_s == 13_368 / 8
+    assert real and real.details.capacity and real.details.capacity.full_set_s == 13_368 / 8
     short = example_runs.rendered(tmp_path / "short", model="other", max_new_tokens=16).run.performance
-    assert short and short.capacity and short.capacity.full_set_s is None
-    assert (test.mfu_percent, test.mbu_percent) == (None, None)  # the demo, on a CPU
+    assert short and short.details.capacity and short.details.capacity.full_set_s is None
+    assert (test.details.mfu_percent, test.details.mbu_percent) == (None, None)  # the demo, on a CPU
     assert "| requests per day | 691,000 |" in (tmp_path / "run" / "report.md").read_text()
 
 
@@ -117,7 +117,7 @@ def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
     run = example_runs.run(tmp_path / "run", system={**example_runs.SYSTEM, "gpus": ["NVIDIA H200"]}, model="other")
     example_runs.note(RunFolder(tmp_path, "run"), concurrency=256)
     test = rendering.build(run).run.performance
-    assert test and test.mfu_percent and 0 < test.mfu_percent < 100
+    assert test and test.details.mfu_percent and 0 < test.details.mfu_percent < 100
     assert "| MFU, % |" in (run / "report.md").read_text()
 
 
@@ -125,10 +125,10 @@ def latency(value: float) -> dict[str, float]:
     return dict.fromkeys(("min", "mean", "max", "p50", "p90", "p95", "p97", "p99", "p99_9"), value)
 
 
-def measured(ttft: float, tpot: float, **more: Any) -> Performance:
+def measured(ttft: float, tpot: float, **more: Any) -> Outcome:
     known = {"scenario": "server", "valid": False, "duration_s": 10.0, "samples": 64, "samples_per_sec": 6.4}
     limits = {"limits_ms": {"ttft": 2000, "tpot": 100}, "ttft_ms": latency(ttft), "tpot_ms": latency(tpot)}
-    return Performance(**{**known, "tokens_per_sec": 800.0, **limits, **more})
+    return example_runs.performance(**{**known, "tokens_per_sec": 800.0, **limits, **more})
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def measured(ttft: float, tpot: float, **more: Any) -> Performance:
         (measured(2001, 101, limits_ms=None), []),
     ],
 )
-def test_what_to_try(test: Performance, said: list[str]) -> None:
+def test_what_to_try(test: Outcome, said: list[str]) -> None:
     found = advice(test)
     assert [text in sentence for text, sentence in zip(said, found, strict=True)] == [True] * len(said)
 

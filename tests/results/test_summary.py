@@ -23,9 +23,9 @@ from harness.report import report as rendering
 from harness.results import benchmark_run, metrics
 from harness.results.accuracy import Accuracy, ScoresFile
 from harness.results.metrics import Metric, MetricPlace
-from harness.results.performance import Steady
 from harness.results.records import RunFacts
-from harness.results.summary import SCHEMA_FILE, Summary, schema
+from harness.results.summary import Summary
+from harness.results.summary_schema import SCHEMA_FILE, schema
 from harness.results.telemetry import QUANTITIES
 from harness.runs import history, run_folder
 from harness.runs.status import RunStatus
@@ -77,7 +77,7 @@ def test_the_keys_of_the_scores() -> None:
 
 def test_a_scenario_without_a_rate_reports_none(tmp_path: Path) -> None:
     summary = example_runs.rendered(tmp_path / "run", category="edge", scenario="singlestream")
-    assert summary.run.performance is not None and summary.run.performance.target_qps is None
+    assert summary.run.performance is not None and summary.run.performance.details.target_qps is None
     assert "# 20 ms for an answer (p90" in (tmp_path / "run" / "report.md").read_text()
 
 
@@ -100,7 +100,9 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
     full = summary.run.model_copy(
         update={
             "accuracy": Accuracy(**ACCURACY),
-            "performance": test.model_copy(update=MEASURED | {"client_delay_ms": test.ttft_ms, "failed_requests": 1}),
+            "performance": example_runs.with_performance(
+                test, **MEASURED, client_delay_ms=test.details.whole.ttft_ms, failed_requests=1
+            ),
         }
     )
     summary = summary.model_copy(update={"run": full})
@@ -109,7 +111,9 @@ def test_every_metric_leads_to_a_number(tmp_path: Path) -> None:
     capped = {"concurrency", "steady_tokens_per_sec", "tokens_per_sec_per_user", "trend"}
     assert lacking == {"expected_samples_per_sec", *capped}  # of Offline, and of a fixed concurrency
     steady = {"seconds": 5, "share_percent": 60, "tokens_per_sec": 9, "trend": 1, "tokens_per_sec_per_user": 7}
-    more = test.model_copy(update={"concurrency": 4, "steady": Steady(**steady)})
+    whole = test.details.whole
+    steady |= {"ttft_ms": whole.ttft_ms, "tpot_ms": whole.tpot_ms}
+    more = example_runs.with_performance(test, scenario="concurrency", concurrency=4, steady=steady)
     summary = summary.model_copy(update={"run": full.model_copy(update={"performance": more})})
     assert all(metrics.METRIC_BY_NAME[name].of(summary) for name in capped)
     assert len({metric.name for metric in metrics.METRICS}) == len(metrics.METRICS)
@@ -259,14 +263,17 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path) -> None:
     there, here = (rendering.build(folder) for folder in (away, near))
     assert there.gpus == here.gpus == 0
     assert there.run.performance and here.run.performance
-    assert (there.run.performance.joules_per_output_token, there.run.performance.peak_memory_gib) == (None, None)
-    assert (here.run.performance.joules_per_output_token, here.run.performance.peak_memory_gib) == (1.0, 7.5)
+    assert (there.run.performance.joules_per_output_token, there.run.performance.details.peak_memory_gib) == (
+        None,
+        None,
+    )
+    assert (here.run.performance.joules_per_output_token, here.run.performance.details.peak_memory_gib) == (1.0, 7.5)
 
 
 def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "run", max_new_tokens=127)
     summary = rendering.build(folder)
-    assert summary.run.performance and summary.run.performance.longer == 64
+    assert summary.run.performance and summary.run.performance.details.longer == 64
     assert tells((folder / "report.md").read_text(), "64 of 64 answers ", "longer ", " 127 tokens ")
     example_runs.rendered(tmp_path / "kept")
     assert "are longer than" not in (tmp_path / "kept" / "report.md").read_text()

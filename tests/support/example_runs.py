@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from harness.config import mlperf
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
@@ -24,6 +25,7 @@ from harness.report import report as rendering
 from harness.report.compare import Runs
 from harness.results import benchmark_run
 from harness.results.outcome import LIMITED, Outcome, Times
+from harness.results.performance_view import outcome_fields, performance_view
 from harness.results.records import RunFacts
 from harness.results.summary import Meta, Run, Summary
 from harness.runs.run_folder import RunFolder
@@ -99,6 +101,19 @@ def changed(outcome: Outcome, **flat: Any) -> Outcome:
         else:
             data[OTHERWISE.get(name, name)] = value
     return Outcome.model_validate(data)
+
+
+def performance(**fields: Any) -> Outcome:
+    """Return the outcome of a run's own test, by the names of `run.performance` in summary.json."""
+    return Outcome.model_validate(outcome_fields(to_jsonable_python(fields)))
+
+
+def with_performance(outcome: Outcome, **changes: Any) -> Outcome:
+    """Return the outcome of a run's own test with other values, by the names of `run.performance` in summary.json."""
+    # Without them, load and verdict follow from the rest, as those of an older file.
+    derived = {"load", "unit", "has_own_limits", "reasons", "queries", "sent", "more", "queue"}
+    page = {name: value for name, value in performance_view(outcome).items() if name not in derived}
+    return performance(**{**page, **changes})
 
 
 def requests(folder: Path, *given: Request) -> None:

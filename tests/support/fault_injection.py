@@ -31,7 +31,7 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM
 from harness.engines.vllm_arguments import args_for
-from harness.loadgen import loadgen_test, sut
+from harness.loadgen import loadgen_test, session
 from harness.loadgen.requests import Request
 from harness.loadgen.senders import Batches
 from harness.loadgen.session import LoadGenSession
@@ -169,7 +169,7 @@ class Laboratory:
         bench = LoadGenSession(run, self.engine, library, Display(Console(quiet=True)), watchdog)
         bench.settings = self.settings
         self.engine.sampling = fault.sampling
-        with patch.object(sut, "make_sut", partial(without_times, fault.make)):
+        with patch.object(session, "make_sut", partial(without_times, fault.make)):
             folder = bench.test("accuracy", self.plan)
         return evaluate(folder, self.plan, self.library, self.tokenizer)
 

@@ -395,8 +395,8 @@ def test_the_report_says_what_was_asked(tokenizer: Any, tmp_path: Path) -> None:
     assert page.startswith("# 1,024 output tokens/s") and "\nOffline, chat, demo model, " in page
     assert "the workload chat instead of" in page
     assert "answers of at most 384 tokens" in page and workload_samples.NO_TEMPLATE in page
-    assert summary.performance.input_lengths == Spread(500, 500, 500, 500, 500)
-    assert summary.performance.output_lengths == Spread(128, 128, 128, 128, 128)
+    assert summary.result.details.input_lengths == Spread(500, 500, 500, 500, 500)
+    assert summary.result.details.output_lengths == Spread(128, 128, 128, 128, 128)
     assert (summary.meta.workload, summary.meta.max_new_tokens) == ("chat", 384)
     line = rendering.history_line(summary)
     assert line["workload"] == "chat" and line["comparable"] is False

@@ -1,24 +1,12 @@
-"""What a test came to at its load, and what its requests tell of the server: how its queue grew, and how its answers
-held each other up.
-"""
+"""What the requests of a test tell of the server: how its queue grew, and how its answers held each other up."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import hypot, sqrt
-from pathlib import Path
 from typing import Any
 
-from harness.config.plan import Plan
-from harness.core.formatting import number
-from harness.core.schema import fields_from
-from harness.core.statements import Statement
-from harness.core.statistics import FEWEST_P99, tail_name
-from harness.loadgen.invalid_reasons import MORE_SAMPLES_REMEDY
-from harness.loadgen.log import TestResult
 from harness.loadgen.requests import Request
-from harness.loadgen.test_run import TestRun
-from harness.results.outcome import SURE, Outcome, Queue
+from harness.results.outcome import SURE, Queue
 
-SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
 TIME_BLOCKS = 20  # of the time looked at; their completions tell how even the server's work is
 LEAST_VARIANCE_SHARE = 0.1  # of their variance, however one makes up for the other
 LAGS = 6  # blocks over which completions that were late come in after all
@@ -27,63 +15,6 @@ EVEN = 0.1  # of the answers that are made at once: as many at the end of the ti
 INSTANT_S = 1e-9  # of an answer that comes at once
 ENOUGH = 30  # answers that ended before the last query came, which a fit takes
 LASTING_DRIFT = 0.06  # of the speed, from the first third to the last: below it, arrivals alone can make it
-
-
-def outcome_of(test: TestRun, plan: Plan, run: Path) -> Outcome:
-    """What a test in the folder of a run came to at its load."""
-    result, window = test.counted_result, test.window
-    queue, sent = (queue_of(test.requests), result.scheduled_qps) if plan.pattern.is_rated else (None, None)
-    queries = len(test.counted) // plan.samples_per_query
-    tokens, joules = sum(one.output_tokens for one in test.requests), test.machine.gpu_joules
-    found = fields_from(Outcome, result) | dict(
-        load=plan.pattern.number(plan) or 0.0,
-        unit=plan.pattern.unit,
-        valid=bool(result.valid),
-        has_own_limits=plan.pattern.is_own_clock,
-        reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
-        client_delay_ms=test.client_delay,
-        queries=queries,
-        input_tokens_per_sec=(window or test).input_tokens_per_sec,
-        joules_per_output_token=joules / tokens if joules and tokens else None,
-        trend=window.trend if window else None,
-        sent=sent,
-        duration_s=result.queries / sent if sent and result.queries else None,
-        more=missing_queries(result) if result.failed == ("early_stopping",) else None,
-        queue=queue,
-        is_buffered=test.is_buffered,
-        background_load=test.machine.background_load,
-        folder=str(test.folder.relative_to(run)),
-    )
-    return Outcome(**found)
-
-
-def missing_queries(result: TestResult) -> int | None:
-    """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
-    said = " ".join(str(value) for value in result.early_stopping.values())
-    return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(said)), default=None)
-
-
-def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
-    found = {each.name: each.what for each in over_limits(plan, result.ttft_ms, result.tpot_ms, is_few)}
-    if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
-        if result.failed == ("early_stopping",):
-            count = missing_queries(result)
-            found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
-        found |= {check: words for check, words in SHORT.items() if check in result.failed}
-        if queue and queue.has_grown:
-            found["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
-        if not (found or result.valid):
-            yield from result.invalid_reasons
-    yield from (Statement(text, name=name) for name, text in found.items())
-
-
-def over_limits(plan: Plan, ttft_ms: Any, tpot_ms: Any, is_few: bool) -> Iterator[Statement]:
-    """Which latencies are over their limits at p99."""
-    for tail in plan.limits.tails(ttft_ms, tpot_ms) if plan.limits else ():
-        if tail.is_over:
-            text = f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
-            yield Statement(text, name=tail.kind)
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:

@@ -1,0 +1,81 @@
+"""The steady part of a test: without the ramp at its start and the drain at its end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.loadgen.requests import Request, without_failures
+
+LEAST_STEADY_SHARE = 0.1  # A shorter share of a test's time is no steady part: with waves enough it is half or more.
+
+
+@dataclass(frozen=True)
+class SteadyWindow:
+    """The time of a test in which the engine had all its work, in seconds since its first request, with its requests.
+
+    It begins when as many answers have ended as the engine takes at once, and ends when as few are left.
+    """
+
+    begin_s: float
+    end_s: float
+    ended: tuple[Request, ...]
+    """Requests whose answers ended in it."""
+    sent_and_ended: tuple[Request, ...]
+    """Those of them that were also sent in it."""
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.begin_s
+
+    @property
+    def tokens_per_sec(self) -> float:
+        """Output tokens per second of the answers that ended in it."""
+        return sum(request.output_tokens for request in self.ended) / self.seconds
+
+    @property
+    def input_tokens_per_sec(self) -> float:
+        """Tokens per second of the prompts of these answers."""
+        return sum(request.prompt_tokens for request in without_failures(self.ended)) / self.seconds
+
+    @property
+    def total_tokens_per_sec(self) -> float:
+        """Input and output tokens per second."""
+        return self.input_tokens_per_sec + self.tokens_per_sec
+
+    @property
+    def samples_per_sec(self) -> float:
+        return len(without_failures(self.ended)) / self.seconds
+
+    @property
+    def halves(self) -> tuple[int, int]:
+        """Output tokens of the answers that ended in its first half, and in its second."""
+        middle = (self.begin_s + self.end_s) / 2
+        late = sum(request.output_tokens for request in self.ended if request.end_s > middle)
+        return sum(request.output_tokens for request in self.ended) - late, late
+
+    @property
+    def trend(self) -> float:
+        """The speed of its second half over that of its first."""
+        early, late = self.halves
+        return late / early
+
+    @cached_property
+    def requests(self) -> list[Request]:
+        """Requests that were sent and answered in it."""
+        return without_failures(self.sent_and_ended)
+
+
+def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
+    """Return the steady part of a test that computes `at_once` requests at a time.
+
+    None where there are too few requests for one, or it is so short that the answers did not come steadily.
+    """
+    if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
+        return None
+    done = sorted(requests, key=lambda request: request.end_s)
+    first, last = at_once - 1, len(done) - at_once - 1
+    begin_s, end_s = done[first].end_s, done[last].end_s
+    sent_and_ended = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
+    window = SteadyWindow(begin_s, end_s, tuple(done[first + 1 : last + 1]), tuple(sent_and_ended))
+    is_short = window.seconds <= LEAST_STEADY_SHARE * done[-1].end_s
+    return None if is_short or not window.halves[0] else window

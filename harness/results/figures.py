@@ -1,0 +1,129 @@
+"""Speeds and latencies of a test, or of its steady part."""
+
+from collections.abc import Sequence
+
+from harness.config.mlperf import LatencyLimits
+from harness.core.formatting import Measured
+from harness.core.schema import FrozenModel
+from harness.loadgen.log import Latency
+from harness.loadgen.requests import Request, without_failures
+from harness.loadgen.test_run import TestRun
+
+
+class Figures(FrozenModel):
+    """Speeds and latencies of a whole test, or of its steady part: from as many answers as are computed at once until
+    as few are left.
+    """
+
+    begin_s: Measured = None
+    """Since the first request was sent; null in summaries of older versions."""
+    seconds: Measured = None
+    share_percent: Measured = None
+    """Of the test's duration."""
+    tokens_per_sec: Measured = None
+    """Output tokens per second: over LoadGen's duration, or of the answers that ended in the steady part."""
+    input_tokens_per_sec: Measured = None
+    """Prompt tokens of the same answers; of a steady part at fixed concurrency alone, as all that follows."""
+    total_tokens_per_sec: Measured = None
+    """Prompt and output tokens of the same answers."""
+    samples_per_sec: Measured = None
+    trend: Measured = None
+    """The rate of its second half over that of the first."""
+    requests: int | None = None
+    """That were sent and answered in it, of which what follows is."""
+    latency_ms: Latency | None = None
+    ttft_ms: Latency | None = None
+    """Time to the first token."""
+    tpot_ms: Latency | None = None
+    """Time per output token after the first."""
+    slo_attainment: Measured = None
+    """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
+    buffer."""
+    goodput: Measured = None
+    """Requests that kept both limits, a second."""
+    tokens_per_sec_per_user: Measured = None
+    """1,000 / TPOT p90 in ms, over the steady part."""
+
+    @property
+    def ends_s(self) -> tuple[float, float] | None:
+        """Its begin and its end, in seconds since the first request was sent; None of a whole test."""
+        if self.begin_s is None or self.seconds is None:
+            return None
+        return self.begin_s, self.begin_s + self.seconds
+
+
+def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
+    """Return the figures of a whole test, ramps included. Rates are over LoadGen's duration."""
+    result = test.result
+    attainment = slo_attainment(test.requests, limits, test.is_buffered)
+    goodput = None
+    if attainment is not None and result.samples_per_sec:
+        sent_per_answer = len(test.requests) / len(test.answered) if test.answered else 1.0
+        goodput = result.samples_per_sec * sent_per_answer * attainment / 100
+    return Figures(
+        tokens_per_sec=result.tokens_per_sec,
+        input_tokens_per_sec=test.input_tokens_per_sec,
+        total_tokens_per_sec=test.total_tokens_per_sec,
+        samples_per_sec=result.samples_per_sec,
+        latency_ms=result.latency_ms,
+        ttft_ms=result.ttft_ms,
+        tpot_ms=result.tpot_ms,
+        slo_attainment=attainment,
+        goodput=goodput,
+    )
+
+
+def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
+    """Return the figures of a test without its ramps; its latencies only at fixed concurrency, where they count.
+
+    None of a scenario that sends by time, or one query after the other, and of a test too short for a steady part.
+    """
+    window, duration_s = test.steady, test.result.duration_s
+    if window is None or not duration_s:
+        return None
+    speeds = Figures(
+        begin_s=window.begin_s,
+        seconds=window.seconds,
+        share_percent=100 * window.seconds / duration_s,
+        tokens_per_sec=window.tokens_per_sec,
+        trend=window.trend,
+    )
+    if not (test.window and window.requests):
+        return speeds
+    result = test.counted_result
+    attainment = slo_attainment(window.sent_and_ended, limits, test.is_buffered)
+    user_ms = result.tpot_ms.p90 if result.tpot_ms and not test.is_buffered else None
+    return Figures(
+        begin_s=speeds.begin_s,
+        seconds=speeds.seconds,
+        share_percent=speeds.share_percent,
+        tokens_per_sec=speeds.tokens_per_sec,
+        trend=speeds.trend,
+        input_tokens_per_sec=window.input_tokens_per_sec or None,
+        total_tokens_per_sec=window.total_tokens_per_sec,
+        samples_per_sec=result.samples_per_sec,
+        requests=len(window.requests),
+        latency_ms=result.latency_ms,
+        ttft_ms=result.ttft_ms,
+        tpot_ms=result.tpot_ms,
+        slo_attainment=attainment,
+        goodput=None if attainment is None else attainment / 100 * len(window.ended) / window.seconds,
+        tokens_per_sec_per_user=1000 / user_ms if user_ms else None,
+    )
+
+
+def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
+    """Return the percentage of requests that kept both limits.
+
+    Failed requests kept none, and an answer of one token has no time per output token to keep. None where there are no
+    limits, or the time of a first token is not the engine's or not known.
+    """
+    answered = without_failures(requests)
+    if limits is None or is_buffered or not requests or any(request.ttft_ms is None for request in answered):
+        return None
+    within = 0
+    for request in answered:
+        keeps_ttft = (request.ttft_ms or 0.0) <= limits.ttft
+        keeps_tpot = (request.tpot_ms or 0.0) <= limits.tpot
+        within += keeps_ttft and keeps_tpot
+    return 100 * within / len(requests)

@@ -1,0 +1,121 @@
+"""`run.performance` of summary.json: the outcome of a run's own test as the file has it, and back.
+
+The file has one flat object: LoadGen's figures of the whole test by their names, those of its steady part under
+`steady`, and everything else that is known of the test beside them. An `Outcome` has the figures that count by their
+names, and the others in its details.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, JsonValue, PlainSerializer
+
+from harness.config.mlperf import SCENARIOS, LatencyLimits
+from harness.core.statements import Statement
+from harness.loadgen.machine_use import MachineUse
+from harness.results.outcome import Outcome
+from harness.results.test_details import TestDetails
+from harness.runs.run_folder import TEST_FOLDERS
+
+# What the file has of the whole test by its own name.
+WHOLE_FIGURES = (
+    "tokens_per_sec",
+    "input_tokens_per_sec",
+    "total_tokens_per_sec",
+    "samples_per_sec",
+    "latency_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "slo_attainment",
+    "goodput",
+)
+# What it has of the outcome itself.
+OUTCOME_FIELDS = (
+    "load",
+    "unit",
+    "valid",
+    "has_own_limits",
+    "reasons",
+    "joules_per_output_token",
+    "queries",
+    "sent",
+    "more",
+    "queue",
+    "folder",
+)
+REQUIRED = ("scenario", "valid", "duration_s", "samples")  # of every version
+# What the steady part or the whole test gives the outcome, whichever counts.
+COUNTED_FIGURES = ("tokens_per_sec", "input_tokens_per_sec", "samples_per_sec", "latency_ms", "ttft_ms", "tpot_ms")
+
+
+def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
+    """Return `run.performance` of summary.json."""
+    details = outcome.details.model_dump(mode="json")
+    whole = details.pop("whole")
+    machine = details.pop("machine")
+    figures = {name: whole[name] for name in WHOLE_FIGURES}
+    fields = outcome.model_dump(mode="json", include=set(OUTCOME_FIELDS))
+    return {**fields, **figures, **machine, **details}
+
+
+def outcome_fields(data: Any) -> Any:
+    """Return the fields of an outcome from `run.performance`, of any version; anything but an object as it is."""
+    if not isinstance(data, dict) or "details" in data:
+        return data
+    missing = [name for name in REQUIRED if name not in data]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    if "goodput" in data and "slo_attainment" not in data:  # Until format 4 the share within the limits had this name.
+        data = {**data, "slo_attainment": data["goodput"], "goodput": None}
+    whole = {name: data.get(name) for name in WHOLE_FIGURES}
+    machine = {name: value for name, value in data.items() if name in MACHINE_KEYS}
+    rest = {name: value for name, value in data.items() if name in DETAIL_KEYS}
+    steady = data.get("steady")
+    has_steady_latencies = isinstance(steady, dict) and bool(steady.get("ttft_ms"))
+    counted = steady if has_steady_latencies else whole
+    server = data.get("server")
+    fields = {
+        **load_fields(data, counted),
+        **{name: data[name] for name in OUTCOME_FIELDS if name in data},
+        **{name: counted.get(name) for name in COUNTED_FIGURES},
+        "client_delay_ms": data.get("client_delay_ms"),
+        "trend": steady.get("trend") if isinstance(steady, dict) else None,
+        "is_buffered": isinstance(server, dict) and bool(server.get("is_buffered")),
+        "disagreements": data.get("disagreements", ()),
+        "others": data.get("others", data.get("background_load", ())),
+        "details": {**rest, "whole": whole, "machine": machine},
+    }
+    fields.setdefault("folder", TEST_FOLDERS["performance"])
+    return fields
+
+
+def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file without them does not say of a test's load and verdict, as far as the rest of it tells."""
+    has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))
+    scenario = SCENARIOS.get(data.get("scenario", ""))
+    samples_per_query = data.get("samples_per_query") or 1
+    queries = counted.get("requests") or data.get("samples") or 0
+    reasons: list[Any] = [] if has_own_limits or data.get("valid") else list(data.get("invalid_reasons") or ())
+    return {
+        "load": data.get("concurrency") or data.get("target_qps") or samples_per_query,
+        "unit": scenario.pattern.unit if scenario else "",
+        "has_own_limits": has_own_limits,
+        "reasons": [*reasons, *over_limits(data.get("limits_ms"), counted)],
+        "queries": queries // samples_per_query,
+    }
+
+
+def over_limits(limits: Any, counted: dict[str, Any]) -> list[Statement]:
+    """Return a statement for each latency that is over its limit, by its name."""
+    if not limits:
+        return []
+    ttft, tpot = (counted.get(name) or {} for name in ("ttft_ms", "tpot_ms"))
+    tails = LatencyLimits(**limits).tails(ttft.get("p99"), tpot.get("p99"))
+    return [Statement(f"{tail.kind} is over its limit", name=tail.kind) for tail in tails if tail.is_over]
+
+
+MACHINE_KEYS = {"others", *MachineUse.model_fields}
+DETAIL_KEYS = {*TestDetails.model_fields, "arithmetic_percent", "bandwidth_percent"} - {"whole", "machine"}
+
+StoredOutcome = Annotated[
+    Outcome, BeforeValidator(outcome_fields), PlainSerializer(performance_view, return_type=dict[str, JsonValue])
+]

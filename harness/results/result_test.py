@@ -1,0 +1,55 @@
+"""The test whose figures are those of a run."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.config.plan import Plan
+from harness.core.errors import UsageError
+from harness.loadgen import log_entries
+from harness.loadgen.test_run import TestRun
+from harness.results.outcome import Outcome, best
+from harness.results.records import RunFacts
+from harness.results.summary import CURVES
+from harness.runs.run_folder import TEST_FOLDERS
+
+
+class ResultTest(NamedTuple):
+    """A run's own test, and what is known of the run, with the plan of that test."""
+
+    test: TestRun
+    facts: RunFacts
+
+
+def choose(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
+    """Return the test whose figures are the run's; None where no test finished.
+
+    Of levels or batches it is the best within the limits, else the performance test. Of a run that ended in that one it
+    is the best full test before it. Raises LogError, UsageError for logs of a complete run that cannot be trusted.
+    """
+    have_one_length = facts.config.concurrency != "max"
+    levels = [probe for probe in facts.probes if have_one_length and probe.unit in CURVES]
+    candidates = [best(levels)] if is_complete else [None, best(facts.attempts)]
+    for outcome in candidates:
+        logs, plan = TEST_FOLDERS["performance"], facts.plan
+        if outcome and outcome.folder:  # Older versions did not note the folder.
+            logs, plan = outcome.folder, at_load(facts.plan, outcome)
+        if not (folder / logs / log_entries.DETAIL).exists():
+            continue
+        try:
+            test = TestRun.read(folder / logs, plan, facts.concurrency)
+        except (log_entries.LogError, UsageError):
+            if is_complete:
+                raise
+            continue
+        return ResultTest(test, facts.model_copy(update={"plan": plan}))
+    return None
+
+
+def at_load(plan: Plan, outcome: Outcome) -> Plan:
+    """Return the plan of a test at the load of an outcome."""
+    if plan.pattern.load == "target_qps":
+        return replace(plan, target_qps=outcome.load)
+    if plan.pattern.load == "concurrency":
+        return replace(plan, concurrency=int(outcome.load))
+    return replace(plan, samples_per_query=int(outcome.load))

@@ -1,0 +1,54 @@
+"""The JSON schema of summary.json. `python -m docs.generate.summary_schema` writes it."""
+
+import json
+from typing import Any
+
+from pydantic import JsonValue
+
+from harness.core import locations
+from harness.core.schema import FrozenModel
+from harness.loadgen.machine_use import MachineUse
+from harness.results.figures import Figures
+from harness.results.outcome import Outcome
+from harness.results.performance_view import OUTCOME_FIELDS, REQUIRED, WHOLE_FIGURES
+from harness.results.summary import Summary
+from harness.results.test_details import TestDetails
+
+SCHEMA_FILE = locations.ROOT / "templates" / "summary.schema.json"
+REFERENCE = "#/$defs/{model}"
+
+JsonObject = dict[str, JsonValue]
+
+
+def schema() -> str:
+    """Return the schema as text, with `run.performance` as the file has it."""
+    page = Summary.model_json_schema(mode="serialization", ref_template=REFERENCE)
+    definitions: dict[str, Any] = page["$defs"]
+    properties: JsonObject = {}
+    for model in (Outcome, Figures, MachineUse, TestDetails):
+        shape = model.model_json_schema(mode="serialization", ref_template=REFERENCE)
+        definitions |= {name: nested for name, nested in shape.pop("$defs", {}).items() if name not in definitions}
+        properties |= {name: shape["properties"][name] for name in names_of(model) if name in shape["properties"]}
+    definitions["Figures"] = Figures.model_json_schema(mode="serialization", ref_template=REFERENCE)
+    definitions["Figures"].pop("$defs", None)
+    definitions["Performance"] = {
+        "description": "LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds.",
+        "properties": dict(sorted(properties.items())),
+        "required": list(REQUIRED),
+        "title": "Performance",
+        "type": "object",
+    }
+    performance = {"anyOf": [{"$ref": REFERENCE.format(model="Performance")}, {"type": "null"}], "default": None}
+    definitions["Run"]["properties"]["performance"] = performance
+    page["$defs"] = dict(sorted(definitions.items()))
+    return json.dumps(page, indent=2) + "\n"
+
+
+def names_of(model: type[FrozenModel]) -> list[str]:
+    """Return the names under which `run.performance` has the fields of a model."""
+    if model is Outcome:
+        return list(OUTCOME_FIELDS)
+    if model is Figures:
+        return list(WHOLE_FIGURES)
+    aliases = [field.serialization_alias or name for name, field in model.model_fields.items()]
+    return [name for name in aliases if name not in ("whole", "machine")]

@@ -1,0 +1,110 @@
+"""What is known of a run's own test beside the figures that count: conditions, machine, servers, money and energy."""
+
+from pydantic import AliasChoices, Field, JsonValue, NonNegativeInt
+
+from harness.config.mlperf import LatencyLimits
+from harness.core.formatting import Measured
+from harness.core.schema import FrozenModel, StoredStatement
+from harness.core.statistics import Spread
+from harness.engines.answer_delivery import ServerUse
+from harness.loadgen.log import Latency
+from harness.loadgen.machine_use import MachineUse, Usage
+from harness.results.cost import Capacity, Cost
+from harness.results.figures import Figures
+from harness.results.gpu_time import GpuTime
+
+Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # by kind of latency and percentile
+
+
+class TestDetails(FrozenModel):
+    """What is known of a run's own test beside the figures that count. Latencies are in milliseconds."""
+
+    __test__ = False  # no test of pytest's
+
+    whole: Figures = Figures()
+    """Of all the test, ramps included, as LoadGen measured."""
+    steady: Figures | None = None
+    """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
+    machine: MachineUse = MachineUse()
+
+    scenario: str = ""
+    """Empty where no details are known."""
+    invalid_reasons: list[StoredStatement] = []
+    duration_s: Measured = None
+    """Of the performance test, as LoadGen measured."""
+    samples: int | None = None
+    samples_per_query: int = 1
+    """More than one in MultiStream alone, where latencies are those of whole queries."""
+    concurrency: int | None = None
+    """Requests in flight, where it was fixed; this program then measures latencies, from the time each was sent."""
+    arrivals: str | None = None
+    """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
+    arrivals_cv: Measured = None
+    """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
+    target_qps: Measured = None
+    """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
+    achieved_qps: Measured = None
+    """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
+    failed_requests: NonNegativeInt | None = None
+    """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
+    failures: list[str] = []
+    """Their error messages."""
+    early_stopping: dict[str, JsonValue] = {}
+    seeds: dict[str, int] = {}
+    loadgen_version: str = ""
+    errors: list[str] = []
+    warnings: list[str] = []
+
+    total_new_tokens: int | None = None
+    """Output tokens: the ids that came; where a server sends text, its own count (`usage`) if each answer has one, else
+    the text encoded with the model's tokenizer. `disagreements` has a difference of more than 2 %."""
+    total_input_tokens: int | None = None
+    """Prompt tokens; null in runs that did not record them."""
+    input_lengths: Spread | None = None
+    output_lengths: Spread | None = None
+    longer: int = 0
+    """Answers that are longer than the run allowed."""
+
+    intervals: Intervals = {}
+    """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
+    blocks of time; null of fewer than 40 requests. The upper end is null where there are too few requests for it."""
+    client_delay_ms: Latency | None = None
+    """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
+    TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
+    single_token: NonNegativeInt = 0
+    """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
+    tpot_judged: bool = True
+    """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
+    limits_ms: LatencyLimits | None = None
+    requests_in_flight: Measured = None
+    """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
+
+    peak_memory_gib: Measured = None
+    """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
+    usage: dict[str, Usage] = {}
+    """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
+    gpu_time: list[GpuTime] = []
+    """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
+    ran_out: list[StoredStatement] = []
+    """What was lost or used up during the test, what bounds it first."""
+    server: ServerUse | None = None
+    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
+    disagreements: list[str] = []
+    """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
+
+    cost: Cost | None = None
+    capacity: Capacity | None = None
+    mfu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
+    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the GPU is not known."""
+    mbu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
+    """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
+
+    @property
+    def counted(self) -> Figures:
+        """The figures that count: of the steady part where latencies are known of it, else of the whole test."""
+        return self.steady if self.steady and self.steady.ttft_ms else self.whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the figures that count are of the whole test."""
+        return self.counted is self.whole

@@ -1,0 +1,255 @@
+"""What a test came to: its outcome at its load, and of a run's own test all that is known of it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.config import arrival_patterns, engine
+from harness.config.plan import Plan
+from harness.core import formatting, statistics
+from harness.core.formatting import Measured, number
+from harness.core.statements import Statement
+from harness.core.statistics import FEWEST_P99, tail_name
+from harness.loadgen.invalid_reasons import MORE_SAMPLES_REMEDY
+from harness.loadgen.log import LATENCY_KINDS, TestResult, p99_of
+from harness.loadgen.log_entries import LogError
+from harness.loadgen.test_run import TestRun
+from harness.results import claims, cost, gpu_time_shares, hardware_limits, telemetry
+from harness.results.figures import figures_of_steady_part, figures_of_test
+from harness.results.outcome import Outcome, Queue, Times
+from harness.results.queue_fit import queue_of
+from harness.results.records import RunFacts
+from harness.results.test_details import Intervals, TestDetails
+
+SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
+CLOCK_TOLERANCE = 1.001  # Times by two clocks may differ by this ratio.
+ROUNDING_RATIO = 1 + 1e-9
+INTERVAL_PERCENTILES = (50, 90, 99)
+ANY_NUMBER = 10**9  # of requests, to ask whether --max-failed allows a failure at all
+
+
+def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
+    """Return what a test in the folder of a run came to at its load, which is the plan's where none is given."""
+    result, window = test.counted_result, test.window
+    queue = queue_of(test.requests) if plan.pattern.is_rated else None
+    sent_qps = result.scheduled_qps if plan.pattern.is_rated else None
+    queries = len(test.counted) // plan.samples_per_query
+    return Outcome(
+        load=load or plan.pattern.number(plan) or 0.0,
+        unit=plan.pattern.unit,
+        valid=bool(result.valid),
+        has_own_limits=plan.pattern.is_own_clock,
+        reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
+        tokens_per_sec=result.tokens_per_sec,
+        input_tokens_per_sec=(window or test).input_tokens_per_sec,
+        samples_per_sec=result.samples_per_sec,
+        latency_ms=Times.of(result.latency_ms),
+        ttft_ms=Times.of(result.ttft_ms),
+        tpot_ms=Times.of(result.tpot_ms),
+        client_delay_ms=Times.of(test.client_delay),
+        joules_per_output_token=joules_per_token(test, plan),
+        trend=window.trend if window else None,
+        queries=queries,
+        sent=sent_qps,
+        issue_s=result.queries / sent_qps if sent_qps and result.queries else None,
+        more=missing_queries(result) if result.failed == ("early_stopping",) else None,
+        queue=queue,
+        is_buffered=test.is_buffered,
+        background_load=tuple(test.machine.background_load),
+        folder=str(test.folder.relative_to(run)),
+    )
+
+
+def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
+    """Return the outcome of a run's own test, with all that is known of it.
+
+    Raises LogError for the log of another run.
+    """
+    details = details_of(test, facts)
+    load = details.concurrency or details.target_qps or details.samples_per_query
+    outcome = outcome_of(test, facts.plan, run, load)
+    trend = details.steady.trend if details.steady else None
+    return outcome.with_details(details, trend)
+
+
+def joules_per_token(test: TestRun, plan: Plan) -> Measured:
+    """Return the energy of the GPUs per output token; None where some of them are out of this host's sight."""
+    is_seen = plan.config.may_see_gpus and not plan.config.has_other_hosts
+    joules, tokens = test.machine.gpu_joules, test.total_new_tokens
+    return joules / tokens if is_seen and joules and tokens else None
+
+
+def missing_queries(result: TestResult) -> int | None:
+    """How many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
+    said = " ".join(str(value) for value in result.early_stopping.values())
+    return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(said)), default=None)
+
+
+def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
+    """Why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
+    p99s = p99_of(result.ttft_ms), p99_of(result.tpot_ms)
+    found = {statement.name: statement.what for statement in over_limits(plan, *p99s, is_few)}
+    if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
+        if result.failed == ("early_stopping",):
+            count = missing_queries(result)
+            found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
+        found |= {check: words for check, words in SHORT.items() if check in result.failed}
+        if queue and queue.has_grown:
+            found["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
+        if not (found or result.valid):
+            yield from result.invalid_reasons
+    yield from (Statement(text, name=name) for name, text in found.items())
+
+
+def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None, is_few: bool) -> Iterator[Statement]:
+    """Yield the latencies that are over their limits at p99."""
+    for tail in plan.limits.tails(ttft_p99_ms, tpot_p99_ms) if plan.limits else ():
+        if tail.is_over:
+            text = f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
+            yield Statement(text, name=tail.kind)
+
+
+def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
+    """Return what is known of a run's own test. Raises LogError for the log of another run."""
+    plan, log = facts.plan, test.result
+    check_same_run(test, facts)
+    failures = [request.failure for request in test.requests if request.failure]
+    sent_s = sent_times(test) if plan.config.arrivals else []
+    usage = telemetry.usage_of(test.recording)
+    memory = usage.get("gpu_memory_gib") if plan.config.may_see_gpus else None
+    gpu_time = gpu_time_shares.gpu_times(test, facts)
+    others_percent = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
+    is_client = bool(plan.config.endpoint)
+    peaks = hardware_limits.peak_shares(test, facts)
+    price = plan.config.price_per_hour
+    counted = test.counted_result
+    total_tokens_per_sec = test.total_tokens_per_sec
+    if test.window and test.window.requests:
+        total_tokens_per_sec = test.window.total_tokens_per_sec
+    has_capacity = log.valid or not plan.pattern.is_rated
+    details = TestDetails(
+        whole=figures_of_test(test, plan.limits),
+        steady=figures_of_steady_part(test, plan.limits),
+        machine=test.machine,
+        scenario=plan.config.scenario,
+        invalid_reasons=log.invalid_reasons,
+        duration_s=log.duration_s,
+        samples=log.samples,
+        samples_per_query=plan.samples_per_query,
+        concurrency=plan.concurrency,
+        arrivals=plan.config.arrivals,
+        arrivals_cv=arrival_patterns.variation(sent_s) if sent_s else None,
+        target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
+        achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
+        failed_requests=len(failures) if engine.may_fail(plan.config.max_failed, ANY_NUMBER) else None,
+        failures=with_counts(failures),
+        early_stopping=log.early_stopping,
+        seeds=log.seeds,
+        loadgen_version=log.loadgen_version,
+        errors=with_counts(log.errors),
+        warnings=with_counts(log.warnings),
+        total_new_tokens=test.total_new_tokens,
+        total_input_tokens=test.total_input_tokens,
+        input_lengths=test.input_lengths,
+        output_lengths=test.output_lengths,
+        longer=sum(request.output_tokens > plan.max_new_tokens for request in test.answered),
+        intervals=intervals(test),
+        client_delay_ms=test.client_delay,
+        single_token=log.single_token,
+        tpot_judged=log.tpot_judged,
+        limits_ms=plan.limits,
+        requests_in_flight=mean_in_flight(test),
+        peak_memory_gib=memory.max if memory else None,
+        usage=usage,
+        gpu_time=gpu_time,
+        ran_out=list(
+            telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
+        ),
+        server=test.server,
+        disagreements=list(test.server.disagreements) if test.server else [],
+        cost=cost.cost(price, counted.tokens_per_sec, total_tokens_per_sec, counted.samples_per_sec),
+        capacity=cost.capacity(plan, log.samples_per_sec) if has_capacity else None,
+        mfu_percent=peaks[0] if peaks else None,
+        mbu_percent=peaks[1] if peaks else None,
+    )
+    most_ms = longest_ms(test, facts)
+    contradictions = [f"{text}: LoadGen's log contradicts itself" for text in impossible(details, most_ms)]
+    return details.model_copy(update={"disagreements": [*details.disagreements, *contradictions]})
+
+
+def check_same_run(test: TestRun, facts: RunFacts) -> None:
+    """Raises LogError for the log of another run than the plan's."""
+    plan, log = facts.plan, test.result
+    for name, logged, planned in (
+        ("seeds", log.seeds, vars(plan.seeds)),
+        ("minimum duration, ms", log.effective.get("min_duration_ms"), round(1000 * plan.min_duration_s)),
+    ):
+        if logged != planned:
+            raise LogError(f"{test.folder}: a log of another run: its {name}: {logged}, not {planned}.")
+
+
+def sent_times(test: TestRun) -> list[float]:
+    """Return the times at which requests were sent, in order, in seconds since the first was issued."""
+    return sorted(request.begin_s + (request.sent_ms or 0.0) / 1e3 for request in test.requests)
+
+
+def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]) -> Measured:
+    """Return the queries a second of a test; where it sent at times of its own, the rate at which it sent them."""
+    if sent_s and sent_s[-1] > sent_s[0]:
+        return (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
+    rate = test.result.samples_per_sec
+    return rate / samples_per_query if rate else rate
+
+
+def mean_in_flight(test: TestRun) -> Measured:
+    """Return the mean number of requests in flight by Little's law; None where all are issued at once."""
+    log = test.result
+    if not (log.ttft_ms and log.samples_per_sec and log.mean_sample_latency_ms):
+        return None
+    return log.samples_per_sec * log.mean_sample_latency_ms / 1000
+
+
+def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
+    """Return a time that no latency of a test exceeds, in milliseconds; None where none is known."""
+    if facts.plan.pattern.is_paced or not test.result.duration_s:
+        return max((request.latency_ms for request in test.requests if request.latency_ms is not None), default=None)
+    return 1000 * test.result.duration_s
+
+
+def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
+    """Yield what no test can have: negative numbers, and latencies beyond `most_ms`, None where any can be."""
+    for name, value in claims.leaves(details.model_dump()):
+        if isinstance(value, int | float) and value < 0:
+            yield f"{name.removeprefix('whole.').removeprefix('machine.')} is {value:g}"
+    whole = details.whole
+    most_latency_ms = most_ms * CLOCK_TOLERANCE if most_ms else None
+    longest = whole.latency_ms.max if whole.latency_ms else None
+    for name, times, most in (
+        ("latency", whole.latency_ms, most_latency_ms),
+        ("TTFT", whole.ttft_ms, longest),
+        ("TPOT", whole.tpot_ms, longest),
+    ):
+        if times and most is not None and times.max > most * ROUNDING_RATIO:
+            yield f"the longest {name} is {formatting.number(times.max)} ms, beyond {formatting.number(most)} ms"
+
+
+def intervals(test: TestRun) -> Intervals:
+    """Return the interval of each percentile, by kind of latency and name.
+
+    There is none of what is not known of each request, nor of the slowest, which is no percentile.
+    """
+    by_kind: Intervals = {}
+    for kind in LATENCY_KINDS if test.result.ttft_ms else ("ttft", "tpot"):
+        times = [getattr(request, f"{kind}_ms") for request in test.answered]
+        values = [value for value in times if value is not None]
+        for percent in INTERVAL_PERCENTILES:
+            slower = len(values) * (1 - percent / 100)
+            if slower >= 1:
+                interval = statistics.quantile_interval(values, percent / 100)
+                by_kind.setdefault(kind, {})[f"p{percent}"] = interval
+    return by_kind
+
+
+def with_counts(texts: Sequence[str]) -> list[str]:
+    """Return each text once, with how often it occurred."""
+    return [f"{text} ({times:,} times)" if times > 1 else text for text, times in Counter(texts).items()]
