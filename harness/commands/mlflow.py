@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.core.command import argument, make_command, option
 from harness.core.errors import NotAcceptedError, UsageError
-from harness.core.files import read
+from harness.core.files import is_locked, read
 from harness.core.formatting import gpu_names
 from harness.core.message_text import first_line, say
 from harness.core.reading import as_text
@@ -121,13 +121,20 @@ class Store:
         return str(made.info.run_id)
 
 
+UNFINISHED_SWEEPS = {  # the message by whether somebody holds the folder's lock, None where that is not known
+    True: "this sweep is still running",
+    False: "this sweep was killed: end it with --resume first",
+    None: "it is not known whether this sweep still runs, for the mount has no locks: end it with --resume first",
+}
+
+
 def entry(folder: Path) -> TrackedRun:
     """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
     run_status = run_folder.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
     if is_sweep and status == "running":
-        raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
+        raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_locked(folder)]}.")
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
     kind = sweep if is_sweep else mmlu if (folder / "overall.json").exists() else benchmark

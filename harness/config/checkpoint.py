@@ -32,14 +32,17 @@ def weight_bytes(config: EngineConfig) -> int:
     inner = min(bits, 16) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
-        raise UsageError(f"--model {config.model}: config.json has {layers:,} layers: it may be damaged.")
+        raise UsageError(
+            f"--model {config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken."
+        )
     attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
     if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
-            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights: it may be damaged."
+            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
+            f"{LARGEST_WEIGHTS_BYTES / 2**40:,.0f} are taken."
         )
     return size
 

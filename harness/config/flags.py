@@ -27,6 +27,7 @@ from harness.core.given_values import (
     read_given,
     unknown_setting,
 )
+from harness.core.plain_numbers import has_other_digits
 from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
 
@@ -41,6 +42,8 @@ BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
     "Results",
 )
 SERVER_TOPIC = "A running server"
+NUMBER_TYPES = frozenset({"integer", "number", "array"})
+TEXT_TYPES = frozenset({"string", "texts", "path"})
 PANELS = (
     BENCHMARK_TOPIC,
     LOAD_TOPIC,
@@ -111,7 +114,7 @@ class Settings(BaseModel):
         """
         import yaml
 
-        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_SETTINGS)
+        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, most=LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
             raise UsageError(f"--config {path}: expected lines of `flag: value`.")
         settings = {setting(str(key)): value for key, value in data.items()}
@@ -134,6 +137,10 @@ class Settings(BaseModel):
                 return choice
         if isinstance(value, bool) and "boolean" not in found:
             raise ValueError  # pydantic would take it as a number
+        if found.keys() & NUMBER_TYPES and not found.keys() & TEXT_TYPES:
+            items = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(item, str) and has_other_digits(item) for item in items):
+                raise ValueError  # pydantic would read them
         if "texts" in found and isinstance(value, str):
             return (value,)
         return tuple(value.split(",")) if "array" in found and isinstance(value, str) and "," in value else value

@@ -53,7 +53,7 @@ def shards_of(index: Path) -> list[str]:
     match files.read_json(index, LARGEST_SETTINGS * 16):
         case {"weight_map": {**weights}} if weights:
             return sorted({str(name) for name in weights.values()})
-    raise UsageError(f"{index}: no weight_map in it: it may be damaged; copy it again.")
+    raise UsageError(f"{index}: it lists no files (no weight_map in it): copy it again.")
 
 
 def whole_set(found: Sequence[Path]) -> list[Path]:

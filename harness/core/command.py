@@ -19,6 +19,7 @@ from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.core.given_values import RENAMED_SETTINGS, as_flag, check_path, check_printable
 from harness.core.moved_commands import raise_if_moved
+from harness.core.plain_numbers import has_other_digits
 from harness.core.software import module, program
 from harness.core.startup import prepare
 
@@ -122,8 +123,11 @@ class Command(TyperCommand):
                 continue
             if not equals and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")
+            given = value if equals else after
+            if parameter.bare_type() in ("int", "float") and has_other_digits(given):
+                raise UsageError(f"{flag} takes a number; got {given!r}.")
             is_path = parameter.bare_type() == "Path"
-            if not (value if equals else after) and (is_path or parameter.default is None):
+            if not given and (is_path or parameter.default is None):
                 raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
 
     def invoke(self, ctx: Any) -> Any:

@@ -9,6 +9,7 @@ UNITS = {"GiB": GIB, "MiB": MIB, "KiB": KIB}
 
 LARGEST_LIST = MIB  # the largest list of checksums, or of the lines of .env
 LARGEST_SETTINGS = 4 * MIB  # YAML of --config and of sweeps, and the JSON that describes a checkpoint
+LARGEST_MODEL_JSON = 512 * MIB  # the largest tokenizer has some 35 MiB
 LARGEST_PROFILE = 64 * KIB  # YAML of a workload's lengths
 LARGEST_RUN_JSON = 256 * MIB  # the largest file of a run or a sweep; one of a thousand probes has some 5 MiB
 LARGEST_RUN_FILE = GIB  # the largest table or text of a run, and history; a line of the history has some 4 KiB

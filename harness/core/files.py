@@ -1,5 +1,6 @@
 """Files: written whole or not at all, read with errors of one line; names and values that a user gave."""
 
+import errno
 import fcntl
 import json
 import os
@@ -8,19 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from harness.core import locations, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import LARGEST_RUN_JSON, MIB
 from harness.core.given_values import read_given
-from harness.core.message_text import why
+from harness.core.message_text import warn, why
 from harness.core.secrets import hide, hide_known
 
 # Files of this program: written whole or not at all, secrets left out; read as what they should hold.
 Parsed = TypeVar("Parsed")
 
 
+LOCK_NAME = ".lock"  # in a folder that one command at a time may change
+LOCK_IS_TAKEN = (errno.EAGAIN, errno.EACCES)  # answers of the kernel while another process has a lock
 SPARE_BYTES = 2**23  # a disk with less free counts as full
 
 
@@ -43,16 +46,39 @@ def append_line(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
-    """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
-    path = folder / ".lock"
+    """Hold the lock of a folder, and yield its file descriptor. Raises UsageError where somebody has it: `what`.
+
+    A mount without locks, such as some of NFS and Lustre, proves nothing: the command goes on, and says so.
+    """
+    path = folder / LOCK_NAME
     path.touch()
     reading.check_regular(path.stat(), path, MIB)  # a FIFO would wait for a reader
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{folder}: {what} is still running.") from None
+        except OSError as error:
+            if error.errno in LOCK_IS_TAKEN:
+                raise UsageError(f"{folder}: {what} is still running.") from None
+            warn(f"{folder}: no lock could be had ({why(error)}): start no other command in this folder meanwhile")
         yield file.fileno()
+
+
+def is_locked(folder: Path) -> bool | None:
+    """Return whether somebody holds the lock of a folder; None where that cannot be known."""
+    try:
+        with reading.open_bytes(folder / LOCK_NAME, MIB) as file:
+            return is_taken(file)
+    except OSError:
+        return None
+
+
+def is_taken(file: BinaryIO) -> bool | None:
+    """Return whether another process has the lock of an open file; None where the mount has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return True if error.errno in LOCK_IS_TAKEN else None
+    return False
 
 
 def check_space(path: Path) -> None:

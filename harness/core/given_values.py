@@ -26,7 +26,8 @@ def read_given(
     kind: str,
     parse: Callable[[str], Any],
     wrong: type[Exception] = ValueError,
-    most: int = 2**32,
+    *,
+    most: int,
 ) -> Any:
     """The content of a file, which the user may have named with `flag`. Raises UsageError when it cannot be read or
     parsed.

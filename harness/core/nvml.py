@@ -75,8 +75,8 @@ def device_words(text: str) -> list[str]:
         if prefix:
             read = word if word.startswith(prefix) else ""
         else:
-            number = re.match(r"\+?([0-9]+)", word)
-            read = str(int(number[1])) if number else ""
+            number = re.match(r"[+-]?[0-9]+", word)
+            read = str(int(number[0])) if number and int(number[0]) >= 0 else ""
         if not read:
             break
         if read in found:
@@ -86,7 +86,11 @@ def device_words(text: str) -> list[str]:
 
 
 def is_split(nvml: Any, handle: Any) -> bool:
-    """Return whether a GPU is split into parts (MIG), so that what the whole of it takes is not one engine's."""
+    """Return whether a GPU is split into parts (MIG), or is such a part, so that what the whole of it takes is not one
+    engine's.
+    """
+    if query_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
+        return True
     modes = query_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the one in use, and the one after a restart
     return bool(modes and modes[0])
 

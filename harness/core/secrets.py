@@ -32,13 +32,15 @@ ASSIGNED = (
     r"(?is)((?:token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
     r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature)[\w-]*[\"']?\s*[:=]\s*).*"
 )
+NAMED_IN_ADDRESS = r"(?s)^((?:--[\w-]+=)?[A-Za-z][\w+.-]*:/+).*@"  # the part of an address up to its last at sign
 SECRET_FORMS = (
     (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", MASK),
     (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {MASK}"),
     (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", MASK),
     (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", MASK),
     (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", MASK),  # a JWT
-    (r"(//|:/)[^/@\s]+@", rf"\1{MASK}@"),  # whoever an address, or a path made of one, names
+    # Whoever an address names, or a path made of one. A password may hold any character, and ends at the last `@`.
+    (r"(//|\b[A-Za-z][\w+.-]+:/)(?!/)[^\s\"'<>|]*@", rf"\1{MASK}@"),
     (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{MASK}"),
     (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{MASK}"),
 )
@@ -115,6 +117,7 @@ def hide_word(word: str) -> str:
         value = from_yaml(pair[3])
         hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
         return word if hidden == value else pair[1] + as_text(hidden)
+    word = re.sub(NAMED_IN_ADDRESS, rf"\1{MASK}@", word)
     return hide_text(re.sub(ASSIGNED, rf"\1{MASK}", word))
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from os import environ
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from aiohttp import (
     ClientConnectorCertificateError,
@@ -25,8 +24,10 @@ from aiohttp import (
 )
 
 from harness.config import run, server_addresses
+from harness.config.hub_environment import proxy_of
 from harness.core.errors import EndpointError, ServerFullError, UsageError
 from harness.core.secrets import HEADERS
+from harness.core.web_addresses import is_usable
 from harness.engines.answer_delivery import Delivery, Exchange, TokenCounts
 from harness.engines.answer_reading import AnswerReading
 from harness.engines.answer_text import whole_characters
@@ -44,6 +45,7 @@ from harness.engines.completions import (
     error_message,
     piece,
 )
+from harness.engines.other_protocols import spoken_instead
 from harness.engines.protocol import ChoiceLogprobs, MessagePrompt, Sampling, TokenStream
 from harness.engines.request_formats import Content, RequestFormat
 
@@ -91,7 +93,7 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
             headers["Authorization"] = f"Bearer {key}"
         headers |= extra_headers()
     proxy = environ.get(PROXY) or None
-    if proxy and not server_addresses.is_usable(proxy):
+    if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     fresh = config.new_connections
     return ClientSession(
@@ -367,17 +369,19 @@ def key_hint(challenge: str) -> str:
     return f"refuses the key in {KEY}" if environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
 
 
-def why_unreached(error: ClientError, address: str) -> str:
-    """Return why a server was not reached at all, or not in HTTP."""
+async def why_unreached(error: ClientError, address: str) -> str:
+    """Return why a server was not reached at all, or not in HTTP: then it is asked what it speaks."""
     if isinstance(error, ClientConnectorCertificateError):
         return (
             f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "
             "authorities that are"
         )
     scheme = urlsplit(address).scheme
-    if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
-        other = "http" if scheme == "https" else "https"
-        return f"it does not answer as {scheme}:// does ({error_message(error)}): is it {other}://?"
-    is_unused = getproxies().get(scheme) and not environ.get(PROXY)
+    is_broken_off = isinstance(error, ClientConnectorError) and isinstance(error.os_error, ConnectionResetError)
+    if isinstance(error, ClientSSLError) or is_broken_off or not isinstance(error, ClientConnectorError):
+        # Behind a proxy it is the proxy that would answer.
+        spoken = "" if environ.get(PROXY) else await spoken_instead(address)
+        return f"it does not answer as {scheme}:// does: {spoken or error_message(error)}"
+    is_unused = proxy_of(urlsplit(address)) and not environ.get(PROXY)
     hint = f"; a proxy is set in the environment, and not used: {PROXY} names one that is" if is_unused else ""
     return f"no server there: {error_message(error)}{hint}"

@@ -153,7 +153,7 @@ class Discovery:
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
-            raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
+            raise UsageError(f"--endpoint {address}: {await why_unreached(error, address)}.") from None
 
 
 def is_one(models: Mapping[str, ListedModel]) -> bool:

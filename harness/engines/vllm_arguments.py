@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable
 from os import environ
 from typing import Any
 
-import psutil
-
 from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 from harness.core import given_values, nvml, software, system, vllm_source
@@ -50,7 +48,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
             args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
         if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
             # vLLM would take this share of main memory, which other programs need too.
-            args["kv_cache_memory_bytes"] = spec.cache_bytes or psutil.virtual_memory().available // 4
+            args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
         if spec.sequences:
             args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
             args.setdefault("max_num_seqs", spec.sequences)

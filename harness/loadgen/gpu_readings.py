@@ -65,19 +65,21 @@ def increase(field: int) -> Read:
     return read
 
 
-def power_w(nvml: Any, handle: Any) -> Measured:
-    """A GPU's power; None for a card that is split, of which others may have a part."""
-    return None if is_split(nvml, handle) else round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+def unless_split(read: Read) -> Read:
+    """Return what reads a GPU, and nothing of a card that is split (MIG): there NVML tells no load, some drivers 0 for
+    it, and power is the whole card's, of which others may have a part.
+    """
+    return lambda nvml, handle: None if is_split(nvml, handle) else read(nvml, handle)
 
 
 GPU_COLUMNS: dict[str, Read] = {
-    "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+    "load_percent": unless_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
-    "power_w": lambda nvml, handle: power_w(nvml, handle),
+    "power_w": unless_split(lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)),
     "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
     "max_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK),
     "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
-    "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
+    "memory_load_percent": unless_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory),
     "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
     "memory_temperature_c": lambda nvml, handle: field_value(nvml, handle, MEMORY_SENSOR).uiVal,
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),

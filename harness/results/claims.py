@@ -1,5 +1,6 @@
 """Check that a run's claims follow from LoadGen's log, requests.csv and machine.csv. Needs no package."""
 
+import codecs
 import hashlib
 import json
 import re
@@ -15,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
+from harness.core.stored_text import is_litter
 from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import TestRun
 from harness.runs.run_lock import LOCK_FILE
@@ -40,6 +42,11 @@ TOLERANCES = {  # tolerances, relative and absolute
 }
 RATE_TOLERANCE = 0.03  # tolerance of a rate over a whole test, beside its first and last requests
 SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
+# How a text may be stored otherwise than a run wrote it.
+WINDOWS_LINES = (
+    "the line ends of Windows (CRLF), as git may leave them: `git config core.autocrlf false`, and check out again"
+)
+EDITORS_MARK = "a byte order mark, as an editor may add it"
 LARGEST = 2**30  # bytes of a file that has a digest
 
 
@@ -115,7 +122,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             known = [(source, figures[name]) for source, figures in found if figures.get(name) is not None]
             yield from (Claim(name, value, *each) for each in known or [("", None)])
     if kept := summary.get("digests"):
-        yield from compare("", kept, "SHA-256", digests(folder))
+        yield from digest_claims(folder, kept)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
 
@@ -138,13 +145,59 @@ def compare(name: str, said: object, source: str, found: object) -> Iterator[Cla
     return (Claim(f"{name}{key}", before.get(key), source, after.get(key)) for key in before | after)
 
 
+def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
+    """Claim that the files are those that the run left; files that were only stored in another way are one claim for
+    each way, whatever their number.
+    """
+    made = digests(folder)
+    stored_otherwise: dict[str, list[str]] = {}
+    for name, digest in kept.items():
+        if is_litter(Path(name)):
+            made[name] = digest
+        elif made.get(name, digest) != digest and (form := form_of(folder / name, digest)):
+            stored_otherwise.setdefault(form, []).append(name)
+            made[name] = digest
+    for form, names in stored_otherwise.items():
+        yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
+    yield from compare("", kept, "SHA-256", made)
+
+
+def form_of(path: Path, digest: str) -> str:
+    """Return how a file is stored otherwise than the run wrote it, where its text is the same; else nothing."""
+    for form, content in original_forms(path):
+        if hashlib.sha256(content).hexdigest() == digest:
+            return form
+    return ""
+
+
+def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield what a file's bytes may have been before a program stored its text in another way, and that way."""
+    content = path.read_bytes()
+    without_mark = content.removeprefix(codecs.BOM_UTF8)
+    yield WINDOWS_LINES, content.replace(b"\r\n", b"\n")
+    yield EDITORS_MARK, without_mark
+    yield f"{EDITORS_MARK}, and {WINDOWS_LINES}", without_mark.replace(b"\r\n", b"\n")
+
+
+def as_written(path: Path, digest: str | None) -> bytes | None:
+    """Return the bytes that a run wrote of a file whose text is stored in another way; None for any other file."""
+    if digest is None or path.stat().st_size > LARGEST or hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+        return None
+    contents = (content for _, content in original_forms(path))
+    return next((content for content in contents if hashlib.sha256(content).hexdigest() == digest), None)
+
+
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that is not too large, but for those that are made of the others or written after them."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] not in LATER and path.stat().st_size <= LARGEST
-    }
+    """SHA-256 of each file that is not too large, but for those that are made of the others or written after them, and
+    for what a Mac or Windows leaves in a folder.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if not path.is_file() or name.parts[0] in LATER or is_litter(path) or path.stat().st_size > LARGEST:
+            continue
+        found[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def rate_claims(test: TestRun) -> Iterator[Claim]:

@@ -14,8 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import constants, get_token, try_to_load_from_cache
 
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.parallelism import parallelism
@@ -28,6 +27,7 @@ from harness.core.files import free_gib, submodule_path
 from harness.core.formatting import gpu_names, joined, listed, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
+from harness.core.plain_numbers import whole_number
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
@@ -49,6 +49,7 @@ WATCHED_S = 1.2  # for what other programs do now
 POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
 OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
 SHM = Path("/dev/shm")
+CHUNK_VARIABLE = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
 # The chunks of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor.
 CHUNKS, CHUNK_MIB = 10, 16
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
@@ -226,7 +227,10 @@ def shm(config: RunConfig) -> str:
 
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
     """Bytes for `engines` engines of so many workers: on a GPU, a single worker runs in the engine's own process."""
-    chunk = int(os.environ.get("VLLM_MQ_MAX_CHUNK_BYTES_MB", CHUNK_MIB))
+    text = os.environ.get(CHUNK_VARIABLE, str(CHUNK_MIB))
+    chunk = whole_number(text)
+    if chunk is None:
+        raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
     return 0 if on_gpus and workers == 1 else engines * CHUNKS * chunk * MIB
 
 
@@ -248,7 +252,9 @@ def model(config: RunConfig) -> str:
     checkpoint.title(config)  # a damaged one ends here
     if config.is_in_process:
         checkpoint.check_architecture(config)
-    token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
+    token = ""
+    if not Path(config.model_path).is_dir():
+        token = ", with a token of the hub" if get_token() else ", without a token of the hub"
     return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {quantization.format_of(config)}{token}"
 
 
@@ -280,7 +286,7 @@ def memory(config: RunConfig) -> str:
     gpus, tokens = nvml.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
     tensor, _ = parallelism(config, gpus, weights)
-    free, where = psutil.virtual_memory().available, "of main memory are free"
+    free, where = system.free_memory_bytes(), "of main memory are free"
     if gpus:
         free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
     parts = [number(each / tensor / GIB, 3) for each in (weights, sequence)]

@@ -140,7 +140,8 @@ def ended_early(folder: Path, reported: bool = False) -> str | None:
     if status.status == "running":
         if reported:
             return None
-        return "it still runs" if run_lock.life_of(folder) == "running" else "it was killed, or still runs"
+        is_running = run_lock.life_of(folder) == "running"
+        return "it still runs" if is_running else "it is not known whether it still runs"
     return status.status if status.reason in ("", status.status) else f"{status.status}: {status.reason}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_SETTINGS
 from harness.core.given_values import read_given
 from harness.core.system import CPUINFO, System, cpu_line
 from harness.core.word_list import names_in
@@ -108,7 +109,7 @@ def missing(description: Description) -> list[str]:
 
 def read_description(path: Path) -> Description:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
-    data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False))
+    data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
     if empty := missing(data):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.config import mlperf
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.files import write_json, write_text
 from harness.core.formatting import joined
 from harness.core.given_values import check_folder_name, read_given
@@ -82,7 +83,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy(source, target, LOGS)
     log = source / ANSWERS
-    text = read_given("", log, "text", str)
+    text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
     found = digest(log)
     rouge = entry.accuracy.scores
     if (rouge.log or found) != found:

@@ -39,7 +39,7 @@ class ExperimentOutcome:
     background_load: Annotated[
         tuple[str, ...], schema.stored_as("others", "background_load")
     ] = ()  # load of other programs meanwhile
-    ran_out: tuple[schema.StoredStatement, ...] = ()  # what set its speed, the first first
+    ran_out: tuple[schema.StoredStatement, ...] = ()  # statements on what set its speed, the first first
     flaws: tuple[str, ...] = ()  # flaws that keep its figures from being compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 

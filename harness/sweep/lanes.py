@@ -1,7 +1,6 @@
 """The places where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
 
 import os
-import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -48,8 +47,9 @@ def lanes(side_by_side: bool) -> list[Lane]:
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count = len(nvml.gpus())
-    words = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    return (words or [str(number) for number in range(count)])[:count]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    words = [str(number) for number in range(count)] if chosen is None else nvml.device_words(chosen)
+    return words[:count]
 
 
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:

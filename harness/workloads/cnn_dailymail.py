@@ -9,9 +9,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from huggingface_hub import constants
-
-from harness.config import pretrained
+from harness.config import hub_environment
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL_TASKS, PROMPT
 from harness.config.run import RunConfig
 from harness.core import given_values, locations, reading
@@ -114,10 +112,12 @@ def find(config: RunConfig) -> str:
             raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")
         return str(path)
     name, version = CNN_DATASET
-    kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
+    from datasets import config as libraries_folders
+
+    kept = Path(libraries_folders.HF_DATASETS_CACHE) / name.replace("/", "___") / version
     if kept.exists():
         return str(kept)
-    if not pretrained.is_hub_reachable():
+    if not hub_environment.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return f"{name}, to be downloaded"
 

@@ -75,7 +75,7 @@ def download(name: str, version: str, split: str, instead: str = "check the netw
     try:
         return load_dataset(name, version, split=split)
     except Exception as error:
-        raise UsageError(f"cannot download {name} ({type(error).__name__}): {instead}.") from None
+        raise UsageError(f"cannot download {name} ({first_line(error).rstrip('.')}): {instead}.") from None
 
 
 def read_saved(folder: Path, split: str) -> Any:

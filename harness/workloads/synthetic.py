@@ -51,7 +51,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     import yaml
 
     path = workload.path or Path()
-    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, most=LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
     try:

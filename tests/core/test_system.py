@@ -83,6 +83,7 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("NoDevFiles", []),
         ("1gpu2,2ampere", [1, 2]),
         ("+1", [1]),
+        ("-0", [0]),
         ("00,1", [0, 1]),
         ("0,GPU-aaaa", [0]),
         ("GPU-aaaa,1", [0]),
@@ -113,15 +114,28 @@ def test_the_words_are_those_that_torch_reads(text: str) -> None:
     assert nvml.device_words(text) == [*map(str, words)]
 
 
-def test_a_card_that_is_split_tells_neither_power_nor_energy(fake_nvml: pytest.MonkeyPatch) -> None:
+def test_a_card_that_is_split_tells_neither_power_nor_energy_nor_load(fake_nvml: pytest.MonkeyPatch) -> None:
     class Split(NVML):
+        nvmlDeviceGetUtilizationRates = staticmethod(lambda card: SimpleNamespace(gpu=7, memory=8))
         nvmlDeviceGetMigMode = staticmethod(lambda card: (card, 1))
         nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda card: 5000)
 
     fake_nvml.setitem(sys.modules, "pynvml", Split)
     assert nvml.energies_mj() == [5000, None, None]
     assert gpu_readings.joules(1) == 5.0 and gpu_readings.joules(2) is None
-    assert [gpu_readings.power_w(Split, card) for card in (0, 1)] == [300, None]
+    for column in ("power_w", "load_percent", "memory_load_percent"):
+        read = gpu_readings.GPU_COLUMNS[column]
+        assert read(Split, 0) is not None and read(Split, 1) is None
+
+
+def test_a_part_of_a_card_tells_neither_power_nor_load(fake_nvml: pytest.MonkeyPatch) -> None:
+    """NVML knows no mode of a part, and some drivers say 0 for its load."""
+
+    class Part(NVML):
+        nvmlDeviceIsMigDeviceHandle = staticmethod(lambda card: 1)
+
+    for column in ("power_w", "load_percent", "memory_load_percent"):
+        assert gpu_readings.GPU_COLUMNS[column](Part, 0) is None
 
 
 def test_vllm_for_the_cpu_uses_no_gpu(fake_nvml: pytest.MonkeyPatch) -> None:
@@ -172,6 +186,7 @@ def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, s
         while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
             time.sleep(0.1)
             text = table.read_text() if table.exists() else ""
+        assert text.count("\n") > 2 and told in text, text  # while it is recorded, not once it has ended
     troubles += found
     return list(csv.DictReader(table.open()))
 

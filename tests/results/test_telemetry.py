@@ -332,3 +332,22 @@ def test_a_clock_of_nothing_lowers_nothing() -> None:
     }
     (share,) = shares_of({"test": Recording([1.0], {f"gpu0_{name}": values for name, values in columns.items()})})
     assert (share.idle, share.held_by_power, share.busy) == (50, 0, 50)
+
+
+def test_power_and_memory_are_those_of_all_cards_and_load_is_their_mean() -> None:
+    columns = {
+        "gpu0_power_w": [300.0, 310.0],
+        "gpu1_power_w": [500.0, 510.0],
+        "gpu2_power_w": [100.0, 110.0],
+        "gpu0_memory_gib": [10.0, 10.0],
+        "gpu1_memory_gib": [30.0, 30.0],
+        "gpu2_memory_gib": [5.0, 5.0],
+        "gpu0_load_percent": [90.0, 90.0],
+        "gpu1_load_percent": [60.0, 60.0],
+        "gpu2_load_percent": [0.0, 0.0],
+    }
+    used = usage.usage_of(Recording([1.0, 2.0], columns))
+    assert (used["gpu_power_w"].mean, used["gpu_power_w"].max) == (pytest.approx(915.0), 930.0)
+    assert used["gpu_memory_gib"].max == 45.0 and used["gpu_load_percent"].mean == pytest.approx(50.0)
+    totals = {quantity.name for quantity in usage.QUANTITIES if quantity.total}
+    assert totals == {name for name in totals if name.endswith(("_gib", "_w", "_gb_per_s"))} and len(totals) == 6
