@@ -53,7 +53,7 @@ class TrackedRun(NamedTuple):
 
 def send(folder: Path, results_dir: Path) -> str:
     """Logs a folder; returns where to. Raises UsageError, TrackingError."""
-    found = entry(folder)
+    tracked = entry(folder)
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
@@ -64,7 +64,7 @@ def send(folder: Path, results_dir: Path) -> str:
             "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
         ) from None
     try:
-        return Store(results_dir).log(found, f"{found.started} {found.name}")
+        return Store(results_dir).log(tracked, f"{tracked.started} {tracked.name}")
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
         raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None
 
@@ -115,10 +115,10 @@ class Store:
     def run(self, item: TrackedRun, identity: str, at: int) -> str:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
         tag = hashlib.sha256(identity.encode()).hexdigest()
-        if found := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
-            return str(found[0].info.run_id)
-        made = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
-        return str(made.info.run_id)
+        if earlier_runs := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
+            return str(earlier_runs[0].info.run_id)
+        created = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
+        return str(created.info.run_id)
 
 
 UNFINISHED_SWEEPS = {  # the message by whether somebody holds the folder's lock, None where that is not known

@@ -76,12 +76,12 @@ def report(  # noqa: C901
         return check_run(find.find_run(run, results_dir, "one is checked at a time."))
     if matrix:
         runs = read_runs(run, results_dir)
-        found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
-        say(found.table())
+        table_of_runs = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
+        say(table_of_runs.table())
         if csv:
-            csv_files.write_table(csv, *found.numbers())
+            csv_files.write_table(csv, *table_of_runs.numbers())
         if plot:
-            compare_picture.write(plot, [found.picture()], runs)
+            compare_picture.write(plot, [table_of_runs.picture()], runs)
         say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:

@@ -90,9 +90,9 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
     """Return when each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is
     not before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
     """
-    found = parse_arrivals(text)
-    assert found is not None  # a shape, and no file
-    shape, numbers = found
+    parsed = parse_arrivals(text)
+    assert parsed is not None  # a shape, and no file
+    shape, numbers = parsed
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
     first, last = numbers if shape.has_ends else (1.0, 1.0)

@@ -28,7 +28,7 @@ def weight_bytes(config: EngineConfig) -> int:
     on_disk = weight_files(Path(config.model_path), config.model, config.loads_weights)
     if stored and on_disk:
         return sum(path.stat().st_size for path in on_disk)
-    bits = max((each.bits or 8 for each in stored), default=8)
+    bits = max((stored_format.bits or 8 for stored_format in stored), default=8)
     inner = min(bits, 16) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
@@ -67,8 +67,9 @@ def title(config: EngineConfig) -> str:
     if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
     if (path := Path(config.model_path) / QUANTIZE_JSON).is_file():
-        made = files.read(path, Quantized)
-        return f"{name} (of {made.model}: {made.scheme}; calibrated on {made.samples:,} samples of {made.data})"
+        quantized = files.read(path, Quantized)
+        calibration = f"calibrated on {quantized.samples:,} samples of {quantized.data}"
+        return f"{name} (of {quantized.model}: {quantized.scheme}; {calibration})"
     return name
 
 

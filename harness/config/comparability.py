@@ -42,10 +42,10 @@ class Comparable(NamedTuple):
     @classmethod
     def from_history(cls, line: Mapping[str, Any]) -> Self:
         """A run by its line of a history, as far as that tells."""
-        work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
+        work, setup = (texts if isinstance(texts := line.get(key), dict) else {} for key in ("work", "setup"))
         columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
-        lists = (found if isinstance(found := line.get(key), list) else [] for key in ("flaws", "others"))
-        flaws, busy = ({str(each): True for each in found} for found in lists)
+        lists = (texts if isinstance(texts := line.get(key), list) else [] for key in ("flaws", "others"))
+        flaws, busy = ({str(text): True for text in texts} for texts in lists)
         validity = flaws or ({} if line.get("valid") is True else {INVALID: True})
         return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=validity)
 
@@ -85,12 +85,16 @@ def reason(found: Sequence[Difference], names: Sequence[str]) -> str:
     if not found:
         return ""
     aspect = found[0].aspect
-    first = [each for each in found if each.aspect == aspect]
+    first = [difference for difference in found if difference.aspect == aspect]
     if aspect == "busyness":
-        busy = [name for n, name in enumerate(names) if any((each.a, each.b)[n] for each in first)]
+        busy = [name for n, name in enumerate(names) if any((difference.a, difference.b)[n] for difference in first)]
         return f"the machine was busy in {' and '.join(busy)}"
     if aspect in FLAWS:
-        having = [[name for name, has in zip(names, (each.a, each.b), strict=True) if has] for each in first]
-        return "; ".join(f"{' and '.join(those)}: {each.name}" for those, each in zip(having, first, strict=True))
-    flags = sorted(as_flag(each.name) if aspect == "work" else each.name for each in first)
+        having = [
+            [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has] for difference in first
+        ]
+        return "; ".join(
+            f"{' and '.join(those)}: {difference.name}" for those, difference in zip(having, first, strict=True)
+        )
+    flags = sorted(as_flag(difference.name) if aspect == "work" else difference.name for difference in first)
     return f"other {aspect} ({', '.join(flags)})"

@@ -127,23 +127,23 @@ class Settings(BaseModel):
     def read(cls, value: Any, info: ValidationInfo) -> Any:
         """Text as the choice or the list that it writes out; true and false are no numbers."""
         name = str(info.field_name)
-        found = kinds(cls, name)
+        types = kinds(cls, name)
         if isinstance(value, str):
             check_printable(cls.named(name), value)
-            if "texts" not in found:
+            if "texts" not in types:
                 check_path(cls.named(name), value)
-        for choice in choices(found):
+        for choice in choices(types):
             if str(choice) == str(value):
                 return choice
-        if isinstance(value, bool) and "boolean" not in found:
+        if isinstance(value, bool) and "boolean" not in types:
             raise ValueError  # pydantic would take it as a number
-        if found.keys() & NUMBER_TYPES and not found.keys() & TEXT_TYPES:
+        if types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES:
             items = value if isinstance(value, list | tuple) else [value]
             if any(isinstance(item, str) and has_other_digits(item) for item in items):
                 raise ValueError  # pydantic would read them
-        if "texts" in found and isinstance(value, str):
+        if "texts" in types and isinstance(value, str):
             return (value,)
-        return tuple(value.split(",")) if "array" in found and isinstance(value, str) and "," in value else value
+        return tuple(value.split(",")) if "array" in types and isinstance(value, str) and "," in value else value
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -197,14 +197,16 @@ class Settings(BaseModel):
 
 def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
     """The first thing that is wrong with settings, in one line."""
-    errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])
     if errors[0]["type"] == "extra_forbidden":
         return unknown_setting(name, list(kind.model_fields))
-    if own := [said for each in errors if each["type"] == "value_error" and (said := str(each["ctx"]["error"]))]:
-        return f"{kind.named(name)}: {own[0]}."
+    if own_messages := [
+        message for detail in errors if detail["type"] == "value_error" and (message := str(detail["ctx"]["error"]))
+    ]:
+        return f"{kind.named(name)}: {own_messages[0]}."
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
-    takes = " or ".join(describe(*each, kind.flags()[name].metavar) for each in kinds(kind, name).items())
+    takes = " or ".join(describe(*detail, kind.flags()[name].metavar) for detail in kinds(kind, name).items())
     got = hide_word(value) if isinstance(value := settings[name], str) else value
     return f"{kind.named(name)} takes {takes}; got {got!r}."

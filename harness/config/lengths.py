@@ -30,11 +30,11 @@ class Lengths(NamedTuple):
         """One length, at least 1."""
         for _ in range(MOST_DRAWS):
             if self.sigma > MOST_SIGMA:
-                found = round(source.gauss(self.median, self.sigma))
+                length = round(source.gauss(self.median, self.sigma))
             else:
-                found = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
-            if self.low <= found <= (self.high or inf):
-                return found
+                length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
+            if self.low <= length <= (self.high or inf):
+                return length
         # Both bounds are so near the median that lengths between them are about equally likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
@@ -82,9 +82,9 @@ def lengths(name: str, given: object) -> Lengths:
     """Return what --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
     if written := re.fullmatch(LENGTHS, str(given)):
         median, sigma, low, high = written.groups()
-        found = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
-        if 1 <= found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS >= found.sigma:
-            return found
+        parsed = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
+        if 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS >= parsed.sigma:
+            return parsed
     raise UsageError(
         f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
         f"or N~S:LOW-HIGH with N in these bounds; got {given!r}."

@@ -107,14 +107,14 @@ class LoadPattern:
         """Return what changes from test to test; the rest stays as MLPerf has it."""
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
-        found = {
+        values = {
             "min_duration": round(1000 * plan.min_duration_s),
             "target_qps": plan.target_qps,
             "target_latency": plan.expected_latency_ms,
             "performance_sample_count_override": plan.samples if is_part else None,
             "min_query_count": least if is_part or least != plan.samples else None,
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in values.items() if value is not None}
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return what is the same in all tests of a run."""
@@ -167,10 +167,10 @@ class Poisson(LoadPattern):
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """LoadGen judges by the user's limits in place of MLPerf's."""
-        limits, own = plan.limits, LoadGenSettingValues()
+        limits, overrides = plan.limits, LoadGenSettingValues()
         if limits and limits != plan.config.scenario_rules.limits:
-            own = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
-        return own | super().fixed_settings(plan)
+            overrides = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
+        return overrides | super().fixed_settings(plan)
 
 
 class Sequential(LoadPattern):

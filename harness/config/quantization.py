@@ -25,8 +25,8 @@ def format_of(config: EngineConfig) -> str:
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
-    about = dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method)))
-    name = " and ".join(dict.fromkeys(each.name for each in stored))
+    about = dict.fromkeys(filter(None, (*(stored_format.activations for stored_format in stored), stored[0].method)))
+    name = " and ".join(dict.fromkeys(stored_format.name for stored_format in stored))
     return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
 
 
@@ -79,8 +79,8 @@ def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
         name = str(stored.get("bnb_4bit_quant_type", "int4")) if four else "int8"
         return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
     shared = stored.get("global_quant_config") or {}  # Quark's
-    said = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
-    words = next(text for text in (str(each).lower() for each in said if each))
+    candidates = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
+    words = next(text for text in (str(candidate).lower() for candidate in candidates if candidate))
     name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
     if inputs := shared.get("input_tensors"):
         scales = "dynamic" if inputs.get("is_dynamic", True) else "static"
@@ -97,8 +97,8 @@ def stored_words(config: EngineConfig) -> dict[str, Any]:
     """Return what a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
     (ModelOpt's older exports); empty of one that is not quantized.
     """
-    if found := getattr(load_shape(config), "quantization_config", None):
-        return dict(found)
+    if configured := getattr(load_shape(config), "quantization_config", None):
+        return dict(configured)
     from huggingface_hub import try_to_load_from_cache
 
     path = Path(config.model_path) / QUANT_CONFIG

@@ -58,7 +58,12 @@ class Command(TyperCommand):
     @property
     def options_by_flag(self) -> dict[str, Any]:
         """The options by each of their names."""
-        return {name: each for each in self.params if each.param_type_name == "option" for name in each.opts}
+        return {
+            name: parameter
+            for parameter in self.params
+            if parameter.param_type_name == "option"
+            for name in parameter.opts
+        }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
@@ -70,8 +75,8 @@ class Command(TyperCommand):
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
             if parameter.metavar != "URL":
-                for one in value if isinstance(value, list) else [value]:
-                    check_path(parameter.opts[0], one)
+                for item in value if isinstance(value, list) else [value]:
+                    check_path(parameter.opts[0], item)
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{parameter.opts[0]} takes a number; got {value:g}.")
         return left
@@ -103,7 +108,7 @@ class Command(TyperCommand):
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
         blocks = [fill(usage, width), fill(self.help or "", width)]
-        blocks += ["\n".join([f"{name}:", *found]) for name, found in panels.items() if found]
+        blocks += ["\n".join([f"{name}:", *entries]) for name, entries in panels.items() if entries]
         return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
@@ -114,8 +119,8 @@ class Command(TyperCommand):
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
-            shown = name if name in flags else before if before in flags else f"{word!r:.60}"
-            check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
+            shown_name = name if name in flags else before if before in flags else f"{word!r:.60}"
+            check_printable(shown_name, word.replace("\n", "") if name in MANY_LINES else word)
         for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
@@ -123,11 +128,11 @@ class Command(TyperCommand):
                 continue
             if not equals and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")
-            given = value if equals else after
-            if parameter.bare_type() in ("int", "float") and has_other_digits(given):
-                raise UsageError(f"{flag} takes a number; got {given!r}.")
+            given_value = value if equals else after
+            if parameter.bare_type() in ("int", "float") and has_other_digits(given_value):
+                raise UsageError(f"{flag} takes a number; got {given_value!r}.")
             is_path = parameter.bare_type() == "Path"
-            if not given and (is_path or parameter.default is None):
+            if not given_value and (is_path or parameter.default is None):
                 raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
 
     def invoke(self, ctx: Any) -> Any:
@@ -145,12 +150,14 @@ class Command(TyperCommand):
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        shown: list[Any] = self.params
+        shown_parameters: list[Any] = self.params
         if self.basic:
-            shown = [parameter for parameter in shown if parameter.hidden or {*self.basic} & {*parameter.opts}]
-        formatter.write(self.page(ctx, shown, brief=True))
+            shown_parameters = [
+                parameter for parameter in shown_parameters if parameter.hidden or {*self.basic} & {*parameter.opts}
+            ]
+        formatter.write(self.page(ctx, shown_parameters, brief=True))
         if self.basic:
-            formatter.write(f"{HELP_ALL} shows {len(self.params) - len(shown)} more flags.\n")
+            formatter.write(f"{HELP_ALL} shows {len(self.params) - len(shown_parameters)} more flags.\n")
 
 
 class Group(TyperGroup):
@@ -179,9 +186,9 @@ def make_command(function: Callable[..., object], about: str = "", **known: Any)
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
-    made: Any = typer.main.get_command(app)
-    vars(made).update(known)
-    return made  # type: ignore[no-any-return]
+    typer_command: Any = typer.main.get_command(app)
+    vars(typer_command).update(known)
+    return typer_command  # type: ignore[no-any-return]
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:
@@ -222,14 +229,14 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:
-        found = list[tuple[str, str]]()  # each word with the flag that it belongs to
+        owners = list[tuple[str, str]]()  # each word with the flag that it belongs to
         flag = ""
         for word, after in pairwise([*words, "-"]):
             if word.startswith("-"):
                 flag = word if word in flags and not after.startswith("-") else ""
-                found = [pair for pair in found if not flag or pair[0] != flag]
+                owners = [pair for pair in owners if not flag or pair[0] != flag]
             if not flag or word != flag:
-                found.append((flag, word))
-        return (f"{flag}={word}" if flag else word for flag, word in found)
+                owners.append((flag, word))
+        return (f"{flag}={word}" if flag else word for flag, word in owners)
 
     return rewritten

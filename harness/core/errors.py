@@ -71,8 +71,8 @@ def as_input(error: BaseException) -> BaseException:
         return error
     name = str(error.filename or "standard output")
     kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
-    shown = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
-    return kind(f"{shown}: {why(error)}.")
+    shown_name = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
+    return kind(f"{shown_name}: {why(error)}.")
 
 
 @contextlib.contextmanager

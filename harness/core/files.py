@@ -93,7 +93,9 @@ def check_space(path: Path) -> None:
 
 def existing(path: Path) -> Path:
     """The path, or the nearest folder above it that is there."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink())
+    return next(
+        candidate for candidate in (path, *path.absolute().parents) if candidate.exists() or candidate.is_symlink()
+    )
 
 
 def free_gib(folder: Path) -> float:
@@ -184,6 +186,6 @@ def parse_as(path: Path, data: Any, kind: type[Parsed]) -> Parsed:
 def submodule_path(path: Path) -> Path:
     """A path in it. Raises UsageError where the submodule is empty."""
     if not path.exists():
-        shown = path.relative_to(locations.ROOT) if path.is_relative_to(locations.ROOT) else path
-        raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`.")
+        shown_path = path.relative_to(locations.ROOT) if path.is_relative_to(locations.ROOT) else path
+        raise UsageError(f"{shown_path} is missing: `git submodule update --init third_party/inference`.")
     return path

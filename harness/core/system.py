@@ -61,7 +61,7 @@ class System(FrozenModel):
 
 
 def detect() -> System:
-    found = gpus()
+    gpu_list = gpus()
     driver = cuda = None
     with nvml_gpus() as (nvml, _):
         if nvml:
@@ -69,8 +69,8 @@ def detect() -> System:
             number = nvml.nvmlSystemGetCudaDriverVersion()
             cuda = f"{number // 1000}.{number % 1000 // 10}"
     return System(
-        gpus=[card.name for card in found],
-        gpu_memory_gib=round(found[0].memory / GIB, 1) if found else None,
+        gpus=[card.name for card in gpu_list],
+        gpu_memory_gib=round(gpu_list[0].memory / GIB, 1) if gpu_list else None,
         driver=driver,
         cuda=cuda,
         cpu=cpu_line("model name") or platform.processor() or platform.machine(),
@@ -129,8 +129,8 @@ def cpu_flags() -> set[str]:
 def cpu_line(name: str) -> str:
     """Return what Linux tells of the first CPU under a name; empty for nothing."""
     with suppress(OSError):
-        if found := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
-            return found[1].strip()
+        if line_match := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
+            return line_match[1].strip()
     return ""
 
 

@@ -19,7 +19,7 @@ def jinja_environment(*folders: Path, **options: Any) -> Any:
 
 def render(template: str, **values: Any) -> str:
     """The template filled in, as Markdown."""
-    made = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
+    environment = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
     filters = (number, percent, cell, code, quoted)
-    made.filters |= {each.__name__: each for each in filters} | {"gpus": gpu_names}
-    return str(made.get_template(template).render(**values)).removesuffix("\n")
+    environment.filters |= {text_filter.__name__: text_filter for text_filter in filters} | {"gpus": gpu_names}
+    return str(environment.get_template(template).render(**values)).removesuffix("\n")

@@ -110,7 +110,7 @@ class ServerUse(schema.FrozenModel):
 
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
-        counted = [each.usage for each in found if each.usage]
+        counted = [delivery.usage for delivery in found if delivery.usage]
         usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
         columns = zip(TokenCounts._fields, zip(*usages, strict=True), strict=True)
         known |= {name: None if None in counts else sum(filter(None, counts)) for name, counts in columns}
@@ -118,9 +118,9 @@ class ServerUse(schema.FrozenModel):
             uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
             sent_tokens=sent_tokens,
-            ends=Counter(each.end for each in found if each.end),
-            models=sorted({each.model for each in found if each.model}),
-            **{name.removeprefix("is_"): sum(getattr(each, name) for each in found) for name in SUMS},
+            ends=Counter(delivery.end for delivery in found if delivery.end),
+            models=sorted({delivery.model for delivery in found if delivery.model}),
+            **{name.removeprefix("is_"): sum(getattr(delivery, name) for delivery in found) for name in SUMS},
             **known,
         )
 

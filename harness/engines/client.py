@@ -65,7 +65,7 @@ def extra_headers() -> dict[str, str]:
 
     Raises UsageError, which never shows a value.
     """
-    found = {}
+    headers = {}
     for number, line in enumerate(environ.get(HEADERS, "").splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not line.strip():
@@ -74,8 +74,8 @@ def extra_headers() -> dict[str, str]:
             raise UsageError(f"{HEADERS}: line {number}: a header is a line such as X-Team: search.")
         if name.lower() in REFUSED_HEADERS:
             raise UsageError(f"{HEADERS}: line {number}: {name} is for this program to set.")
-        found[name] = value
-    return found
+        headers[name] = value
+    return headers
 
 
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
@@ -227,10 +227,12 @@ class Client:
             page = await read_whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
-        if found := choice_logprobs(page, choices):
-            return found
-        said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
-        raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
+        if logprobs := choice_logprobs(page, choices):
+            return logprobs
+        status_text = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
+        raise UsageError(
+            f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{status_text}."
+        )
 
     def content(self, prompt: list[int]) -> Content:
         """A prompt as its server takes it: its ids; the messages of a conversation; or its text, special tokens
@@ -275,11 +277,11 @@ class Client:
         cannot be those of the text beside them.
         """
         if not self.form.ids_out:
-            text, half = whole_characters(found.text for found in pieces)
+            text, half = whole_characters(chunk.text for chunk in pieces)
             return self._encode_text(text), half
-        if any(found.text and found.ids is None for found in pieces):
+        if any(chunk.text and chunk.ids is None for chunk in pieces):
             raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
-        tokens = [token for found in pieces for token in found.ids or ()]
+        tokens = [token for chunk in pieces for token in chunk.ids or ()]
         if tokens and max(tokens) >= self.vocabulary:
             raise EndpointError(
                 f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
@@ -308,9 +310,9 @@ class Client:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             said = str(error.message if isinstance(error, ClientResponseError) else error)
-            if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # aiohttp cannot read such an answer
+            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # aiohttp cannot read such an answer
                 raise UsageError(
-                    f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
+                    f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
             raise ServerFullError(f"{address} broke the connection off: {error_message(said)}") from None

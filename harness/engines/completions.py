@@ -87,17 +87,17 @@ def piece(data: Any, address: str) -> CompletionChunk:
             return CompletionChunk(usage=usage)
         first = choices[0]
         word = first.get("finish_reason")
-        said = "" if word in NO_END else error_message(word)
-        end = end_kind(said)
+        end_word = "" if word in NO_END else error_message(word)
+        end = end_kind(end_word)
         model = message.get("model") if end else None
-        found = CompletionChunk(message_text(first), first.get("token_ids"), end, usage, said, model)
-        if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
+        chunk = CompletionChunk(message_text(first), first.get("token_ids"), end, usage, end_word, model)
+        if not all(type(token) is int and 0 <= token < MOST_ID for token in chunk.ids or ()):
             raise ValueError
     except DAMAGED:
         raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
-    if found.word.lower() in BROKEN:
-        raise EndpointError(f"{address} broke an answer off: finish_reason {found.word!r}")
-    return found
+    if chunk.word.lower() in BROKEN:
+        raise EndpointError(f"{address} broke an answer off: finish_reason {chunk.word!r}")
+    return chunk
 
 
 def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
@@ -201,10 +201,10 @@ class EventReader:
 
     def missing_end_error(self) -> EndpointError:
         """Return why an answer whose end did not come is none, in the server's own words where it left any."""
-        said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
-        if b'"choices"' in said:
+        last_bytes = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
+        if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
-        words = f": {error_message(said)}" if said else ""
+        words = f": {error_message(last_bytes)}" if last_bytes else ""
         return EndpointError(f"{self.address} closed an answer before its end{words}")
 
 

@@ -76,12 +76,12 @@ class Discovery:
                 status, listed, _ = await self.get(address, "/models")
                 if listed.get("data") or status in (401, 403):
                     return
-                said = f"status {status}, no model listed"
+                state = f"status {status}, no model listed"
             except UsageError as error:
-                said = str(error).removeprefix(f"--endpoint {address}: ")
-            if said != before:
-                self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {said}")
-            before = said
+                state = str(error).removeprefix(f"--endpoint {address}: ")
+            if state != before:
+                self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {state}")
+            before = state
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
@@ -89,12 +89,12 @@ class Discovery:
         context.
         """
         config = self.config
-        found, header = await self.models(address)
+        listed_models, header = await self.models(address)
         named = config.served_model_name
         wanted = (named,) if named else (config.model, config.model_path)
-        chosen = next((item for name, item in found.items() if name in wanted), {})
-        if not chosen and not named and is_one(found):
-            chosen = next(iter(found.values()))
+        chosen = next((item for name, item in listed_models.items() if name in wanted), {})
+        if not chosen and not named and is_one(listed_models):
+            chosen = next(iter(listed_models.values()))
         most = chosen.get("max_model_len")
         if isinstance(most, int) and most < max_model_len:
             raise UsageError(
@@ -116,8 +116,8 @@ class Discovery:
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")
-        found = models if isinstance(models, list) else []
-        return {str(item["id"]): item for item in found if isinstance(item, dict) and "id" in item}, header
+        entries = models if isinstance(models, list) else []
+        return {str(item["id"]): item for item in entries if isinstance(item, dict) and "id" in item}, header
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""

@@ -143,11 +143,11 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 def samples(expositions: Iterable[str]) -> Readings:
     """The values of the metrics in SOURCES, one for each replica; a row that is none counts as left out."""
-    found = defaultdict(list)
+    samples_by_name = defaultdict(list)
     for text in expositions:
         for name, _, values in fold(parse_rows(with_plain_names(text), SOURCES), RANKS):
-            found[name].append(max(values))
-    return found
+            samples_by_name[name].append(max(values))
+    return samples_by_name
 
 
 def with_plain_names(text: str) -> str:
@@ -159,11 +159,11 @@ def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, 
     """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
     several rows.
     """
-    found = defaultdict(list)
+    values_by_name = defaultdict(list)
     for row in rows:
         labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
-        found[row.name, labels].append(row.value)
-    for (name, labels), values in found.items():
+        values_by_name[row.name, labels].append(row.value)
+    for (name, labels), values in values_by_name.items():
         yield name, dict(labels), values
 
 
@@ -176,11 +176,11 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
         return parse("\n".join(lines))
     except ValueError:
         pass
-    found = []
+    rows = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            found += parse(line)
-    return found
+            rows += parse(line)
+    return rows
 
 
 def parse(text: str) -> list[Sample]:

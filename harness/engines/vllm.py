@@ -142,11 +142,11 @@ class VLLM(Engine):
         if "data_parallel_size_local" in self.args or EXTENSION in self.args:
             return {}
         try:
-            told = await self._llm.collective_rpc("chosen_kernels", timeout=RPC_S)
+            worker_kernels = await self._llm.collective_rpc("chosen_kernels", timeout=RPC_S)
         except Exception as error:  # a name for the record: no run fails for want of it
             traceback.print_exception(error)  # to engine.log
             return {}
-        return dict(told[0]) if told else {}
+        return dict(worker_kernels[0]) if worker_kernels else {}
 
     async def stream(
         self,

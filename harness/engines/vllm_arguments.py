@@ -67,8 +67,10 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
             )
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
-    own = config.engine_args.get("additional_config")
-    return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
+    given_config = config.engine_args.get("additional_config")
+    return config.engine_args | {
+        "additional_config": {**(given_config if isinstance(given_config, dict) else {}), "engine_patch": names}
+    }
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
@@ -79,10 +81,10 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
     missing += [
         f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in vllm_source.variables()
     ]
-    said = [f"this vLLM has {', '.join(missing)}"] if missing else []
+    problems = [f"this vLLM has {', '.join(missing)}"] if missing else []
     if copies == 1 and "prefill_schedule_interval" in arguments and installed_version() < (0, 33):
-        said.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
-    return "; ".join(said)
+        problems.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
+    return "; ".join(problems)
 
 
 def installed_version() -> tuple[int, ...]:

@@ -57,7 +57,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
     """Return what the pages tell of the GPUs that the addresses name. Raises UsageError for a page that is none, or
     lacks one of them.
     """
-    found: GPUs = {}
+    values: GPUs = {}
     models, split = {}, set[str]()
     for url in urls:
         address, gpus, host = exporter(url)
@@ -66,7 +66,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
             if sample.gpu not in (gpus or [sample.gpu]) or sample.host != (host or sample.host):
                 continue
             name = f"{address} {sample.host} {sample.gpu}"
-            found.setdefault(name, {})[sample.column] = sample.value
+            values.setdefault(name, {})[sample.column] = sample.value
             models[name] = sample.model
             seen.add(sample.gpu)
             if sample.is_split:
@@ -74,7 +74,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
         if not seen or set(gpus) - seen:
             wanted = f"GPU {', '.join(sorted(set(gpus) - seen))}" if gpus else f"GPU of host {host}"
             raise UsageError(f"--telemetry-url {address} reports no {wanted}.")
-    return ExporterReading(found, [models[name] for name in sorted(found)], sorted(split))
+    return ExporterReading(values, [models[name] for name in sorted(values)], sorted(split))
 
 
 def readings(urls: Sequence[str]) -> ExporterReading:

@@ -36,10 +36,10 @@ def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
 
 def field_value(nvml: Any, handle: Any, field: object) -> Any:
     """A GPU's value of a field of NVML's. Raises ValueError where it has none."""
-    (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
-    if found.nvmlReturn:
+    (field_reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+    if field_reading.nvmlReturn:
         raise ValueError("no such field")
-    return found.value
+    return field_reading.value
 
 
 # NVML's fields for what a GPU has sent and received by all its links since its driver was loaded, in KiB.
@@ -125,9 +125,9 @@ def recording(
             while not stop.wait(1.0):
                 seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
                 machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-                told, now = read_gpus(), remote()
-                told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
-                table.writerow([*machine, *told, *server_metrics.row(before, counted, seconds - then)])
+                row_values, now = read_gpus(), remote()
+                row_values += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
+                table.writerow([*machine, *row_values, *server_metrics.row(before, counted, seconds - then)])
                 then, before = seconds, counted
                 file.flush()
 
@@ -161,8 +161,8 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
             while mine.poll():  # answers that came too late
                 mine.recv()
             mine.send(None)
-            if mine.poll(READ_S) and len(told := mine.recv()) == len(unknown):
-                return list(told)
+            if mine.poll(READ_S) and len(values := mine.recv()) == len(unknown):
+                return list(values)
         return [*unknown]
 
     def is_gone() -> bool:

@@ -53,10 +53,10 @@ class LoadGenSettings:
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        given = plan.pattern.settings(plan)
+        changing = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
-            value = unit * given[key] if key in given else official
+            value = unit * changing[key] if key in changing else official
             setattr(settings, name, round(value) if isinstance(official, int) else float(value))
         return settings
 

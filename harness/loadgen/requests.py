@@ -156,8 +156,13 @@ class Request:
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
     rows = (
-        (*attrgetter(*COUNT_COLUMNS)(each), *map(decimal, attrgetter(*TIME_COLUMNS)(each)), each.clock, each.failure)
-        for each in requests
+        (
+            *attrgetter(*COUNT_COLUMNS)(request),
+            *map(decimal, attrgetter(*TIME_COLUMNS)(request)),
+            request.clock,
+            request.failure,
+        )
+        for request in requests
     )
     csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, rows)
 
@@ -169,7 +174,7 @@ def decimal(value: Measured) -> str:
 
 def read_requests(folder: Path) -> list[Request]:
     """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
-    path, found = folder / REQUESTS_FILE, list[Request]()
+    path, requests = folder / REQUESTS_FILE, list[Request]()
     try:
         with open_regular(path, LARGEST_REQUESTS) as file:
             table = csv.reader(file)
@@ -178,12 +183,12 @@ def read_requests(folder: Path) -> list[Request]:
                     f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}."
                 )
             for cells in table:
-                found.append(parse_line(cells, len(found)))
+                requests.append(parse_line(cells, len(requests)))
     except OSError as error:
         raise UsageError(f"{path}: {why(error)}.") from None
     except (ValueError, csv.Error) as error:
-        raise UsageError(f"{path}:{len(found) + 2}: not a request: {error}.") from None
-    return found
+        raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.") from None
+    return requests
 
 
 def parse_line(cells: Sequence[str], order: int) -> Request:

@@ -301,19 +301,19 @@ class TestRun:
     @property
     def total_new_tokens(self) -> int | None:
         """Output tokens of the answered requests, as the other sums; None where there is none."""
-        return sum(each.output_tokens for each in self.answered) or None
+        return sum(request.output_tokens for request in self.answered) or None
 
     @property
     def total_input_tokens(self) -> int | None:
-        return sum(each.prompt_tokens for each in self.answered) or None
+        return sum(request.prompt_tokens for request in self.answered) or None
 
     @property
     def input_lengths(self) -> Spread | None:
-        return Spread.of([each.prompt_tokens for each in self.answered])
+        return Spread.of([request.prompt_tokens for request in self.answered])
 
     @property
     def output_lengths(self) -> Spread | None:
-        return Spread.of([each.output_tokens for each in self.answered])
+        return Spread.of([request.output_tokens for request in self.answered])
 
     @property
     def input_tokens_per_sec(self) -> Measured:
@@ -348,7 +348,7 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     and of all at once.
     """
     if plan.pattern.is_rated:
-        return spread(each.sent_ms for each in requests)
+        return spread(request.sent_ms for request in requests)
     return spread(gaps_ms(requests)) if plan.concurrency else None
 
 
@@ -356,8 +356,8 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
     that has been free for longest is taken next.
     """
-    ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
-    begun = ((each.begin_s, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
+    ends = deque(sorted(request.done_s for request in requests if request.done_s is not None))
+    begun = ((request.begin_s, request.sent_ms or 0.0) for request in requests if request.done_s is not None)
     free: deque[float] = deque()
     for issued_s, sent_ms in sorted(begun):
         while ends and ends[0] <= issued_s:

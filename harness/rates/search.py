@@ -142,35 +142,35 @@ def estimate(bench: Any) -> Measurements:
     """Measure what `--quick` goes by: the same first steps, and a short probe at the candidate, where there is one; as
     far as there is time.
     """
-    found = Measurements(bench.goal)
+    measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
-        measure(bench, found, PROBE_S)
-        chosen = found.candidate if found.has_queue else Candidate(0.0, "")
-        seconds = time_for(bench, probe_s(chosen.rate, found.goal)) if chosen.rate else 0.0
-        if seconds and abs(chosen.rate / found.last.load - 1) > SAME_RATE_SHARE:
-            found.probes.append(probe(bench, chosen._replace(seconds=seconds)))
-            found.has_confirmed = True
-    return found
+        measure(bench, measurements, PROBE_S)
+        chosen = measurements.candidate if measurements.has_queue else Candidate(0.0, "")
+        seconds = time_for(bench, probe_s(chosen.rate, measurements.goal)) if chosen.rate else 0.0
+        if seconds and abs(chosen.rate / measurements.last.load - 1) > SAME_RATE_SHARE:
+            measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
+            measurements.has_confirmed = True
+    return measurements
 
 
 def search(bench: Any) -> Measurements:
     """Measure a server until a candidate for the full test agrees with what it was probed at."""
-    found, repeats = Measurements(bench.goal), 0
-    measure(bench, found, SATURATED_S)
-    if not found.has_queue:
-        return found
-    while len(found.probes) < MOST_PROBES:
-        chosen = found.candidate
-        seconds = found.confirming_s(chosen.rate) if chosen.rate else inf
-        if 2 * seconds > found.goal.full_s(chosen.rate or 1.0):  # The full test tells as much.
+    measurements, repeats = Measurements(bench.goal), 0
+    measure(bench, measurements, SATURATED_S)
+    if not measurements.has_queue:
+        return measurements
+    while len(measurements.probes) < MOST_PROBES:
+        chosen = measurements.candidate
+        seconds = measurements.confirming_s(chosen.rate) if chosen.rate else inf
+        if 2 * seconds > measurements.goal.full_s(chosen.rate or 1.0):  # The full test tells as much.
             break
-        queue = found.last.queue
+        queue = measurements.last.queue
         has_changed = bool(queue and queue.drift and repeats < MOST_PROBES_OF_ONE_RATE)
-        is_same = abs(chosen.rate / found.last.load - 1) <= SAME_RATE_SHARE
-        if is_same and not has_changed and not found.is_late(found.last):
+        is_same = abs(chosen.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
+        if is_same and not has_changed and not measurements.is_late(measurements.last):
             break
         if not time_for(bench, seconds):
             break
         repeats += has_changed
-        found.probes.append(probe(bench, chosen._replace(seconds=seconds)))
-    return found
+        measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
+    return measurements

@@ -95,12 +95,12 @@ class Scale(NamedTuple):
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
             known = [n * 10.0**power for power in powers for n in (1, 2, 5)]
             values = [value for value in known if self.low <= value <= self.high]
-        found: list[Tick] = []
+        tick_list: list[Tick] = []
         for value in values or steps(self.low, self.high):
             text = number(value) if value < LARGE else f"{number(value / 1000)}k"
-            if not found or self.place(value) - found[-1][0] >= CLOSE:
-                found.append((self.place(value), text))
-        return found
+            if not tick_list or self.place(value) - tick_list[-1][0] >= CLOSE:
+                tick_list.append((self.place(value), text))
+        return tick_list
 
     def levels(self, height: int) -> list[Tick]:
         """The ticks of an upright axis, in pixels from the top."""
@@ -157,8 +157,8 @@ class Bars(NamedTuple):
     @property
     def keys(self) -> dict[str, str]:
         """Return what the colours mean, by what they mean."""
-        found = {part.name: part.color for row in self.rows for part in row.parts if part.name}
-        return {name: color for color in self.order or found.values() for name in found if found[name] == color}
+        colors = {part.name: part.color for row in self.rows for part in row.parts if part.name}
+        return {name: color for color in self.order or colors.values() for name in colors if colors[name] == color}
 
     @property
     def inches(self) -> float:
@@ -296,15 +296,15 @@ def figure(panels: Sequence[Panel]) -> Any:
     """The panels below each other; what a panel says of its own axis only where it says something."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
-    found, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
-    for panel, one in zip(panels, axes[:, 0], strict=True):
-        panel.draw(one)
-        one.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
-        one.xaxis.set_major_formatter(lambda value, _: number(value, 6))
-        one.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
-        if one.get_legend_handles_labels()[0]:
-            one.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
-    return found
+    drawn, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
+    for panel, axis in zip(panels, axes[:, 0], strict=True):
+        panel.draw(axis)
+        axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
+        axis.xaxis.set_major_formatter(lambda value, _: number(value, 6))
+        axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+    return drawn
 
 
 TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
@@ -331,11 +331,11 @@ def overview(document: Document, path: Path) -> Picture:
         color = PALETTE[TONE_COLORS[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
     high = len(rows) + 1
-    found = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
+    drawn = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
     for n, (text, size, color, weight) in enumerate(rows, start=1):
-        found.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
+        drawn.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
     path.parent.mkdir(exist_ok=True)
-    write(found, path)
+    write(drawn, path)
     return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
 
 

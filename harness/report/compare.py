@@ -138,8 +138,8 @@ def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     runs, copies = without_copies(runs)
     reasons += copies
     if not runs or (len(runs) < 2 and not copies):
-        shown = [reason.removesuffix(".") for reason in reasons]
-        raise UsageError("; ".join([*shown, f"--compare takes two runs or more, not {len(runs)}."]))
+        shown_reasons = [reason.removesuffix(".") for reason in reasons]
+        raise UsageError("; ".join([*shown_reasons, f"--compare takes two runs or more, not {len(runs)}."]))
     return runs, reasons
 
 

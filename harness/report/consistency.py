@@ -39,15 +39,15 @@ class CheckResult(NamedTuple):
 def check(folder: Path) -> CheckResult:
     """Compare a run's files with its logs. Raises UsageError for a folder that is none, or of another format."""
     facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
-    found, unmade, missing = list[Claim](), "", list[str]()
+    claims_found, unmade, missing = list[Claim](), "", list[str]()
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as place:
         try:
-            found += claims.verify(folder)
+            claims_found += claims.verify(folder)
             kept_summary = files.read(folder / SUMMARY_FILE, Summary)
             copy = Path(place) / (Path(kept_summary.meta.run).name or "run")
             copy_logs(folder, copy, kept_summary.digests)
-            found += probes(folder, facts)
+            claims_found += probes(folder, facts)
             unmade = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build(copy)
             for path in sorted(copy.rglob("*")):
@@ -57,15 +57,15 @@ def check(folder: Path) -> CheckResult:
                 if name.parts[0] in MADE and not (folder / name).exists():
                     missing.append(name.parts[0])
                     continue
-                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[
+                claims_found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[
                     :MOST_DIFFERENCES
                 ]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
-                kept = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
-                found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
+                kept_lines = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
+                claims_found += compare(f"{HISTORY}: ", kept_lines, AGAIN, [history_line(summary)])
         except BenchmarkError as error:
-            found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
-    return CheckResult([*map(str, differing(found))], unmade, [*dict.fromkeys(missing)])
+            claims_found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
+    return CheckResult([*map(str, differing(claims_found))], unmade, [*dict.fromkeys(missing)])
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
@@ -90,11 +90,11 @@ def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
     """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError,
     UsageError.
     """
-    for kept in (*facts.probes, *facts.attempts):
-        plan = at_load(facts.plan, kept)
-        tests = [TestRun.read(folder / name, plan) for name in kept.repeats or [kept.folder]]
-        made = level_of(tests, plan, folder)
-        yield from compare(f"config.json of {kept.folder}: ", logged(kept), AGAIN, logged(made))
+    for recorded in (*facts.probes, *facts.attempts):
+        plan = at_load(facts.plan, recorded)
+        tests = [TestRun.read(folder / name, plan) for name in recorded.repeats or [recorded.folder]]
+        recomputed = level_of(tests, plan, folder)
+        yield from compare(f"config.json of {recorded.folder}: ", logged(recorded), AGAIN, logged(recomputed))
 
 
 def logged(outcome: Outcome) -> dict[str, object]:

@@ -62,8 +62,8 @@ class LoadPoint(NamedTuple):
 
     def over(self, limits: P99Limits) -> list[str]:
         """The kinds of latency that break these limits at p99, or are not known."""
-        found = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
-        return [kind.upper() for kind, value, most in found if value is None or value > most]
+        p99s = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
+        return [kind.upper() for kind, value, most in p99s if value is None or value > most]
 
     @property
     def data(self) -> dict[str, Any]:
@@ -74,8 +74,8 @@ class LoadPoint(NamedTuple):
             lost["clock"] = spent.held_by_power + spent.held_by_heat
         names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
         figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
-        found = {name: getattr(self, name) for name in names}
-        return found | {"load": self.test.load, "few": Doubt.FEW in self.test.doubts, "figures": figures | lost}
+        fields = {name: getattr(self, name) for name in names}
+        return fields | {"load": self.test.load, "few": Doubt.FEW in self.test.doubts, "figures": figures | lost}
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
@@ -83,25 +83,43 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     test, result, probes = summary.result, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.details.gpu_time if test else [])}
     is_own = result and result not in probes and result.ttft_ms.p50 is not None
-    own = result if is_own and (probes or (test and test.details.target_qps)) else None
-    is_any_alone = any(Doubt.BUSY not in one.doubts for one in probes)
-    last, found = {one.load: one for one in summary.curve}, list[LoadPoint]()
+    own_outcome = result if is_own and (probes or (test and test.details.target_qps)) else None
+    is_any_alone = any(Doubt.BUSY not in outcome.doubts for outcome in probes)
+    last, load_points = {outcome.load: outcome for outcome in summary.curve}, list[LoadPoint]()
     for probe in probes:
         held = probe.has_held or probe.has_own_limits
-        later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
-        overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
+        later = (
+            own_outcome
+            if own_outcome and held and isclose(probe.load, own_outcome.load, rel_tol=1e-3)
+            else last[probe.load]
+        )
+        overruled = (
+            "" if later.has_kept == probe.has_kept else "the full test" if later is own_outcome else "a later test"
+        )
         is_doubted = Doubt.BUFFERED in probe.doubts or (Doubt.BUSY in probe.doubts and is_any_alone)
-        stands = held and later is probe and not is_doubted
+        counts = held and later is probe and not is_doubted
         is_level, is_attempt = probe.unit in CURVES, probe in (summary.run.attempts or [])
         name = probe.text if is_level else f"the {'full test' if is_attempt else 'probe'} at {probe.text}"
         mark = "held" if held else "grew" if probe.valid else "bad"
-        found.append(LoadPoint(probe, name, mark, stands, is_level or is_attempt, spent.get(probe.folder), overruled))
-    if own:
-        stands, mark = own.valid and Doubt.BUFFERED not in own.doubts, "own" if own.valid else "bad"
-        found.append(
-            LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(TEST_FOLDERS["performance"]))
+        load_points.append(
+            LoadPoint(probe, name, mark, counts, is_level or is_attempt, spent.get(probe.folder), overruled)
         )
-    return found
+    if own_outcome:
+        counts, mark = (
+            own_outcome.valid and Doubt.BUFFERED not in own_outcome.doubts,
+            "own" if own_outcome.valid else "bad",
+        )
+        load_points.append(
+            LoadPoint(
+                own_outcome,
+                f"the full test at {own_outcome.text}",
+                mark,
+                counts,
+                True,
+                spent.get(TEST_FOLDERS["performance"]),
+            )
+        )
+    return load_points
 
 
 def upright(values: Sequence[float]) -> Scale:
@@ -138,17 +156,23 @@ class LoadPicture(NamedTuple):
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
         values = {
-            kind: [v for one in loads for p in SHOWN_PERCENTILES if (v := one.test.at(kind, p))] for kind in kinds
+            kind: [v for load_point in loads for p in SHOWN_PERCENTILES if (v := load_point.test.at(kind, p))]
+            for kind in kinds
         }
-        axes = {kind: upright([*found, limits[kind] or found[0]]) for kind, found in values.items() if found}
+        axes = {
+            kind: upright([*kind_values, limits[kind] or kind_values[0]])
+            for kind, kind_values in values.items()
+            if kind_values
+        }
         if not axes:
             return None
-        own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
+        own_place = next((n for n, load_point in enumerate(loads) if load_point.test == summary.result), len(loads) - 1)
         points = {
-            p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in SHOWN_PERCENTILES
+            p: any(load_point.test.at(kind, p) is not None for load_point in loads for kind in kinds)
+            for p in SHOWN_PERCENTILES
         }
-        across = Scale.around([one.test.load for one in loads], is_log=unit != Poisson.unit)
-        return cls(loads, unit, limits, axes, across, own, points, summary)
+        across = Scale.around([load_point.test.load for load_point in loads], is_log=unit != Poisson.unit)
+        return cls(loads, unit, limits, axes, across, own_place, points, summary)
 
     def has_kept(self, one: LoadPoint) -> bool:
         """Tell whether a test may be an answer, and kept the limits."""
@@ -158,20 +182,22 @@ class LoadPicture(NamedTuple):
     @property
     def best(self) -> LoadPoint | None:
         """The run's result, or the load with the most gain, of those that kept the limits."""
-        own = self.summary.result
-        return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own, one.gain), default=None)
+        own_outcome = self.summary.result
+        return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own_outcome, one.gain), default=None)
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
         """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
         concurrency / TPOT p90, as MLPerf Endpoints has it.
         """
-        found = []
-        for one in self.loads:
-            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
-            if each and one.test.tokens_per_sec:
-                found.append(((1000 / each, one.test.tokens_per_sec / max(1, self.summary.gpus)), one))
-        return sorted(found, key=lambda point: point[0])
+        points = []
+        for load_point in self.loads:
+            tpot_ms = load_point.test.at("tpot", "p90" if load_point.test.has_own_limits else "p50")
+            if tpot_ms and load_point.test.tokens_per_sec:
+                points.append(
+                    ((1000 / tpot_ms, load_point.test.tokens_per_sec / max(1, self.summary.gpus)), load_point)
+                )
+        return sorted(points, key=lambda point: point[0])
 
     @property
     def axis(self) -> str:
@@ -181,7 +207,7 @@ class LoadPicture(NamedTuple):
     @property
     def columns(self) -> list[metrics.Metric]:
         """Return what a table of the loads shows of each."""
-        return test_table.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
+        return test_table.told(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:
@@ -207,7 +233,7 @@ class LoadPicture(NamedTuple):
             "file": file,
             "watts": watts,
             "axes": {kind: axis._asdict() | {"limit": self.limits[kind]} for kind, axis in self.axes.items()},
-            "tests": [one.data for one in self.loads],
+            "tests": [load_point.data for load_point in self.loads],
             "share": SHARE,
             "columns": self.cells[: -len(COMPUTED)],
         }

@@ -110,7 +110,9 @@ def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part, spread, checks = len(rows) / task.samples, None, []
     if part != 1:
-        spread = statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
+        spread = statistics.intervals(
+            [(*sample_scores, characters * len(rows)) for *sample_scores, characters in rows]
+        ).tolist()
     for column, (name, (least, most)) in enumerate(limits.items()):
         share = 1.0 if most is None else part  # the length of all answers grows with their number; a score does not
         low, high = least * share, most and most * share

@@ -26,7 +26,7 @@ def findings(summary: Summary) -> list[str]:
         **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
         "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
     }
-    return [*broken, *drift, *bounds(test, limits), *(f"{sentence(said)}." for said in slow)]
+    return [*broken, *drift, *bounds(test, limits), *(f"{sentence(kernel)}." for kernel in slow)]
 
 
 def client(test: Outcome) -> str:
@@ -63,8 +63,8 @@ def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     if not details.ran_out and test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
     if not details.ran_out:
-        shown = [name for name, quantity in limits.items() if quantity in details.usage]
-        seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
+        shown_limits = [name for name, quantity in limits.items() if quantity in details.usage]
+        seen, unseen = ", ".join(shown_limits), ", ".join(name for name in limits if name not in shown_limits)
         if unseen:
             return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
         return [
@@ -72,7 +72,7 @@ def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
             "speed."
         ]
     first, *rest = details.ran_out
-    return [f"**What limits the speed**: {first}.", *(f"{sentence(str(said))}." for said in rest)]
+    return [f"**What limits the speed**: {first}.", *(f"{sentence(str(statement))}." for statement in rest)]
 
 
 def unsteady(test: Outcome) -> list[str]:

@@ -95,6 +95,6 @@ class Change(NamedTuple):
         mean, *ends = (100 * abs(ratio - 1) if is_share else ratio for ratio in change[:3])
         size, low, high = (number(value, 2) for value in (mean, *sorted(ends)))
         faster = f"{size} % {up if change.mean > 1 else down}"
-        said = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
+        comparison = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
         between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
-        return f"{said} ({between}{self.basis})"
+        return f"{comparison} ({between}{self.basis})"

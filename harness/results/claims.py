@@ -68,8 +68,8 @@ class Claim(NamedTuple):
         return "equal" if is_near or self.said == self.found else "differs"
 
     def __str__(self) -> str:
-        found = f": {self.found}" * (self.verdict == "differs")
-        return f"{self.name}: {self.said!s:.200}; {self.source}{found:.200}".rstrip("; ")
+        found_text = f": {self.found}" * (self.verdict == "differs")
+        return f"{self.name}: {self.said!s:.200}; {self.source}{found_text:.200}".rstrip("; ")
 
 
 def differing(claims: Iterable[Claim]) -> list[Claim]:
@@ -99,7 +99,7 @@ def verify(folder: Path) -> list[Claim]:
 
 def claims_of(folder: Path) -> Iterator[Claim]:
     summary, config, status = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
-    run, found = summary["run"], list[tuple[str, dict[str, Any]]]()
+    run, recomputed = summary["run"], list[tuple[str, dict[str, Any]]]()
     asked, is_complete = config["plan"]["config"], status["status"] == "complete"
     for part in ("accuracy", "performance") if is_complete and not asked.get("quick") else ():
         if asked["mode"] in (part, "both") and not run.get(part):
@@ -115,14 +115,14 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
             yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
             yield from rate_claims(test)
-            given = sources(test, is_whole=name == "performance")
-            found += [(source, dict(leaves(figures, name))) for source, figures in given.items()]
+            figures_by_source = sources(test, is_whole=name == "performance")
+            recomputed += [(source, dict(leaves(figures, name))) for source, figures in figures_by_source.items()]
     for name, value in leaves(run):
         if isinstance(value, int | float):
-            known = [(source, figures[name]) for source, figures in found if figures.get(name) is not None]
-            yield from (Claim(name, value, *each) for each in known or [("", None)])
-    if kept := summary.get("digests"):
-        yield from digest_claims(folder, kept)
+            known = [(source, figures[name]) for source, figures in recomputed if figures.get(name) is not None]
+            yield from (Claim(name, value, *source_and_value) for source_and_value in known or [("", None)])
+    if kept_digests := summary.get("digests"):
+        yield from digest_claims(folder, kept_digests)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
 
@@ -130,13 +130,17 @@ def claims_of(folder: Path) -> Iterator[Claim]:
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Each test by its name in the summary: its folder, and of a part without ramps the level of concurrency."""
     if whole := run.get("performance"):
-        own = folder / whole["folder"]
-        yield "performance", own, None
+        own_folder = folder / whole["folder"]
+        yield "performance", own_folder, None
         if whole.get("steady"):
-            yield "performance.steady", own, whole.get("concurrency") or config["concurrency"]
+            yield "performance.steady", own_folder, whole.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
-        for number, said in enumerate(run.get(kind) or ()):
-            yield f"{kind}.{number}", folder / said["folder"], said["load"] if said["unit"] == ClosedLoop.unit else None
+        for number, stored_test in enumerate(run.get(kind) or ()):
+            yield (
+                f"{kind}.{number}",
+                folder / stored_test["folder"],
+                stored_test["load"] if stored_test["unit"] == ClosedLoop.unit else None,
+            )
 
 
 def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
@@ -149,17 +153,17 @@ def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
     """Claim that the files are those that the run left; files that were only stored in another way are one claim for
     each way, whatever their number.
     """
-    made = digests(folder)
+    current = digests(folder)
     stored_otherwise: dict[str, list[str]] = {}
     for name, digest in kept.items():
         if is_litter(Path(name)):
-            made[name] = digest
-        elif made.get(name, digest) != digest and (form := form_of(folder / name, digest)):
+            current[name] = digest
+        elif current.get(name, digest) != digest and (form := form_of(folder / name, digest)):
             stored_otherwise.setdefault(form, []).append(name)
-            made[name] = digest
+            current[name] = digest
     for form, names in stored_otherwise.items():
         yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
-    yield from compare("", kept, "SHA-256", made)
+    yield from compare("", kept, "SHA-256", current)
 
 
 def form_of(path: Path, digest: str) -> str:
@@ -191,13 +195,13 @@ def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of each file that is not too large, but for those that are made of the others or written after them, and
     for what a Mac or Windows leaves in a folder.
     """
-    found = {}
+    digests_by_name = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if not path.is_file() or name.parts[0] in LATER or is_litter(path) or path.stat().st_size > LARGEST:
             continue
-        found[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+        digests_by_name[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests_by_name
 
 
 def rate_claims(test: TestRun) -> Iterator[Claim]:
@@ -237,12 +241,12 @@ def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
         counted |= requests.times_of(test.counted)._asdict() | {"queries": len(test.counted)}
-    each = joules / (test.total_new_tokens or nan) if joules else None
+    joules_per_token = joules / (test.total_new_tokens or nan) if joules else None
     return {
         "LoadGen's log": {"valid": result.valid} if test.window else logged,
         "target_qps": {"target_qps": rate, "load": rate},
         "requests.csv": counted,
-        "machine.csv": {"gpu_joules": joules, "joules_per_output_token": each},
+        "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
     }
 
 
@@ -266,8 +270,9 @@ def remarks(folder: Path) -> Iterator[str]:
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
     # These are the lengths that may be written at most.
-    if (each := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):
-        yield f"note: every sample counts as {each[:3]} tokens: the rate is not of the tokens that were written"
+    if (tokens_per_sample := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):
+        length = tokens_per_sample[:3]
+        yield f"note: every sample counts as {length} tokens: the rate is not of the tokens that were written"
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:

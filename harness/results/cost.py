@@ -29,8 +29,8 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
     """Return the requests an hour and a day at a rate in samples/s; with MLPerf's samples, the time for its set."""
     if not rate:
         return None
-    other = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
-    full = plan.config.official_samples / rate if plan.official_data and not other else None
+    is_other_work = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
+    full = plan.config.official_samples / rate if plan.official_data and not is_other_work else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 

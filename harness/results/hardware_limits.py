@@ -32,7 +32,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     if not (card and peak):
         return None
     whole = 1e12 * len(gpus) * seconds / 100
-    pairs = [(each.prompt_tokens, each.output_tokens) for each in test.answered]
+    pairs = [(request.prompt_tokens, request.output_tokens) for request in test.answered]
     new = sum(wrote for _, wrote in pairs)
     attention = 4 * LAYERS * HIDDEN_SIZE * sum(sum(pair) ** 2 / 2 for pair in pairs)
     operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention

@@ -43,8 +43,8 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
                 size = sum(map(mul, values, (width, written, cached)))
                 speed = size * tokens * share.calls / share.ms / 1e9
                 part = 100 * speed / card.memory
-                told = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
-                return share.model_copy(update=told)
+                traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
+                return share.model_copy(update=traffic)
         return share
 
     return found.model_copy(update={"largest": [*map(moved, found.largest)], "memory_tb_per_s": card.memory})

@@ -196,13 +196,13 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    test, told = summary.result, metrics_of("report")
+    test, report_metrics = summary.result, metrics_of("report")
     if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
-        told = [metric for metric in told if not metric.name.startswith("latency_")]
+        report_metrics = [metric for metric in report_metrics if not metric.name.startswith("latency_")]
     is_twice = test and not test.details.is_whole  # the same as the output tokens/s above it
     return [
         (metric, metric.shown(summary))
-        for metric in told
+        for metric in report_metrics
         if metric.figure(summary).value is not None and not (is_twice and metric.name == "steady_tokens_per_sec")
     ]
 

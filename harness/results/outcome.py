@@ -264,7 +264,7 @@ class Outcome(FrozenModel):
     @property
     def why(self) -> str:
         """The reasons in words."""
-        return "; ".join(each.what for each in self.reasons)
+        return "; ".join(reason.what for reason in self.reasons)
 
     @property
     def flaws(self) -> list[str]:
@@ -356,11 +356,11 @@ def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
     search, and is the run's own at its level.
     """
-    return sorted({each.load: each for each in outcomes}.values(), key=lambda each: each.load)
+    return sorted({outcome.load: outcome for outcome in outcomes}.values(), key=lambda outcome: outcome.load)
 
 
 def best(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The load with the most output of those that keep the limits, on their own machine if any ran so."""
-    kept = [each for each in deciding(outcomes) if each.has_kept and each.tokens_per_sec]
-    alone = [each for each in kept if Doubt.BUSY not in each.doubts]
-    return max(alone or kept, key=lambda each: each.tokens_per_sec or 0.0, default=None)
+    candidates = [outcome for outcome in deciding(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
+    alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
+    return max(alone or candidates, key=lambda outcome: outcome.tokens_per_sec or 0.0, default=None)

@@ -18,16 +18,26 @@ PROFILE_COLUMNS = (  # name, label, and the field of a profile
 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tuple[ProfileValue, ...]]]:
     """Name, label and each run's value, the kinds by what they take in the first profile; None where there is none."""
-    found = [profile or Profile() for profile in profiles]
-    kinds = dict.fromkeys(kind for profile in found for kind in profile.shares)
+    known_profiles = [profile or Profile() for profile in profiles]
+    kinds = dict.fromkeys(kind for profile in known_profiles for kind in profile.shares)
     return [
-        ("profile_failure", "profile: failed", tuple(each.failure or None for each in found)),
-        *((name, label, tuple(getattr(each, field) for each in found)) for name, label, field in PROFILE_COLUMNS),
+        (
+            "profile_failure",
+            "profile: failed",
+            tuple(known_profile.failure or None for known_profile in known_profiles),
+        ),
+        *(
+            (name, label, tuple(getattr(known_profile, field) for known_profile in known_profiles))
+            for name, label, field in PROFILE_COLUMNS
+        ),
         *(
             (
                 f"profile_{kind.replace(' ', '_')}_percent",
                 f"profile: {kind}, %",
-                tuple(each.shares.get(kind, 0.0) if each.device else None for each in found),
+                tuple(
+                    known_profile.shares.get(kind, 0.0) if known_profile.device else None
+                    for known_profile in known_profiles
+                ),
             )
             for kind in kinds
         ),

@@ -51,15 +51,15 @@ class Published(NamedTuple):
 @cache
 def published() -> tuple[Published, ...]:
     """Every row of accelerators of one kind, or of none."""
-    found = []
+    rows = []
     for cells in data_tables.table_beside(__file__, "published.csv"):
         count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
         if SEVERAL not in name:
-            own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
+            cells_of_row: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
             for rate in ("samples_per_sec", "tokens_per_sec"):
-                own[rate] = float(cells[rate]) / max(1, count) if cells[rate] else None
-            found.append(Published(**own | {"device": name, "accelerators": count}))
-    return tuple(found)
+                cells_of_row[rate] = float(cells[rate]) / max(1, count) if cells[rate] else None
+            rows.append(Published(**cells_of_row | {"device": name, "accelerators": count}))
+    return tuple(rows)
 
 
 def as_marked(processor: str) -> str:
@@ -69,5 +69,7 @@ def as_marked(processor: str) -> str:
 
 def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) -> list[Published]:
     """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
-    found = [each for each in published() if each.scenario == scenario and (not each.accelerators) == on_cpu]
-    return sorted((each for each in found if each.rate(unit)), key=lambda each: each.rate(unit), reverse=True)
+    matching = [result for result in published() if result.scenario == scenario and (not result.accelerators) == on_cpu]
+    return sorted(
+        (result for result in matching if result.rate(unit)), key=lambda result: result.rate(unit), reverse=True
+    )

@@ -162,11 +162,11 @@ class Summary(File):
         run's own level is known of its performance.
         """
         search, test = self.run.search or [], self.run.performance
-        found = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
+        ordered = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
-            return found
+            return ordered
         disputed = {"disagreements": tuple(test.disagreements)}
-        return [each.model_copy(update=disputed) if each.load == test.load else each for each in found]
+        return [each.model_copy(update=disputed) if each.load == test.load else each for each in ordered]
 
     @property
     def curve(self) -> list[Outcome]:

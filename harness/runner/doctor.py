@@ -94,10 +94,10 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             failed.add(check.name)
             yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
         else:
-            found = finding(check, config)
-            if found.status == "failed":
+            result = finding(check, config)
+            if result.status == "failed":
                 failed.add(check.name)
-            yield found
+            yield result
 
 
 def finding(check: Requirement, config: RunConfig) -> Finding:
@@ -111,8 +111,8 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
 def require(config: RunConfig) -> None:
     """The checks that a run could not do without, which take no time. Raises UsageError for the first that fails."""
     for check in CHECKS:
-        if check.first and check.applies(config) and (found := finding(check, config)).status == "failed":
-            raise UsageError(f"{found.text}.")
+        if check.first and check.applies(config) and (result := finding(check, config)).status == "failed":
+            raise UsageError(f"{result.text}.")
 
 
 def packages(config: RunConfig) -> str:
@@ -142,11 +142,11 @@ def installed_version(name: str) -> str:
 
 
 def vllm(config: RunConfig) -> str:
-    place, found = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
-    if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
+    place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
+    if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
     extra_args(config)
-    return f"{found}; `{serve_command()}` starts its server"
+    return f"{version}; `{serve_command()}` starts its server"
 
 
 def is_for_cpu() -> bool:
@@ -161,29 +161,31 @@ def serve_command() -> str:
 
 def gpu(config: RunConfig) -> str:
     """GPUs, driver, CUDA."""
-    found = system.detect()
-    if not found.gpus:
+    detected = system.detect()
+    if not detected.gpus:
         raise UsageError("no GPU is visible to this process")
     runtimes = [v for name, v in software.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
-    if int((found.cuda or "0").partition(".")[0]) < built:
-        raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
-    return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}"
+    if int((detected.cuda or "0").partition(".")[0]) < built:
+        raise UsageError(
+            f"driver {detected.driver} supports CUDA {detected.cuda}, torch needs {built}: install a newer one"
+        )
+    return f"{gpu_names(detected.gpus)}, driver {detected.driver}, CUDA {detected.cuda}"
 
 
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
-    found = nvml.gpu_settings()
+    settings = nvml.gpu_settings()
     wrong = [
         f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
         for limit, default in nvml.power_limits()
         if limit < default
     ][:1]
-    if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
-        wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")
+    if settings.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
+        wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {settings['vboost']}")
     if wrong:
         raise UsageError("; ".join(wrong))
-    return listed(found) or "not told"
+    return listed(settings) or "not told"
 
 
 def is_on_gpu(config: RunConfig) -> bool:
@@ -289,7 +291,7 @@ def memory(config: RunConfig) -> str:
     free, where = system.free_memory_bytes(), "of main memory are free"
     if gpus:
         free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
-    parts = [number(each / tensor / GIB, 3) for each in (weights, sequence)]
+    parts = [number(size_bytes / tensor / GIB, 3) for size_bytes in (weights, sequence)]
     need = f"{parts[0]} GiB of weights and {parts[1]} for {tokens:,} tokens"
     if (weights + sequence) / tensor > free:
         raise UsageError(f"{need} do not fit: {number(free / GIB, 3)} GiB {where}")

@@ -37,8 +37,8 @@ class LevelCurve(RateSource):
         *lower, _ = fitting_levels(plan.config.levels, plan)
         lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
         seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
-        each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
-        text = f"at least {minutes(seconds)}, {each}"
+        level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
+        text = f"at least {minutes(seconds)}, {level_text}"
         return TestPart(plural(len(lower), "lower level"), text, seconds, "at least ") if lower else None
 
     def least_s(self, plan: Plan) -> float | None:

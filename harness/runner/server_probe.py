@@ -49,21 +49,21 @@ def api(config: RunConfig) -> str:
 
 
 def prefix_cache(config: RunConfig) -> str:
-    found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
-    if not found:
+    setting = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
+    if not setting:
         return "its metrics do not show it; each run reports what came from a cache"
     hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
-    return f"on{hint}" if found[1] == "True" else "off"
+    return f"on{hint}" if setting[1] == "True" else "off"
 
 
 def delivery(config: RunConfig) -> str:
-    found = tried(config).delivery
-    if not found or not found.messages:
+    delivered = tried(config).delivery
+    if not delivered or not delivered.messages:
         return "not streamed"
-    said = f"{found.tokens} tokens in {plural(found.messages, 'message')}"
-    if found.is_bundled:
-        raise UsageError(f"{said}: the server buffers, so TTFT and TPOT would measure its buffer")
-    return said
+    sentence = f"{delivered.tokens} tokens in {plural(delivered.messages, 'message')}"
+    if delivered.is_bundled:
+        raise UsageError(f"{sentence}: the server buffers, so TTFT and TPOT would measure its buffer")
+    return sentence
 
 
 def chat_template(config: RunConfig) -> str:

@@ -190,7 +190,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         attempts.append(set_aside(session, attempt, len(attempts) + 1))
         run.adopt(better)
     if (last := source.conclude(run.plan, tests)) is not run.plan:
-        best = next((one for one in attempts if one.valid and one.load == last.target_qps), None)
+        best = next((earlier for earlier in attempts if earlier.valid and earlier.load == last.target_qps), None)
         if best and not attempt.valid:
             attempts[attempts.index(best)] = set_aside(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])

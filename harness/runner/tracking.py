@@ -30,7 +30,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
             check=False,
         )
         is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
-        said = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
+        last_line = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        is_sent, said = False, f"no end after {MLFLOW_S:g} s"
-    say(f"MLflow: {said}" if is_sent else f"MLflow: not sent: {said}; {again}")
+        is_sent, last_line = False, f"no end after {MLFLOW_S:g} s"
+    say(f"MLflow: {last_line}" if is_sent else f"MLflow: not sent: {last_line}; {again}")

@@ -55,8 +55,8 @@ class RunFolder(NamedTuple):
 
     def status_json(self, status: Status, reason: str) -> str:
         """Return what status.json holds, with room for what it may have to hold at the end."""
-        kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
-        return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+        status_record = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
+        return (json.dumps(secrets.hide(status_record.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
     def fail(self, status: Status, reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""

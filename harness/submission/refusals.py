@@ -153,8 +153,8 @@ def performance(entry: Entry) -> Refusals:
     if fault := test_run.count_difference(folder, result, requests.read_requests(folder)):
         yield fault
     percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
-    if (said := setting(result, "target_latency_percentile")) != percentile:
-        yield f"a target_latency_percentile of {said:g}; MLPerf's is {percentile:g}"
+    if (logged := setting(result, "target_latency_percentile")) != percentile:
+        yield f"a target_latency_percentile of {logged:g}; MLPerf's is {percentile:g}"
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:
@@ -181,15 +181,21 @@ def test06(entry: Entry) -> Refusals:
 
 def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
     """Return what says that the entries are not of one system, the described one."""
-    found = []
+    problems = []
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
     for name, mine in further:
         unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED_BETWEEN_SYSTEMS)
-        found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
+        problems += [
+            f"{name}: {difference.name} {difference.a}, but {difference.b} in {first}" for difference in unlike
+        ]
     if description:
-        found += [f"{name}: {said}" for name, run in runs.items() for said in contradictions(run, description)]
-    return found
+        problems += [
+            f"{name}: {contradiction}"
+            for name, run in runs.items()
+            for contradiction in contradictions(run, description)
+        ]
+    return problems
 
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
@@ -214,9 +220,9 @@ def is_named(recorded: str, described: str) -> bool:
     """Tell whether a description names what was recorded: the first word of it with a digit, which is the model of a
     processor (H200, 9575F) or a version; without one, all of it.
     """
-    words, given = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
+    words, described_words = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
     model = next((word for word in words if re.search(r"\d", word)), None)
-    return model in given if model else " ".join(words) in " ".join(given)
+    return model in described_words if model else " ".join(words) in " ".join(described_words)
 
 
 def score_differences(entry: Entry) -> Refusals:
@@ -234,9 +240,9 @@ def score_differences(entry: Entry) -> Refusals:
         run.config.high_accuracy,
     )
     for check in checks:
-        kept = run.scores.scores.get(check.name)
-        if kept is None or abs(check.score - kept) > SCORE_TOLERANCE:
-            yield f"rouge.json says {check.name} {kept}, its log gives {check.score:g}"
+        recorded = run.scores.scores.get(check.name)
+        if recorded is None or abs(check.score - recorded) > SCORE_TOLERANCE:
+            yield f"rouge.json says {check.name} {recorded}, its log gives {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
     if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:

@@ -70,8 +70,12 @@ def fill(entries: Sequence[Entry], description: Description, system: str, base: 
         put_code(base / code / entry.benchmark)
     (base / "systems").mkdir(parents=True, exist_ok=True)
     known = {name: value for name, value in description.items() if name not in DECLARED}
-    if said := [str(description[name]) for name in DECLARED if description.get(name)]:  # among the checker's fields
-        note = f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(said)}."
+    if declared_texts := [
+        str(description[name]) for name in DECLARED if description.get(name)
+    ]:  # among the checker's fields
+        note = (
+            f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(declared_texts)}."
+        )
         known["sw_notes"] = joined(" ", str(known.get("sw_notes", "")), note)
     write_json(base / "systems" / f"{system}.json", known)
     (base / NOTES).parent.mkdir(exist_ok=True)
@@ -84,15 +88,15 @@ def put_results(entry: Entry, folder: Path) -> None:
     copy(source, target, LOGS)
     log = source / ANSWERS
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
-    found = digest(log)
+    sha256 = digest(log)
     rouge = entry.accuracy.scores
-    if (rouge.log or found) != found:
+    if (rouge.log or sha256) != sha256:
         raise UsageError(f"{log}: rouge.json was computed from another log.")
     try:
         scores = mlperf.ReferenceScores(**rouge.scores)
     except TypeError:
         raise UsageError(f"{source}/rouge.json: its scores are not {', '.join((*mlperf.ROUGE, 'gen_len'))}.") from None
-    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
+    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
     if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
         text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
     write_text(target / ANSWERS, text)

@@ -94,8 +94,8 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
     """Yield what a reader must know of how the prompts were made of the data."""
     instructions = {record.instruction for record in records if not record.tokens} - {"", PROMPT}
     if instructions:
-        shown = min(instructions)[:SHOWN_CHARACTERS]
-        yield f"not read: 'instruction' {shown!r}; MLPerf's stands around each article"
+        shown_text = min(instructions)[:SHOWN_CHARACTERS]
+        yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
     unread = Counter(name for record in records for name in record.unread)
     if unread:
         yield unread_note(unread, "record")
@@ -114,9 +114,9 @@ def find(config: RunConfig) -> str:
     name, version = CNN_DATASET
     from datasets import config as libraries_folders
 
-    kept = Path(libraries_folders.HF_DATASETS_CACHE) / name.replace("/", "___") / version
-    if kept.exists():
-        return str(kept)
+    cached = Path(libraries_folders.HF_DATASETS_CACHE) / name.replace("/", "___") / version
+    if cached.exists():
+        return str(cached)
     if not hub_environment.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return f"{name}, to be downloaded"
@@ -139,11 +139,9 @@ def check_sum(path: Path) -> None:
             if PurePath(name.strip(" *")).name != path.name:
                 continue
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "md5").hexdigest()
-            if found != wanted.lower():
-                raise UsageError(
-                    f"{path} is damaged: its MD5 is {found}, {listed.name} has {wanted}; download it again."
-                )
+                md5 = hashlib.file_digest(file, "md5").hexdigest()
+            if md5 != wanted.lower():
+                raise UsageError(f"{path} is damaged: its MD5 is {md5}, {listed.name} has {wanted}; download it again.")
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:

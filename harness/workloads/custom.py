@@ -37,8 +37,8 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if config.is_replay:
         return library_of_trace(config, tokenizer)
     if config.input_len:
-        given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
-        profile = WorkloadProfile(about=DESCRIPTION, **given)
+        given_settings = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
+        profile = WorkloadProfile(about=DESCRIPTION, **given_settings)
         return draw_library(
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )
@@ -52,8 +52,8 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)
-    found = requests_file.read(workload.path or Path(), config.prompt_column or "")
-    return from_requests(config, tokenizer, workload.imitates, found)
+    stored = requests_file.read(workload.path or Path(), config.prompt_column or "")
+    return from_requests(config, tokenizer, workload.imitates, stored)
 
 
 class Usable(NamedTuple):
@@ -71,8 +71,12 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     check_length_flag(config, found)
     usable = usable_requests(config, tokenizer, found)
-    kept = found.requests[: len(found.requests) - usable.unfit]
-    content, sharing, salt = digest(kept, config.max_new_tokens), Shared(salt=config.salt or "none"), None
+    usable_requests_list = found.requests[: len(found.requests) - usable.unfit]
+    content, sharing, salt = (
+        digest(usable_requests_list, config.max_new_tokens),
+        Shared(salt=config.salt or "none"),
+        None,
+    )
     notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
     if sharing.salt != "none":  # after the token that begins every text, where there is one
         begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
@@ -86,7 +90,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         lambda index: found.where(usable.requests[index]),
         name=config.workload_name,
         about=about,
-        samples=len(kept),
+        samples=len(usable_requests_list),
         exact=False,
         digest=content,
         notes=tuple(filter(None, notes)),

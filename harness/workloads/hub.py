@@ -50,7 +50,9 @@ def load_rows(workload: str) -> Any:
         raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
     if isinstance(data, DatasetDict):
         if len(data) > 1:
-            raise UsageError(f"--workload {workload}: name a split: {', '.join(f'{workload}:{one}' for one in data)}.")
+            raise UsageError(
+                f"--workload {workload}: name a split: {', '.join(f'{workload}:{split_name}' for split_name in data)}."
+            )
         (data,) = data.values()
     return data
 

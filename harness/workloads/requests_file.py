@@ -96,19 +96,19 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     up to a share of MOST_BAD. Raises UsageError for the first of more, where no request is in any, and for a key that
     would have to be sent.
     """
-    found: list[ReadRow] = []
+    read: list[ReadRow] = []
     faults: list[UsageError] = []
     for row in rows.rows:
         try:
-            found.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
+            read.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
         except UnsentKeyError:
             raise
         except UsageError as error:
             faults.append(error)
     if len(faults) > MOST_BAD * len(rows.rows):
         raise faults[0]
-    requests = [request for row in found for request in row.requests]
-    passed_over = sum(not row.requests for row in found)
+    requests = [request for row in read for request in row.requests]
+    passed_over = sum(not row.requests for row in read)
     if not requests:
         nothing = "no conversation has a question with an answer" if passed_over else "no request is in it"
         raise UsageError(f"{path}: {nothing}.")
@@ -116,14 +116,14 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     if faults:
         fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
         left_out = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {fault}"
-    unread = Counter(name for row in found for name in row.unread)
+    unread = Counter(name for row in read for name in row.unread)
     return StoredRequests(
         path,
         tuple(requests),
         rows.unit,
         passed_over,
-        turns=any(row.is_chat for row in found),
-        is_sharegpt=all(row.is_sharegpt for row in found if row.requests),
+        turns=any(row.is_chat for row in read),
+        is_sharegpt=all(row.is_sharegpt for row in read if row.requests),
         left_out=left_out,
         unread=unread_note(unread, rows.unit),
     )
