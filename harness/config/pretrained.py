@@ -13,6 +13,7 @@ from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_
 from harness.core.message_text import why
 from harness.core.reading import check_regular
 from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.tokenizer import Tokenizer
 
 
 @functools.cache
@@ -62,11 +63,12 @@ def check_model_files(folder: Path, config: EngineConfig) -> None:
             raise UsageError(f"--model {config.model}: {path.name}: {why(error)}.") from None
 
 
-def load_tokenizer(config: EngineConfig) -> Any:
+def load_tokenizer(config: EngineConfig) -> Tokenizer:
     """The model's tokenizer. Raises UsageError."""
     from transformers import AutoTokenizer
 
-    return loaded(AutoTokenizer, config)
+    tokenizer: Tokenizer = loaded(AutoTokenizer, config)
+    return tokenizer
 
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:

@@ -27,6 +27,7 @@ from harness.config import run, server_addresses
 from harness.config.hub_environment import proxy_of
 from harness.core.errors import EndpointError, ServerFullError, UsageError
 from harness.core.secrets import HEADERS
+from harness.core.tokenizer import Tokenizer
 from harness.core.web_addresses import is_usable
 from harness.engines.answer_delivery import Delivery, Exchange, TokenCounts
 from harness.engines.answer_reading import AnswerReading
@@ -122,7 +123,7 @@ class Client:
 
     config: run.RunConfig
     sampling: Sampling
-    tokenizer: Any
+    tokenizer: Tokenizer
     vocabulary: int
     model: str
     form: RequestFormat

@@ -57,7 +57,8 @@ class RemoteClient:
 
     def __init__(self, client: Client) -> None:
         self._ours, theirs = socket.socketpair()
-        work = (replace(client, tokenizer=None), theirs)
+        # The process loads the tokenizer itself.
+        work = (replace(client, tokenizer=None), theirs)  # type: ignore[arg-type]
         spawn = multiprocessing.get_context("spawn")
         self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
         self._process.start()

@@ -17,6 +17,7 @@ from harness.core.csv_files import write_table
 from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
 from harness.core.schema import SCHEMA, File, FrozenModel
+from harness.core.tokenizer import Tokenizer
 from harness.loadgen.requests import ANSWERS
 from harness.results.scoring import Row, read_log, score, sentence_splitter, to_text, totals
 from harness.workloads import cnn_dailymail, custom, sample_library
@@ -156,7 +157,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
-def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Any) -> Accuracy:
+def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)

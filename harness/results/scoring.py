@@ -17,6 +17,7 @@ from harness.core import reading, system
 from harness.core.errors import LoadGenError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.message_text import why
+from harness.core.tokenizer import Tokenizer
 
 # mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
 Row = tuple[float, ...]  # a sample's scores, and the characters of its answer
@@ -67,7 +68,7 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
     return tokens.tolist()
 
 
-def to_text(answers: Sequence[list[int]], tokenizer: Any) -> list[str]:
+def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
     """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
 
     Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's

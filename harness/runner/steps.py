@@ -17,6 +17,7 @@ from harness.core.formatting import gpu_names, number
 from harness.core.last_screen import show
 from harness.core.progress import Display
 from harness.core.statements import merge_by_remedy
+from harness.core.tokenizer import Tokenizer
 from harness.engines import cuda_toolkit, discovery
 from harness.loadgen import background_load, test_run
 from harness.loadgen.session import LoadGenSession
@@ -89,7 +90,7 @@ class Begun(NamedTuple):
 
     run: BenchmarkRun
     session: LoadGenSession
-    tokenizer: Any
+    tokenizer: Tokenizer
 
 
 def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
@@ -155,7 +156,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     )
 
 
-def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:
+def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":

@@ -16,6 +16,7 @@ from harness.core import given_values, locations, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
 from harness.core.stored_text import data_files
+from harness.core.tokenizer import Tokenizer
 from harness.workloads.hub import download, read_saved
 from harness.workloads.request_keys import unread_keys, unread_note
 from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
@@ -39,7 +40,7 @@ class Article(NamedTuple):
     unread: tuple[str, ...] = ()  # the names of the keys that nobody reads
 
 
-def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
+def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.model_spec.data
     if not path:
@@ -69,7 +70,7 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 
-def check_tokenizer(records: Sequence[Article], tokenizer: Any, source: str) -> None:
+def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raises UsageError where token ids that came with the data are not those of their articles by this tokenizer: a
     few are decoded, since files of other models have the same name and the same keys.
     """
@@ -77,7 +78,7 @@ def check_tokenizer(records: Sequence[Article], tokenizer: Any, source: str) -> 
     step = max(1, len(encoded) // CHECKED_RECORDS)
     for number in encoded[::step]:
         record = records[number]
-        text = tokenizer.decode(record.tokens, skip_special_tokens=True)
+        text = tokenizer.decode(record.tokens or (), skip_special_tokens=True)
         if without_spaces(record.article)[:CHECKED_CHARACTERS] not in without_spaces(text):
             raise UsageError(
                 f"{source}: record {number}: tok_input is not its article by this model's tokenizer: it reads "

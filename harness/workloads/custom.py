@@ -4,7 +4,7 @@ each answer.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config import mlperf
 from harness.config.lengths import Shared
@@ -13,6 +13,7 @@ from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_pro
 from harness.core.errors import UsageError
 from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
+from harness.core.tokenizer import Tokenizer
 from harness.engines.protocol import MessagePrompt
 from harness.workloads import hub, requests_file
 from harness.workloads.requests_file import StoredRequest, StoredRequests, TokenIds
@@ -27,7 +28,7 @@ UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them
 UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are counted without those of the server's"
 
 
-def load(config: RunConfig, tokenizer: Any) -> Library | None:
+def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """The requests in place of MLPerf's samples, no more than the run takes; None where it is those.
 
     Raises UsageError in one line that names the file and the line.
@@ -67,7 +68,7 @@ class Usable(NamedTuple):
     unfit: int
 
 
-def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
+def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     check_length_flag(config, found)
     usable = usable_requests(config, tokenizer, found)
@@ -108,7 +109,7 @@ def check_length_flag(config: RunConfig, found: StoredRequests) -> None:
         )
 
 
-def usable_requests(config: RunConfig, tokenizer: Any, found: StoredRequests) -> Usable:
+def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests) -> Usable:
     """The requests that are asked, no more than the run takes. Raises UsageError where none is left."""
     whole = min(SHAREGPT_WHOLE, config.least_context)
     usable = Usable([], [], [], 0)
@@ -130,7 +131,7 @@ def usable_requests(config: RunConfig, tokenizer: Any, found: StoredRequests) ->
     return usable._replace(unfit=unfit)
 
 
-def workload_notes(config: RunConfig, tokenizer: Any, found: StoredRequests, usable: Usable) -> Iterator[str]:
+def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests, usable: Usable) -> Iterator[str]:
     """Yield what a reader of the report must know of how the requests were made."""
     whole, is_chat = min(SHAREGPT_WHOLE, config.least_context), config.endpoint_api == "chat"
     if found.is_sharegpt:
@@ -158,20 +159,20 @@ def workload_notes(config: RunConfig, tokenizer: Any, found: StoredRequests, usa
         )
 
 
-def control_tokens(tokenizer: Any) -> set[int]:
+def control_tokens(tokenizer: Tokenizer) -> set[int]:
     """The token ids that structure a text, such as those of a chat template."""
     added = tokenizer.added_tokens_decoder.items()
     return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
 
 
-def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
+def longest(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
     """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Any, where: str, as_messages: bool = False) -> TokenIds:
+def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
     UsageError where the model has no such token, or refuses the chat.
     """
@@ -186,7 +187,7 @@ def encode(request: StoredRequest, tokenizer: Any, where: str, as_messages: bool
     return list(request.prompt)
 
 
-def with_one_beginning(tokens: Sequence[int], tokenizer: Any) -> TokenIds:
+def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
     """Token ids without the first where two of them begin the text: the tokenizer puts one before a prompt that was
     rendered with its own.
     """
@@ -195,7 +196,7 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Any) -> TokenIds:
     return list(tokens[1:]) if is_begun_twice else list(tokens)
 
 
-def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> TokenIds:
+def chat(messages: list[dict[str, str]], tokenizer: Tokenizer, where: str) -> TokenIds:
     """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
     template refuses them.
     """
@@ -208,13 +209,13 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> TokenIds
     return with_one_beginning(tokens, tokenizer)
 
 
-def chat_lines(messages: list[dict[str, str]], tokenizer: Any) -> TokenIds:
+def chat_lines(messages: list[dict[str, str]], tokenizer: Tokenizer) -> TokenIds:
     """Messages as lines such as `User: ...`."""
     lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
     return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
 
 
-def counted_chat(messages: list[dict[str, str]], tokenizer: Any) -> TokenIds:
+def counted_chat(messages: list[dict[str, str]], tokenizer: Tokenizer) -> TokenIds:
     """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
     try:
         return chat(messages, tokenizer, "")
