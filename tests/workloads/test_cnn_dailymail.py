@@ -293,7 +293,7 @@ def test_without_data_the_last_words_say_what_needs_none(
     def refused(*args: object, **named: object) -> None:
         raise ConnectionError
 
-    monkeypatch.setattr(cnn_dailymail.constants, "HF_HOME", str(tmp_path))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
     monkeypatch.setattr(cnn_dailymail.hub_environment, "is_hub_reachable", lambda: False)
     monkeypatch.setattr("datasets.load_dataset", refused)
     config = RunConfig(mode=mode)
