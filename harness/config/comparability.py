@@ -63,15 +63,25 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     """Return what keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
     empty where nothing does.
     """
-    return [
-        Difference(aspect, name, mine.get(name), theirs.get(name))
-        for aspect in Comparable._fields
-        if aspect not in ignore
-        for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
-        for name in dict.fromkeys([*mine, *theirs])
-        if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))
-        if aspect != "machine" or (name in mine and name in theirs)  # else one was not recorded
-    ]
+    found = []
+    for aspect in Comparable._fields:
+        if aspect in ignore:
+            continue
+        mine, theirs = getattr(a, aspect), getattr(b, aspect)
+        for name in dict.fromkeys([*mine, *theirs]):
+            if name not in ignore and keeps_apart(aspect, name, mine, theirs):
+                found.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
+    return found
+
+
+def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
+    """Tell whether something of an aspect keeps the numbers of two runs from being compared."""
+    if aspect in FLAWS:
+        return True
+    was_recorded = name in mine and name in theirs
+    if aspect == "machine" and not was_recorded:
+        return False
+    return not is_same(mine.get(name), theirs.get(name), aspect)
 
 
 def is_same(mine: object, theirs: object, aspect: str) -> bool:

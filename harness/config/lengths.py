@@ -39,9 +39,9 @@ class Lengths(NamedTuple):
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
-        return (
-            f"{self.median}{f'~{self.sigma:g}' if self.sigma else ''}{f':{self.low}-{self.high}' if self.high else ''}"
-        )
+        sigma = f"~{self.sigma:g}" if self.sigma else ""
+        bounds = f":{self.low}-{self.high}" if self.high else ""
+        return f"{self.median}{sigma}{bounds}"
 
 
 LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
@@ -68,14 +68,15 @@ class Shared(Settings):
 
     @property
     def text(self) -> str:
-        parts = {
-            f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens": self.prefix_len,
-            f"conversations of {self.turns:,} turns": self.turns > 1,
-            f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}": (
-                self.salt != "none"
-            ),
-        }
-        return "".join(f"; {part}" for part, applies in parts.items() if applies)
+        parts = []
+        if self.prefix_len:
+            parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
+        if self.turns > 1:
+            parts.append(f"conversations of {self.turns:,} turns")
+        if self.salt != "none":
+            place = "at the start" if self.salt == "start" else "after the prefix"
+            parts.append(f"{SALT_TOKENS} tokens of salt {place}")
+        return "".join(f"; {part}" for part in parts)
 
 
 def lengths(name: str, given: object) -> Lengths:

@@ -84,12 +84,17 @@ def hide_text(text: str) -> str:
 
 
 def hide_query(query: str) -> str:
-    """The query of an address without the values of keys that are not known to be plain, and without words alone."""
-    return re.sub(
-        r"([^&;=]+)(=?)[^&;]*",
-        lambda part: part[0] if part[2] and part[1].lower() in PLAIN_QUERY else f"{part[2] and part[1] + '='}{MASK}",
-        query,
-    )
+    """Return the query of an address without the values of keys that are not known to be plain; a word without a key is
+    masked, too.
+    """
+
+    def masked(part: re.Match[str]) -> str:
+        key, equals = part[1], part[2]
+        if not equals:
+            return MASK
+        return part[0] if key.lower() in PLAIN_QUERY else f"{key}={MASK}"
+
+    return re.sub(r"([^&;=]+)(=?)[^&;]*", masked, query)
 
 
 def hide_known(text: str) -> str:

@@ -165,10 +165,12 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
     """The probability of at most `over` of n queries over a limit that `percentile` of all keep."""
-    return sum(
-        exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(1 - percentile) + (n - i) * log(percentile))
-        for i in range(min(over, n) + 1)
-    )
+    probability = 0.0
+    for i in range(min(over, n) + 1):
+        log_of_ways = lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1)
+        log_of_each = i * log(1 - percentile) + (n - i) * log(percentile)
+        probability += exp(log_of_ways + log_of_each)
+    return probability
 
 
 def intervals(values: Any) -> Any:

@@ -27,13 +27,9 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
     `whole` is for a report, which leaves nothing out; `scatter` is that of earlier runs.
     """
-    return Document(
-        title(summary),
-        joined(": ", summary.meta.label, subject_of(summary)),
-        [*lines(summary, whole), Line("scatter", scatter)],
-        rows_of_levels(summary),
-        tone(summary),
-    )
+    about = joined(": ", summary.meta.label, subject_of(summary))
+    shown_lines = [*lines(summary, whole), Line("scatter", scatter)]
+    return Document(title(summary), about, shown_lines, rows_of_levels(summary), tone(summary))
 
 
 def title(summary: Summary) -> str:
@@ -208,8 +204,11 @@ def tails(test: Outcome) -> dict[str, Tail]:
 
 def tail_texts(test: Outcome, only_over: bool = False) -> str:
     """Return TTFT and TPOT at p99 beside their limits; or only those over them."""
-    shown_tails = {name: tail for name, tail in tails(test).items() if tail.is_over or not only_over}
-    return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in shown_tails.items())
+    texts = []
+    for name, tail in tails(test).items():
+        if tail.is_over or not only_over:
+            texts.append(f"{name} {number(tail.p99)} of {number(tail.limit)} ms")
+    return ", ".join(texts)
 
 
 def expenses(summary: Summary) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import isclose
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
@@ -20,6 +20,9 @@ SHARE = 0.9  # a replica is given this share of the rate that it answers, in a p
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
+
+
+SCRIPT_FIELDS = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")  # fields that the script reads
 
 
 class LoadPoint(NamedTuple):
@@ -61,21 +64,29 @@ class LoadPoint(NamedTuple):
         return self.test.verdict.word * (self.test.verdict.tone == "careful")
 
     def over(self, limits: P99Limits) -> list[str]:
-        """The kinds of latency that break these limits at p99, or are not known."""
-        p99s = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
-        return [kind.upper() for kind, value, most in p99s if value is None or value > most]
+        """Return the kinds of latency that break these limits at p99, or are not known."""
+        broken = []
+        for kind, most in limits.items():
+            if most is None:
+                continue
+            p99_ms = self.test.at(kind, "p99")
+            if p99_ms is None or p99_ms > most:
+                broken.append(kind.upper())
+        return broken
 
     @property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """The data of the picture for the script; `figures` by the names of METRICS."""
-        spent, lost = self.spent, {}
-        if spent:
-            lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
-            lost["clock"] = spent.held_by_power + spent.held_by_heat
-        names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
-        figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
-        fields = {name: getattr(self, name) for name in names}
-        return fields | {"load": self.test.load, "few": Doubt.FEW in self.test.doubts, "figures": figures | lost}
+        figures: dict[str, float] = {}
+        for metric in metrics.METRICS:
+            value = metric.figure(self.test).value
+            if value is not None:
+                figures[metric.name] = value
+        if self.spent:
+            figures["idle"] = self.spent.idle + (self.spent.idle_while_waiting or 0.0)
+            figures["clock"] = self.spent.held_by_power + self.spent.held_by_heat
+        fields: dict[str, object] = {name: getattr(self, name) for name in SCRIPT_FIELDS}
+        return {**fields, "load": self.test.load, "few": self.test.is_few, "figures": figures}
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
@@ -150,40 +161,36 @@ class LoadPicture(NamedTuple):
 
     @classmethod
     def of(cls, summary: Summary, most: mlperf.LatencyLimits | None) -> Self | None:
-        """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
+        """Return the picture of a run whose limits are `most`; None of a test that has no load to vary, or no
+        latency.
+        """
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
-        values = {
-            kind: [v for load_point in loads for p in SHOWN_PERCENTILES if (v := load_point.test.at(kind, p))]
-            for kind in kinds
-        }
-        axes = {
-            kind: upright([*kind_values, limits[kind] or kind_values[0]])
-            for kind, kind_values in values.items()
-            if kind_values
-        }
+        axes = {}
+        for kind in kinds:
+            values = shown_values(loads, kind)
+            if values:
+                axes[kind] = upright([*values, limits[kind] or values[0]])
         if not axes:
             return None
-        own_place = next((n for n, load_point in enumerate(loads) if load_point.test == summary.result), len(loads) - 1)
-        points = {
-            p: any(load_point.test.at(kind, p) is not None for load_point in loads for kind in kinds)
-            for p in SHOWN_PERCENTILES
-        }
         across = Scale.around([load_point.test.load for load_point in loads], is_log=unit != Poisson.unit)
-        return cls(loads, unit, limits, axes, across, own_place, points, summary)
+        title_load = place_of_result(loads, summary)
+        return cls(loads, unit, limits, axes, across, title_load, known_percentiles(loads, kinds), summary)
 
-    def has_kept(self, one: LoadPoint) -> bool:
-        """Tell whether a test may be an answer, and kept the limits."""
-        # also where the limits of its run are not known
-        return one.stands and not (one.test.has_own_limits and one.test.reasons) and not one.over(self.limits)
+    def has_kept(self, load_point: LoadPoint) -> bool:
+        """Tell whether a test may be an answer, and kept the limits: its run's, which may not be known, and these."""
+        test = load_point.test
+        was_over = test.has_own_limits and bool(test.reasons)
+        return load_point.stands and not was_over and not load_point.over(self.limits)
 
     @property
     def best(self) -> LoadPoint | None:
         """The run's result, or the load with the most gain, of those that kept the limits."""
-        own_outcome = self.summary.result
-        return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own_outcome, one.gain), default=None)
+        result = self.summary.result
+        within = [load_point for load_point in self.loads if self.has_kept(load_point)]
+        return max(within, key=lambda load_point: (load_point.test == result, load_point.gain), default=None)
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
@@ -194,9 +201,8 @@ class LoadPicture(NamedTuple):
         for load_point in self.loads:
             tpot_ms = load_point.test.at("tpot", "p90" if load_point.test.has_own_limits else "p50")
             if tpot_ms and load_point.test.tokens_per_sec:
-                points.append(
-                    ((1000 / tpot_ms, load_point.test.tokens_per_sec / max(1, self.summary.gpus)), load_point)
-                )
+                of_one_gpu = load_point.test.tokens_per_sec / max(1, self.summary.gpus)
+                points.append(((1000 / tpot_ms, of_one_gpu), load_point))
         return sorted(points, key=lambda point: point[0])
 
     @property
@@ -225,7 +231,7 @@ class LoadPicture(NamedTuple):
         """Requests/s that a replica answers within the limits; None where a query is of several samples."""
         return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
-    def data(self, file: str, watts: Measured) -> dict[str, Any]:
+    def data(self, file: str, watts: Measured) -> dict[str, object]:
         """The data of the picture for the script; `file` is the name of its CSV."""
         return {
             "own": self.title_load,
@@ -237,3 +243,26 @@ class LoadPicture(NamedTuple):
             "share": SHARE,
             "columns": self.cells[: -len(COMPUTED)],
         }
+
+
+def shown_values(loads: Sequence[LoadPoint], kind: str) -> list[float]:
+    """Return the values of a kind of latency that a picture may show, in milliseconds."""
+    values = [load_point.test.at(kind, point) for load_point in loads for point in SHOWN_PERCENTILES]
+    return [value for value in values if value]
+
+
+def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[str, bool]:
+    """Return which percentiles any of the tests has, by name."""
+    known = dict.fromkeys(SHOWN_PERCENTILES, False)
+    for load_point in loads:
+        for point in SHOWN_PERCENTILES:
+            known[point] |= any(load_point.test.at(kind, point) is not None for kind in kinds)
+    return known
+
+
+def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
+    """Return the place of the run's result among the loads; the last where it is none of them."""
+    for place, load_point in enumerate(loads):
+        if load_point.test == summary.result:
+            return place
+    return len(loads) - 1

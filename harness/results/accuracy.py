@@ -95,12 +95,14 @@ class ScoresFile(Accuracy, File):
 
     def flat(self) -> dict[str, object]:
         """Return what the file holds: all of this, and scores, references and thresholds under their own names."""
-        return self.model_dump(mode="json") | {
-            **self.rouge,
-            "baseline": {check.name: check.reference for check in self.checks},
-            "gate_multiplier": GATE_SHARE[self.high_accuracy],
-            **{f"threshold_{check.name}": check.low for check in self.checks if check.name in ROUGE},
-        }
+        page: dict[str, object] = self.model_dump(mode="json")
+        page |= self.rouge
+        page["baseline"] = {check.name: check.reference for check in self.checks}
+        page["gate_multiplier"] = GATE_SHARE[self.high_accuracy]
+        for check in self.checks:
+            if check.name in ROUGE:
+                page[f"threshold_{check.name}"] = check.low
+        return page
 
 
 WORST = 10

@@ -127,12 +127,13 @@ class Profile(schema.File):
     @property
     def slow(self) -> list[str]:
         """The kernels that take their time at a small part of the memory's speed."""
-        return [
-            f"{share.operation}: {number(share.percent, 3)} % of GPU time at {number(share.tb_per_s, 2)} of "
-            f"{number(self.memory_tb_per_s)} TB/s"
-            for share in self.largest
-            if share.percent > SLOW_PERCENT and (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
-        ]
+        texts = []
+        for share in self.largest:
+            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
+            if share.percent > SLOW_PERCENT and is_slow:
+                speed = f"{number(share.tb_per_s, 2)} of {number(self.memory_tb_per_s)} TB/s"
+                texts.append(f"{share.operation}: {number(share.percent, 3)} % of GPU time at {speed}")
+        return texts
 
     @property
     def headline(self) -> str:

@@ -45,19 +45,28 @@ from harness.workloads.sample_library import Library
 
 
 def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
-    """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
+    """Return a line for each thing that a user may want to stop: machine, samples, tests, minutes, disk,
+    comparability.
+    """
     config, source = plan.config, rate_source(plan.config)
-    return [
-        f"model: {config.model}, {'as the server has it' if config.endpoint else quantization.format_of(config)}",
+    weights = "as the server has it" if config.endpoint else quantization.format_of(config)
+    comparability = "yes"
+    if plan.deviations:
+        comparability = f"no: {merge_by_remedy(plan.deviations)}"
+    texts = [
+        f"model: {config.model}, {weights}",
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
-        *map(str, filter(None, [plan.replay])),
-        *(f"{part.name}: {part.text}" for part in plan.parts(source.outlook(plan))),
-        source.total(plan),
-        f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
-        f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{merge_by_remedy(plan.deviations) or 'yes'}",
     ]
+    if plan.replay:
+        texts.append(str(plan.replay))
+    for part in plan.parts(source.outlook(plan)):
+        texts.append(f"{part.name}: {part.text}")
+    texts.append(source.total(plan))
+    texts.append(f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}")
+    texts.append(f"comparable with MLPerf results: {comparability}")
+    return texts
 
 
 def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
