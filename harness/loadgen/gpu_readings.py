@@ -25,6 +25,7 @@ GPUs = dict[str, dict[str, float]]  # values by page, GPU and column
 Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 READ_S = 2.0  # for one reading of all GPUs
+END_S = 10.0  # until the last reading is written, and the process that reads the GPUs has said how it ended
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
@@ -140,7 +141,7 @@ def recording(
         yield troubles
     finally:
         stop.set()
-        recorder.join(timeout=2)
+        recorder.join(timeout=END_S)
 
 
 @contextmanager

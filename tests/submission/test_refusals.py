@@ -5,6 +5,8 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -50,12 +52,12 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return runs
 
 
-@pytest.fixture
-def real_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """The demo's model under the name of the real one."""
-    monkeypatch.setitem(models.MODELS, "llama3.1-8b-instruct", models.MODELS["demo"]._replace(deviation=""))
-    models.model.cache_clear()
-    yield monkeypatch
+@contextmanager
+def demo_under_the_real_name() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(models.MODELS, "llama3.1-8b-instruct", models.MODELS["demo"]._replace(deviation=""))
+        models.model.cache_clear()
+        yield patch
     models.model.cache_clear()
 
 
@@ -164,87 +166,96 @@ CASES: list[tuple[str, Callable[[Path], None], str]] = [
     ("offline", performance(effective_performance_issue_unique=True), "one sample again and again"),
     ("offline", performance(effective_samples_per_query=OFFICIAL - 1), "a query of 13,367 samples"),
 ]
-YIELDED = set[int]()  # lines of refusals.py that yielded in this module's tests
-
-
-def follow(frame: FrameType, event: str, argument: object) -> Any:
-    """Note the lines that are reached in the parts."""
-    if frame.f_code not in CODES:
-        return None
-    if event == "line":
-        YIELDED.add(frame.f_lineno)
-    return follow
-
-
+# Of TEST06: what the run recorded, what judging it again gives, the text beside it, and the refusal.
+TEST06_CASES: list[tuple[bool, bool, str | None, str | None]] = [
+    (True, True, "as judged", None),
+    (False, True, "as judged", "TEST06 failed"),
+    (True, False, "as judged", "TEST06 failed"),
+    (True, True, "another", "verify_accuracy.txt does not match"),
+    (True, True, None, "verify_accuracy.txt does not match"),
+]
 CODES = {part.__code__ for part in PARTS}
+
+
+class Tried:
+    """The refusals of every case, and the lines of the parts that were reached."""
+
+    def __init__(self) -> None:
+        self.reasons: list[list[str]] = []
+        self.of_test06: list[list[str]] = []
+        self.lines: set[int] = set()
+
+    def follow(self, frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code not in CODES:
+            return None
+        if event == "line":
+            self.lines.add(frame.f_lineno)
+        return self.follow
+
+    def call(self, function: Callable[[], list[str]]) -> list[str]:
+        before = sys.gettrace()
+        sys.settrace(self.follow)
+        try:
+            return function()
+        finally:
+            sys.settrace(before)
+
+
+@pytest.fixture(scope="module")
+def tried(kept: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Tried:
+    tried = Tried()
+    with demo_under_the_real_name() as patch:
+        for scenario, spoil, _ in CASES:
+            run = acceptable(kept, scenario, tmp_path_factory.mktemp("case"))
+            spoil(run)
+            tried.reasons.append(tried.call(partial(reasons_of, entry_of(run))))
+        patch.setattr(refusals.test06_verdict, "judge_test06", lambda folder, *_: (OUTCOMES[folder], "as judged"))
+        for recorded, judged, text, _ in TEST06_CASES:
+            place = tmp_path_factory.mktemp("test06")
+            OUTCOMES[place] = SimpleNamespace(passed=judged)
+            if text is not None:
+                (place / "verify_accuracy.txt").write_text(text)
+            test: Any = SimpleNamespace(folder=partial(same, place), test06=(SimpleNamespace(passed=recorded), 2))
+            entry = entry_of(acceptable(kept, "offline", place))._replace(test06=test)
+            tried.of_test06.append(tried.call(lambda entry=entry: list(refusals.test06(entry))))
+    return tried
+
+
+OUTCOMES: dict[Path, SimpleNamespace] = {}
+
+
+def same(value: Path, _: object) -> Path:
+    return value
 
 
 @pytest.mark.parametrize("scenario", ["offline", "server", "singlestream"])
 def test_a_run_of_the_real_model_and_length_is_refused_for_nothing(
-    scenario: str, kept: dict[str, Path], real_demo: pytest.MonkeyPatch, tmp_path: Path
+    scenario: str, kept: dict[str, Path], tmp_path: Path
 ) -> None:
-    entry = entry_of(acceptable(kept, scenario, tmp_path))
-    assert [reason for reason in reasons_of(entry) if not reason.startswith(NO_TEST06)] == []
+    with demo_under_the_real_name():
+        entry = entry_of(acceptable(kept, scenario, tmp_path))
+        assert [reason for reason in reasons_of(entry) if not reason.startswith(NO_TEST06)] == []
 
 
-@pytest.mark.parametrize(("scenario", "spoil", "reason"), CASES, ids=[f"{name} {text}" for name, _, text in CASES])
-def test_what_was_changed_is_the_reason(
-    scenario: str,
-    spoil: Callable[[Path], None],
-    reason: str,
-    kept: dict[str, Path],
-    real_demo: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    run = acceptable(kept, scenario, tmp_path)
-    spoil(run)
-    sys.settrace(follow)
-    try:
-        found = reasons_of(entry_of(run))
-    finally:
-        sys.settrace(None)
-    assert any(reason in text for text in found), found
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{name} {text}" for name, _, text in CASES])
+def test_what_was_changed_is_the_reason(number: int, tried: Tried) -> None:
+    _, _, reason = CASES[number]
+    assert any(reason in text for text in tried.reasons[number]), tried.reasons[number]
 
 
-@pytest.mark.parametrize(
-    ("recorded", "judged", "text", "reason"),
-    [
-        (True, True, "as judged", None),
-        (False, True, "as judged", "TEST06 failed"),
-        (True, False, "as judged", "TEST06 failed"),
-        (True, True, "another", "verify_accuracy.txt does not match"),
-        (True, True, None, "verify_accuracy.txt does not match"),
-    ],
-)
-def test_what_test06_came_to_is_judged_again(  # noqa: PLR0913
-    recorded: bool,
-    judged: bool,
-    text: str | None,
-    reason: str | None,
-    kept: dict[str, Path],
-    real_demo: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    outcome = SimpleNamespace(passed=judged)
-    real_demo.setattr(refusals.test06_verdict, "judge_test06", lambda *_: (outcome, "as judged"))
-    if text is not None:
-        (tmp_path / "verify_accuracy.txt").write_text(text)
-    test = SimpleNamespace(folder=lambda _: tmp_path, test06=(SimpleNamespace(passed=recorded), 2))
-    entry = entry_of(acceptable(kept, "offline", tmp_path))._replace(test06=test)
-    sys.settrace(follow)
-    try:
-        found = list(refusals.test06(entry))
-    finally:
-        sys.settrace(None)
+@pytest.mark.parametrize("number", range(len(TEST06_CASES)))
+def test_what_test06_came_to_is_judged_again(number: int, tried: Tried) -> None:
+    *_, reason = TEST06_CASES[number]
+    found = tried.of_test06[number]
     assert found == [] if reason is None else len(found) == 1 and reason in found[0]
 
 
-def test_each_refusal_is_tried() -> None:
+def test_each_refusal_is_tried(tried: Tried) -> None:
     """A refusal that is written next has no case yet, and is found here."""
     missing = []
     for part in PARTS:
         lines, first = inspect.getsourcelines(part)
         for number, line in enumerate(lines, start=first):
-            if line.strip().startswith("yield ") and number not in YIELDED:
+            if line.strip().startswith("yield ") and number not in tried.lines:
                 missing.append(f"{part.__name__}: {line.strip()[:80]}")
     assert missing == []
