@@ -20,7 +20,7 @@ from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
 from harness.results.result_test import at_load
 from harness.results.summary import Summary
-from harness.runs.history import read_history
+from harness.runs.history import stored_lines
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
 
 HISTORY, AGAIN = "history.jsonl", "made again"
@@ -61,7 +61,7 @@ def check(folder: Path) -> CheckResult:
                     :MOST_DIFFERENCES
                 ]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
-                kept_lines = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
+                kept_lines = [line for _, line in stored_lines(beside) if line.pop("run") == summary.meta.run]
                 claims_found += compare(f"{HISTORY}: ", kept_lines, AGAIN, [history_line(summary)])
         except BenchmarkError as error:
             claims_found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))

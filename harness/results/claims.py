@@ -101,9 +101,8 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     summary, config, status = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
     run, recomputed = summary["run"], list[tuple[str, dict[str, Any]]]()
     asked, is_complete = config["plan"]["config"], status["status"] == "complete"
-    for part in ("accuracy", "performance") if is_complete and not asked.get("quick") else ():
-        if asked["mode"] in (part, "both") and not run.get(part):
-            yield Claim(part, "complete", "its logs", "missing")
+    if is_complete and not asked.get("quick"):
+        yield from missing_parts(run, asked)
     limits = (run.get("performance") or {}).get("limits_ms")
     for name, place, level in tests_of(folder, run, config):
         try:
@@ -116,6 +115,8 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
             yield from rate_claims(test)
             figures_by_source = sources(test, is_whole=name == "performance")
+            if (run.get(name) or {}).get("steady"):  # Its queries are those of the steady part.
+                figures_by_source["requests.csv"].pop("queries", None)
             recomputed += [(source, dict(leaves(figures, name))) for source, figures in figures_by_source.items()]
     for name, value in leaves(run):
         if isinstance(value, int | float):
@@ -125,6 +126,16 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         yield from digest_claims(folder, kept_digests)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
+
+
+def missing_parts(run: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Claim]:
+    """Claim that a complete run has the parts that it was asked for. A failed gate ends it before its performance."""
+    has_failed = (run.get("accuracy") or {}).get("verdict") == "FAIL"
+    is_ended_by_gate = has_failed and not asked.get("no_exit_on_accuracy_fail")
+    for part in ("accuracy", "performance"):
+        is_due = asked["mode"] in (part, "both") and not (part == "performance" and is_ended_by_gate)
+        if is_due and not run.get(part):
+            yield Claim(part, "complete", "its logs", "missing")
 
 
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
@@ -208,9 +219,12 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
     """Claim that LoadGen's rates, times the time between the first request and the last answer, are what came.
 
     LoadGen counts one sample less over its time in some scenarios, and its clock begins with its own first query, so
-    that a few requests may be missing at the ends.
+    that a few requests may be missing at the ends. Requests that this program timed are not over LoadGen's time, which
+    goes on until those that were not sent are reported, too.
     """
     answered = test.answered
+    if any(request.clock == "client" for request in answered):
+        return
     if not answered or any(request.issued_s is None or request.done_s is None for request in answered):
         return
     seconds = max(request.end_s for request in answered) - min(request.begin_s for request in answered)

@@ -122,18 +122,22 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
     Lines that are not whole are passed over. A line of an older version does not say when its run began, and stays
     behind the one before it.
     """
-    lines: dict[str, dict[str, object]] = {}
-    with suppress(OSError):
-        for text in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
-            with suppress(ValueError, RecursionError):
-                match json.loads(text):
-                    case {"run": str()} as entry:
-                        lines[text] = {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
+    lines = dict(stored_lines(results_dir))
     dated, began = [], 0.0
     for line in lines.values():
         began = seconds_of(line) or began
         dated.append((began, line))
     yield from (line for _, line in sorted(dated, key=itemgetter(0)))
+
+
+def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield each line of the history that is whole: its text, and the run that it keeps."""
+    with suppress(OSError):
+        for text in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                match json.loads(text):
+                    case {"run": str()} as entry:
+                        yield text, {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:

@@ -103,7 +103,7 @@ EDITS = [
     # ... and what is only found where the report is made again.
     Edit("rate", "summary.json", r'("slo_attainment": )\d', DIGIT, "report.py", "run.performance.slo_attainment"),
     Edit("rate", "summary.json", r'("requests_per_hour": )\d', DIGIT, "report.py", "capacity.requests_per_hour"),
-    Edit("rate", "summary.json", r'(?s)("queue": .*?"growth": )-?\d', DIGIT, "report.py", "run.search.0.queue.growth"),
+    Edit("rate", "summary.json", r'(?s)("queue": .*?"growth": )-?\d', DIGIT, "report.py", "performance.queue.growth"),
     Edit("rate", "summary.json", r'("model": )"demo"', r'\1"Demo"', "report.py", "meta.model"),
     Edit("rate", "summary.json", r'("cpu": ")', r"\1X", "report.py", "system.cpu"),
     Edit("level", "summary.json", r'("characters": )\d', DIGIT, "report.py", "run.accuracy.characters"),
