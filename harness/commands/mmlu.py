@@ -3,18 +3,18 @@
 from typing import NoReturn
 
 from harness.config.config_command import config_command
-from harness.core import progress
 from harness.mmlu.mmlu_config import MMLUConfig
-from harness.runs import ending, run_folder
 
 DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood of A to D."
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
-    from harness.core import processes
+    # `-h` shall not wait for these.
+    from harness.core import processes, progress
     from harness.engines.discovery import with_served_model
     from harness.mmlu import evaluation
+    from harness.runs import ending, run_folder
 
     processes.install_signal_handlers()
     run = run_folder.open_run(config.runs, label="")

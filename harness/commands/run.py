@@ -4,9 +4,7 @@ from typing import NoReturn
 
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
-from harness.core import progress
 from harness.core.errors import ENGINE_FAILED
-from harness.runs import ending, run_folder
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
@@ -20,8 +18,10 @@ EXAMPLES = (
 
 def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
-    from harness.core import processes
+    # `-h` shall not wait for these.
+    from harness.core import processes, progress
     from harness.engines.discovery import with_served_model
+    from harness.runs import ending, run_folder
 
     if config.dry_run:
         from harness.runner import steps

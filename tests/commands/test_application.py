@@ -1,5 +1,7 @@
 """One application: a sub-command each, and what is installed of it."""
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -84,3 +86,15 @@ def test_what_is_installed() -> None:
     data = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert all((ROOT / path).exists() for path in data)
     assert not {"torch", "vllm"} & set(project["project"]["dependencies"])
+
+
+SLOW_MODULES = ("rich.console", "ctypes", "numpy", "torch", "transformers", "matplotlib", "aiohttp")
+
+
+@pytest.mark.parametrize("script", ["run.py", "mmlu.py"])
+def test_help_waits_for_no_slow_module(script: str) -> None:
+    command = [sys.executable, "-X", "importtime", script, "-h"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "harness.config" in imported
+    assert [module for module in SLOW_MODULES if module in imported] == []
