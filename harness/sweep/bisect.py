@@ -31,7 +31,6 @@ from harness.sweep.sweep_state import FEWEST_ROUNDS, SweepState
 
 ROUNDS_TIMES = 4  # rounds of an undecided step at most, as a multiple of those it begins with
 FURTHER_ROUNDS = 2  # of an undecided step at a time, so that as many are backwards as forwards
-RUNS_A_ROUND = 2  # of a step: GOOD and the step itself
 LONGEST_SWEEP_NAME = 60
 
 
@@ -45,9 +44,7 @@ def plan(
     if is_ordered and len(pythons) < 2:
         raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
     if len(words) > 1 and len(pythons) > 2:
-        raise UsageError(
-            "--python is given once or twice with GOOD and BAD; for versions give one side alone."
-        )
+        raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
     good = bisect_sides.load_side(words[0], results_dir)
     bad = bisect_sides.load_side(words[-1], results_dir)
     bisect_sides.check_good(words[0], results_dir, conditions)
@@ -134,15 +131,18 @@ class BisectState(SweepState):
         return self.kept.bisection
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield the rounds in their order, every second one backwards; none of an experiment that does not start, and none
-        at all where one of the sides does not.
+        """Yield the rounds in their order, every second one backwards.
+
+        An experiment that does not start has no further ones, and without one of the sides there are none at all.
         """
         items = {item.name: item for item in self.kept.sweep.experiments}
         for place, names in enumerate(self.bisection.rounds):
             started = [name for name in names if not self.is_hopeless(name)]
             if not started or any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
                 continue
-            turn = [Job(items[name], place) for name in (BASELINE, *started)]
+            has_good = self.bisection.repeats_good or GOOD_AGAIN in names
+            everyone = [BASELINE, *started] if has_good else started
+            turn = [Job(items[name], place) for name in everyone]
             yield from reversed(turn) if place % 2 else turn
 
     def is_hopeless(self, name: str) -> bool:
@@ -186,7 +186,8 @@ class BisectState(SweepState):
         """Keep how many steps and minutes are expected."""
         bisection = self.bisection
         seconds = fmean(record.seconds for record in self.kept.records)
-        minutes = bisection.first_rounds * RUNS_A_ROUND * seconds / 60
+        runs_a_round = 2 if bisection.repeats_good else 1
+        minutes = bisection.first_rounds * runs_a_round * seconds / 60
         expected = expected_steps(len(bisection.differences), bisection.is_ordered)
         low, high = number(expected.least * minutes, 2), number(expected.most * minutes, 2)
         text = f"{expected.words}, of {number(minutes, 2)} min each: {low} to {high} min"

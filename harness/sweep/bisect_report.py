@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness.config.mlperf import SCORES
 from harness.core.document import Document, Line, Section, Tone
 from harness.core.errors import DONE, NOT_ACCEPTED
 from harness.core.formatting import joined, number, plural
@@ -16,6 +17,7 @@ from harness.sweep.bisect_findings import BisectFindings, StepFinding
 from harness.sweep.bisection import BAD, GOOD_AGAIN, STEP_PREFIX
 from harness.sweep.delta_debugging import Subset
 from harness.sweep.experiment import CONFIG, State
+from harness.sweep.experiment_result import SCORE_METRIC
 from harness.sweep.findings import SweepReport, sweep_subject
 
 STEP_COLUMNS = ["step", "GOOD but for", "rounds", "change", "condition", "why"]
@@ -185,19 +187,22 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
     if not any(condition.is_of_answers for condition in findings.conditions):
         return
     cause = findings.step_of(findings.search.smallest) if findings.is_reproduced else None
-    for step in filter(None, [findings.good_again, findings.bad, cause]):
+    shown = {step.experiment: step for step in (findings.good_again, findings.bad, cause) if step}
+    for step in shown.values():
         pair = findings.report.pairs.get(step.experiment)
-        if pair is None or (step is cause and step is findings.bad):
+        if pair is None:
             continue
         name = {GOOD_AGAIN: "GOOD against itself", BAD: "BAD"}.get(step.experiment, step.experiment)
         yield Line("answers", joined("; ", f"{name}: {pair.words}", scores_text(pair)), pair.tone)
 
 
 def scores_text(pair: AnswerPair) -> str:
-    """Return the first score with its interval."""
-    name, score = next(iter(pair.scores.items()))
+    """Return the score that stands for all, with the interval of its change; empty where there is none."""
+    score = pair.scores.get(SCORE_METRIC)
+    if score is None:
+        return ""
     figures = f"{score.change:+.2f} ({score.low:+.2f} to {score.high:+.2f})"
-    return f"{name} {number(score.before)} to {number(score.after)}, {figures}"
+    return f"{SCORES[SCORE_METRIC]} {number(score.before)} to {number(score.after)}, {figures}"
 
 
 def steps_text(findings: BisectFindings) -> str:

@@ -67,6 +67,11 @@ class Bisection:
     """Steps and minutes that were announced before the first step."""
 
     @property
+    def repeats_good(self) -> bool:
+        """Tell whether GOOD runs beside each step; its answers, of which rounds show no more, are those of once."""
+        return self.most_rounds > self.first_rounds
+
+    @property
     def asked(self) -> Self:
         """The same as it was before anything ran."""
         return replace(self, steps=(), rounds=(), expected="")
