@@ -45,8 +45,7 @@ def plan(
         raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
     if len(words) > 1 and len(pythons) > 2:
         raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
-    good = bisect_sides.load_side(words[0], results_dir)
-    bad = bisect_sides.load_side(words[-1], results_dir)
+    good, bad = bisect_sides.load_sides(words, results_dir)
     bisect_sides.check_good(words[0], results_dir, conditions)
     bisect_sides.check_work(good, bad)
     environments = list(bisect_sides.environment_changes(in_order(pythons)))

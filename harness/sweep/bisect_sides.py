@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from harness.core.secrets import MASK
 from harness.report import compare
 from harness.report.regression import Condition
 from harness.results.benchmark_run import facts_of
-from harness.results.records import RunFacts
 from harness.runs import find
 from harness.sweep.bisection import SideDifference
 from harness.sweep.file import SWEEP_FLAGS, SettingsByPart
@@ -48,18 +47,23 @@ class Side:
     settings: dict[str, JsonValue]
     engine: dict[str, Any] = field(default_factory=dict)
     patches: tuple[str, ...] = ()
-    env: dict[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] | None = None
+    """None: it says nothing of them, as a config file does."""
     python: str = ""
     config: RunConfig = field(default_factory=RunConfig)
     recorded: Comparable = Comparable()
     """Machine and software: those of the run, or those of today."""
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        return self.env or {}
+
+    @property
     def by_part(self) -> SettingsByPart:
         """Return its settings as a sweep file has them."""
         settings: SettingsByPart = {("set", name): value for name, value in self.settings.items()}
         settings |= {("engine", name): value for name, value in self.engine.items()}
-        settings |= {("env", name): value for name, value in self.env.items()}
+        settings |= {("env", name): value for name, value in self.variables.items()}
         if self.patches:
             settings["set", "engine_patch"] = [*self.patches]
         return settings
@@ -71,27 +75,29 @@ def load_side(word: str, results_dir: Path) -> Side:
     if path.is_file():
         config = RunConfig.load(path)
         machine = Comparable.on(system.detect())
-        return side_of(word, config, config.values(config.model_fields_set), system.variables(), machine)
+        return side_of(word, config, None, machine)
     folder = find.find_runs(word, results_dir)[-1]  # of a label the latest
     facts = facts_of(folder)
-    config = facts.config
-    settings = config.values(config.model_fields_set)
-    return side_of(word, config, settings, facts.system.variables, recorded_on(facts))
+    return side_of(word, facts.config, facts.system.variables, Comparable.on(facts.system))
 
 
-def recorded_on(facts: RunFacts) -> Comparable:
-    """Return the machine and the software of a run, each package by itself."""
-    return Comparable.on(facts.system)
+def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
+    """Return GOOD and BAD; a config file, which says nothing of variables, has those of the run beside it."""
+    good, bad = load_side(words[0], results_dir), load_side(words[-1], results_dir)
+    if good.env is None:
+        good = replace(good, env=bad.env or {})
+    if bad.env is None:
+        bad = replace(bad, env=good.env)
+    return good, bad
 
 
-def side_of(
-    name: str, config: RunConfig, given: Mapping[str, Any], env: Mapping[str, str], recorded: Comparable
-) -> Side:
+def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
     """Return a side by its settings, without those that a bisection sets itself."""
+    given = config.values(config.model_fields_set)
     kept_out = {*UNBISECTED, *SPLIT_SETTINGS}
     wanted = {setting: value for setting, value in given.items() if setting not in kept_out and value is not None}
     settings = {setting: to_jsonable_python(value) for setting, value in wanted.items()}
-    return Side(name, settings, config.engine_args, config.engine_patch, dict(env), "", config, recorded)
+    return Side(name, settings, config.engine_args, config.engine_patch, env, "", config, recorded)
 
 
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
@@ -135,9 +141,9 @@ def testable(good: Side, bad: Side) -> list[SideDifference]:
     for name in dict.fromkeys([*good.patches, *bad.patches]):
         if (name in good.patches) != (name in bad.patches):
             found.append(SideDifference("patch", name, name in good.patches, name in bad.patches))
-    for name in dict.fromkeys([*good.env, *bad.env]):
-        if good.env.get(name) != bad.env.get(name) and not why_unset(name, good, bad):
-            found.append(SideDifference("env", name, good.env.get(name), bad.env.get(name)))
+    for name in dict.fromkeys([*good.variables, *bad.variables]):
+        if good.variables.get(name) != bad.variables.get(name) and not why_unset(name, good, bad):
+            found.append(SideDifference("env", name, good.variables.get(name), bad.variables.get(name)))
     return found
 
 
@@ -149,9 +155,9 @@ def value_of(side: Side, name: str) -> JsonValue:
 
 def why_unset(name: str, good: Side, bad: Side) -> str:
     """Return why an environment variable cannot be as a side has it; empty where it can."""
-    if MASK in (good.env.get(name), bad.env.get(name)):
+    if MASK in (good.variables.get(name), bad.variables.get(name)):
         return "its value was not recorded"
-    if (name not in good.env or name not in bad.env) and name in os.environ:
+    if (name not in good.variables or name not in bad.variables) and name in os.environ:
         return "set in this shell: unset it"
     return ""
 
@@ -167,9 +173,9 @@ def untestable(good: Side, bad: Side) -> list[str]:
         before, after = good.engine.get(name), bad.engine.get(name)
         if before != after and MASK in (before, after):
             found.append(f"{name} (its value was not recorded)")
-    for name in dict.fromkeys([*good.env, *bad.env]):
+    for name in dict.fromkeys([*good.variables, *bad.variables]):
         reason = why_unset(name, good, bad)
-        if good.env.get(name) != bad.env.get(name) and reason:
+        if good.variables.get(name) != bad.variables.get(name) and reason:
             found.append(f"{name} ({reason})")
     has_environments = good.python != bad.python
     for difference in differences(good.recorded, bad.recorded, ("variables",)):
@@ -221,7 +227,8 @@ def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
     """Return GOOD with BAD's values of some differences."""
-    settings, engine, patches, env, python = dict(good.settings), dict(good.engine), good.patches, dict(good.env), ""
+    settings, engine, env = dict(good.settings), dict(good.engine), dict(good.variables)
+    patches, python = good.patches, good.python
     for change in changes:
         if change.part == "patch":
             others = [name for name in patches if name != change.name]
@@ -234,7 +241,7 @@ def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
             assign(env, change)
         else:
             assign(settings, change)
-    return Side(good.name, settings, engine, patches, env, python or good.python, good.config, good.recorded)
+    return Side(good.name, settings, engine, patches, env, python, good.config, good.recorded)
 
 
 def assign(values: dict[str, Any], change: SideDifference) -> None:

@@ -9,6 +9,8 @@ from random import Random
 import pytest
 from rich.console import Console
 
+from harness.commands import sweep as sweep_command
+from harness.core.command import start
 from harness.core.errors import UsageError
 from harness.core.interrupts import INTERRUPTED
 from harness.core.progress import Display
@@ -327,3 +329,27 @@ def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=said) as error:
             bisect.plan(words, pythons, condition, 1, tmp_path)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bisect", "a", "b"], "--bisect needs --fail-if"),
+        (["--fail-if", "ttft_p99_ms>9"], "--fail-if needs --bisect GOOD BAD"),
+        (["--python", "x", "file.yaml"], "--python needs --bisect GOOD BAD"),
+        (["--repeat", "2"], "give a FILE, or --bisect GOOD BAD"),
+        (["file.yaml", "--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "remove FILE"),
+        (["--within", "2", "--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "remove --within"),
+        (["--fail-if", "speed<3", "--bisect", "a", "b"], "no metric speed"),
+        (["--fail-if", "ttft_p99_ms>9", "--bisect", "a", "b"], "no path, and no run or label"),
+    ],
+)
+def test_a_command_line_that_cannot_be_bisected_ends_in_one_line(
+    words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sweep.py", *words, "--results-dir", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        start(sweep_command.command)
+    assert end.value.code == 2
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1 and said in error
