@@ -20,7 +20,7 @@ from harness.sweep.experiment import CONFIG, State
 from harness.sweep.experiment_result import SCORE_METRIC
 from harness.sweep.findings import SweepReport, sweep_subject
 
-STEP_COLUMNS = ["step", "GOOD but for", "rounds", "change", "condition", "why"]
+STEP_COLUMNS = ["step", "GOOD but for", "rounds", "change", "condition"]
 
 
 def findings_of(report: SweepReport) -> BisectFindings:
@@ -64,7 +64,7 @@ def title(findings: BisectFindings) -> str:
     step = findings.step_of(cause)
     figures = step.figures if step else ""
     if findings.bisection.is_ordered:
-        return f"first {worse_word(bad)}: {findings.bisection.words(cause).strip('`')}: {figures}"
+        return f"first {worse_word(bad)}: {findings.bisection.words(cause)}: {figures}"
     names = findings.bisection.words(cause)
     if len(cause) == 1:
         return joined("; ", f"{names} alone explains it: {figures}", others_sentence(findings, cause))
@@ -166,7 +166,7 @@ def lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
     if good and bad and findings.is_reproduced:
         figures = f"BAD {bad.figures}; GOOD against itself {good.figures}"
         yield Line("reproduced", f"{figures}; {plural(bad.rounds, 'round')}")
-    names = ", ".join(f"`{difference.words}`" for difference in bisection.differences)
+    names = ", ".join(difference.words for difference in bisection.differences)
     yield Line("differences", f"{len(bisection.differences)}: {names}")
     yield Line("not testable", "; ".join(bisection.untestable), "careful")
     yield from answer_lines(findings)
@@ -241,8 +241,9 @@ def step_table(findings: BisectFindings) -> Table:
     """Return the steps in their order."""
     rows = []
     for step in findings.begun:
-        words = findings.bisection.words(step.places)
-        rows.append([step.experiment, words, step.rounds, step.figures, answer_word(step), step.reason])
+        words = findings.bisection.words(step.places, quote="`")
+        condition = joined(": ", answer_word(step), step.reason)
+        rows.append([step.experiment, words, step.rounds, step.figures, condition])
     return Table(STEP_COLUMNS, rows)
 
 
@@ -250,8 +251,9 @@ def screen_rows(findings: BisectFindings) -> list[list[str]]:
     """Return the same for a screen, narrower."""
     rows = [["step", "condition", "change", "GOOD but for"]]
     for step in findings.steps:
-        words = findings.bisection.words(step.places).replace("`", "")
-        rows.append([step.experiment.removeprefix(STEP_PREFIX), answer_word(step), step.figures, words])
+        words = findings.bisection.words(step.places)
+        change = step.figures.partition(", the first")[0]
+        rows.append([step.experiment.removeprefix(STEP_PREFIX), answer_word(step), change, words])
     return rows if findings.steps else []
 
 

@@ -1,5 +1,6 @@
 """A bisection as sweep.json keeps it: the differences of its two sides, its steps, and the rounds that they run in."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -86,8 +87,8 @@ class Bisection:
             return tuple(range(len(self.differences)))
         return next((step.places for step in self.steps if step.experiment == name), ())
 
-    def words(self, places: "frozenset[int] | tuple[int, ...]") -> str:
+    def words(self, places: Collection[int], quote: str = "") -> str:
         """Return differences as people read them; of versions the last, which stands for those before it."""
         chosen = sorted(places)[-1:] if self.is_ordered else sorted(places)
-        names = [f"`{self.differences[place].words}`" for place in chosen]
+        names = [f"{quote}{self.differences[place].words}{quote}" for place in chosen]
         return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "GOOD"
