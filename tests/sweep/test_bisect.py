@@ -303,8 +303,9 @@ def with_answers(state: bisect.BisectState, counts: dict[str, int]) -> bisect.Bi
 def test_the_echo_engine_is_bisected_by_real_runs(tmp_path: Path, arguments: str, bound: int, cause: set[str]) -> None:
     """The load of the machine is left out of it: what is planted is some times as large."""
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
-    good.write_text(GOOD_TEXT + "engine_arg: [token_s=0.002]\n")
-    bad.write_text(GOOD_TEXT + f"engine_arg: [{arguments}]\n" + ("max_num_seqs: 8\n" if len(cause) == 1 else ""))
+    shared = GOOD_TEXT.replace("0.5", "1") + "batch_size: 16\n"
+    good.write_text(shared + "engine_arg: [token_s=0.002]\n")
+    bad.write_text(shared + f"engine_arg: [{arguments}]\n" + ("max_num_seqs: 8\n" if len(cause) == 1 else ""))
     text = f"output_tokens_per_s<-{bound}%"
     sweep, bisection = bisect.plan([str(good), str(bad)], [], [parse_condition(text)], 1, tmp_path)
     options = SweepOptions(repeat=4, alternate=True)
