@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Literal
 
 from harness.config.setting_types import LONGEST_SETTING_S
-from harness.core.command import argument, make_command, option
-from harness.core.errors import DONE
+from harness.core.command import argument, make_command, option, take_several
+from harness.core.errors import DONE, UsageError
 from harness.core.message_text import say
 from harness.runs import run_folder
 from harness.sweep import choice, file, gathering, lanes, sweep_state
 
 
 def sweep(
-    path: Path = argument(..., "The sweep: sweeps/*.yaml, or your own.", "FILE"),
+    path: Path | None = argument(None, "The sweep: sweeps/*.yaml, or your own.", "[FILE]"),
     only: list[str] = option((), "Run just this experiment (repeatable).", "EXP"),
     first: str | None = option(None, "Run this experiment and those after it.", "EXP", flag="--from"),
     list_names: bool = option(False, "Print the experiments, one per line, for cluster tasks.", flag="--list"),
@@ -35,10 +35,42 @@ def sweep(
         None, "Stop after so many minutes; --resume continues later.", "MINUTES", min=0.1, max=LONGEST_SETTING_S / 60
     ),
     finalists: int = option(0, "Run the N fastest once more at full length.", "N", min=0, max=1000),
+    bisect: list[str] = option(
+        (),
+        "Find which difference between two runs, labels or config files makes --fail-if hold: see docs/tuning.md.",
+        "GOOD BAD",
+    ),
+    fail_if: list[str] = option(
+        (), "With --bisect: what makes BAD bad (repeatable), as in report.py: 'output_tokens_per_s<-3%'.", "CONDITION"
+    ),
+    python: list[str] = option(
+        (), "With --bisect: the interpreter of BAD's environment; of GOOD's and BAD's; or of versions.", "PATH"
+    ),
     results_dir: Path = option(Path("results"), "Sweeps are written to PATH/sweeps/.", "PATH"),
     mlflow: bool = option(False, "Log to MLflow: MLFLOW_TRACKING_URI, or a file in the results."),
 ) -> int:
     """Run a list of experiments, each in its own process, and compare their speed and accuracy."""
+    if bisect:
+        refused = {
+            "FILE": path,
+            "--only": only,
+            "--from": first,
+            "--list": list_names,
+            "--gather": gather,
+            "--within": within,
+            "--finalists": finalists,
+            "--alternate": alternate,
+            "--gpus": gpus != "together",
+        }
+        for name, is_given in refused.items():
+            if is_given:
+                raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
+        options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), alternate=True, mlflow=mlflow)
+        return run_bisection(bisect, python, fail_if, options, results_dir, resume, dry_run)
+    if fail_if or python:
+        raise UsageError(f"{'--fail-if' if fail_if else '--python'} needs --bisect GOOD BAD.")
+    if path is None:
+        raise UsageError("give a FILE, or --bisect GOOD BAD; -h lists the flags.")
     whole = file.load(path)
     chosen = choice.pick(whole, only, first)
     if list_names:
@@ -63,4 +95,35 @@ def sweep(
     loop.command(state, places)
 
 
-command = make_command(sweep, prints=False)
+def run_bisection(
+    words: list[str],
+    pythons: list[str],
+    fail_if: list[str],
+    options: sweep_state.SweepOptions,
+    results_dir: Path,
+    resume: bool,
+    dry_run: bool,
+) -> int:
+    """Find the difference between GOOD and BAD that makes a condition hold. Raises UsageError."""
+    if not fail_if:
+        raise UsageError("--bisect needs --fail-if CONDITION, which tells BAD from GOOD: 'output_tokens_per_s<-3%'.")
+    from harness.core import processes
+    from harness.report import regression
+    from harness.sweep import bisect, loop
+
+    conditions = [regression.parse_condition(text) for text in fail_if]
+    sweep, bisection = bisect.plan(words, pythons, conditions, options.repeat, results_dir)
+    reasons = choice.find_unsupported(sweep)
+    say(bisect.announcement(bisection))
+    if dry_run:
+        run_folder.check_writable(results_dir)
+        choice.show(sweep, [*sweep.experiments], reasons)
+        return DONE
+    processes.install_signal_handlers()
+    options = options._replace(repeat=bisection.first_rounds)
+    chosen = [*sweep.experiments]
+    state = loop.begin(sweep, results_dir, chosen, options, reasons, resume, 0.0, tuple(fail_if), bisection)
+    loop.command(state, [lanes.Lane()])
+
+
+command = make_command(sweep, prints=False, rewrite=take_several("--bisect"))

@@ -31,6 +31,8 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
         copies = len(nvml.gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
+        if item.python:
+            continue  # that vLLM is another one
         if config.is_in_process and (why := vllm_arguments.find_unsupported(item.engine, item.env, copies)):
             reasons[item.name] = why
     if BASELINE in reasons:

@@ -18,6 +18,7 @@ from harness.results import change, metrics
 from harness.results.summary import Summary
 from harness.runs.run_folder import RunFolder, status_of
 from harness.runs.status import RunStatus
+from harness.sweep.bisection import Bisection
 from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import Lane
 
@@ -111,12 +112,19 @@ class State:
     capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
     within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
     fail_if: tuple[str, ...] = ()  # conditions that make an experiment a regression
+    bisection: Bisection | None = None  # the bisection, if its steps are experiments that were added one by one
     schema_version: int = schema.SCHEMA
 
     @property
     def error(self) -> float:
         """The chance that any of its changes is called one that is none."""
-        return LOOK_ERROR if self.within else change.ERROR_RATE
+        return LOOK_ERROR if self.within or self.bisection else change.ERROR_RATE
+
+    @property
+    def asked(self) -> tuple[Sweep, Bisection | None]:
+        """The sweep and its bisection as they were before anything ran."""
+        given = tuple(item for item in self.sweep.experiments if item.kind != "step")
+        return replace(self.sweep, experiments=given), self.bisection and self.bisection.asked
 
 
 class Job(NamedTuple):
@@ -159,7 +167,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     with (folder / SCREEN).open("w") as screen:
         try:
             process = subprocess.Popen(
-                [sys.executable, *words],
+                [job.item.python or sys.executable, *words],
                 env=inherited | job.item.env | lane.env,
                 stdin=subprocess.DEVNULL,
                 stdout=screen,

@@ -34,7 +34,7 @@ from harness.core.reading import as_text, load_yaml, read_text
 BASELINE = "baseline"
 LARGEST_SWEEP_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
-ExperimentKind = Literal["baseline", "isolation", "stacked", "grid", "capped"]
+ExperimentKind = Literal["baseline", "isolation", "stacked", "grid", "capped", "step"]
 FilePart = Literal["set", "engine", "env"]
 FILE_PARTS: tuple[FilePart, ...] = ("set", "engine", "env")
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run")  # the sweep's own business
@@ -64,6 +64,7 @@ class Experiment:
     changes: tuple[str, ...] = ()
     priority: int = 0  # the higher go first
     group: str = ""  # a column of the table: the phase of the tuning, say
+    python: str = ""  # the interpreter of another environment to run in
 
     @property
     def is_estimate(self) -> bool:

@@ -99,9 +99,14 @@ class SweepReport:
         values, ratios = result.values(metric), result.ratios(metric)
         change = None
         if len(ratios) == len(values):
-            change = result.change if metric is result.metric else change_of(result, metric, self.state)
+            change = result.change if metric is result.metric else self.changes(metric).get(result.name)
         before, after = [value for value, _ in values], [value for _, value in values]
         return regression.judge_values(condition, before, after, change)
+
+    def changes(self, metric: Metric) -> dict[str, Change]:
+        """The changes of a metric in all experiments that are judged by it, together."""
+        rows = [row for row in self.rows if row.name != BASELINE and not self.refusal_of_speed(row, metric)]
+        return paired({row.name: row.ratios(metric) for row in rows if row.ratios(metric)}, self.state.error)
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
         """Return why an experiment's measurement may not be judged; empty where it may."""

@@ -21,11 +21,12 @@ from harness.runner import doctor, tracking
 from harness.runs import ending
 from harness.runs.history import point_latest
 from harness.runs.run_folder import RunFolder, now, open_run
-from harness.sweep import report
+from harness.sweep import bisect_report, report
+from harness.sweep.bisect import BisectState
+from harness.sweep.bisection import Bisection
 from harness.sweep.crew import Crew, Runner
 from harness.sweep.experiment import State, run_experiment
 from harness.sweep.file import Experiment, Sweep
-from harness.sweep.findings import document
 from harness.sweep.lanes import Lane
 from harness.sweep.servers import Servers, config_of
 from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepState
@@ -91,7 +92,8 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     state.folder.set_status("running")
     state.keep(note="")
     while not (interrupted := crew.work(places)) and state.extend():
-        pass
+        if state.announcement:
+            crew.display.say(state.announcement)
     if state.out_of_time:
         state.keep(
             note=f"the time limit of {state.options.limit / 60:g} min left no time for {', '.join(state.left())}: "
@@ -111,10 +113,12 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     if not interrupted:
         folder.set_status("complete")
         point_latest(folder)
-    last_screen.show(display.console, document(made), folder.path / "report.html")
+    last_screen.show(display.console, report.document(made, folder.path), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
     base = made.baseline
+    if base and base.complete and state.kept.bisection:
+        return bisect_report.exit_code(made)
     if base and base.complete:
         return regression.exit_code(made.judgements) if made.judgements else DONE
     raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}.")
@@ -129,25 +133,28 @@ def begin(  # noqa: PLR0913
     again: bool,
     within: float,
     fail_if: tuple[str, ...] = (),
+    bisection: Bisection | None = None,
 ) -> SweepState:
     """A sweep to run, or the last of its name to go on with. Raises UsageError."""
     if again:
-        folder, kept = resume(sweep, results_dir)
+        folder, kept = resume(sweep, results_dir, bisection)
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
-        kept = State(processes.command_line(), now(), system.detect(), sweep, ())
-    return SweepState(folder, replace(kept, within=within, fail_if=fail_if), chosen, options, skipped)
+        kept = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
+    kind = BisectState if bisection else SweepState
+    return kind(folder, replace(kept, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
-def resume(sweep: Sweep, results_dir: Path) -> tuple[RunFolder, State]:
+def resume(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     mine = [(path.parent, kept) for path in paths if (kept := report.read(path.parent)).sweep.name == sweep.name]
     if not mine:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
     path, before = mine[-1]
-    if before.sweep != sweep:
-        raise UsageError(f"{path} was made from a different version of the file; run without --resume.")
+    if before.asked != (sweep, bisection):
+        whose = "with other settings or differences" if bisection else "from a different version of the file"
+        raise UsageError(f"{path} was made {whose}; run without --resume.")
     unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED_ON_RESUME)
     if changed := " and ".join(each.name for each in unlike):
         raise UsageError(f"{path} was made with different {changed}; run without --resume.")

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from harness.config.mlperf import SCORES
 from harness.core import files
-from harness.core.document import Code, Line, Picture, Section, to_markdown
+from harness.core.document import Code, Document, Line, Picture, Section, to_markdown
 from harness.core.formatting import cell, joined, listed, number, plural
 from harness.core.markdown import Finished, code, escape
 from harness.core.tables import Table, TableColumn
@@ -17,6 +17,7 @@ from harness.results.benchmark_run import facts_of
 from harness.results.metrics import Metric, metrics_of
 from harness.runs import own_files
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
+from harness.sweep import bisect_report, findings
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.experiment_result import (
     ESTIMATE_METRIC,
@@ -28,7 +29,7 @@ from harness.sweep.experiment_result import (
     experiment_rows,
 )
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import ACCURACY_WORDS, SweepReport, document
+from harness.sweep.findings import ACCURACY_WORDS, SweepReport
 from harness.sweep.pictures import draw
 
 STATE = TypeAdapter(State)
@@ -47,25 +48,39 @@ def write(folder: Path, state: State) -> None:
     files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
 
 
+def document(
+    report: SweepReport, folder: Path, sections: Sequence[Section] = (), more: Sequence[Line] = ()
+) -> Document:
+    """Return what a sweep found, or a bisection."""
+    if report.state.bisection:
+        return bisect_report.document(report, folder, sections, more)
+    return findings.document(report, sections, more)
+
+
+def read_results(folder: Path, state: State) -> SweepReport:
+    """Return what came of each experiment so far."""
+    rows = experiment_rows(state)
+    return SweepReport(state, rows, experiment_rows(state, final=True), pairs_of(folder, state, rows))
+
+
 def build(folder: Path, state: State | None = None) -> SweepReport:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
-    state = state or read(folder)
-    found = experiment_rows(state)
-    report = SweepReport(state, found, experiment_rows(state, final=True), pairs_of(folder, state, found))
+    report = read_results(folder, state or read(folder))
+    state = report.state
     own_files.replace_links(folder)
     pictures = draw(report, folder / own_files.PLOTS)
     ended = ended_early(folder, reported=True)
     shared, own = deviations(folder, state.records)
     more = [Line("did not finish", ended or "", "bad"), Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful")]
-    page_of = document(report, [*sections(report, own, pictures)], more)
+    page_of = document(report, folder, [*sections(report, own, pictures)], more)
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
     return report
 
 
 def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
-    """The answers of experiments beside the baseline's, where the gate is inconclusive, or servers were asked for the
-    same and gave them. Raises UsageError for a damaged file.
+    """The answers of experiments beside the baseline's, where the gate is inconclusive, a condition is of answers, or
+    servers were asked for the same and gave them. Raises UsageError for a damaged file.
     """
     tests = {  # for each the first of its runs that kept its samples
         each.name: path
@@ -75,7 +90,9 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
         and ((path := folder / record.run / TEST_FOLDERS["accuracy"]) / answer_comparison.SAMPLES_FILE).exists()
     }
     base = tests.pop(BASELINE, None)
-    wanted = {each.name for each in rows if state.sweep.is_of_servers or each.accuracy == "INCONCLUSIVE"}
+    conditions = [regression.parse_condition(text) for text in state.fail_if]
+    is_judged = state.sweep.is_of_servers or any(condition.is_of_answers for condition in conditions)
+    wanted = {each.name for each in rows if is_judged or each.accuracy == "INCONCLUSIVE"}
     return {
         name: pair
         for name, test in tests.items()

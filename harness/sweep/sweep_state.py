@@ -54,6 +54,7 @@ class SweepState:
     taken: set[RunKey] = field(default_factory=set)
     began: float = field(default_factory=lambda: time.monotonic())
     out_of_time: bool = False
+    announcement: str = ""  # of what was planned last, for the screen
 
     def keep(self, **changes: object) -> None:
         """Changes what is kept of the sweep."""

@@ -1,0 +1,227 @@
+"""A bisection while it runs: a sweep whose experiments follow from what the earlier ones have shown."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from harness.core.errors import UsageError
+from harness.core.formatting import joined, number, plural
+from harness.report.regression import Condition
+from harness.sweep import bisect_sides, report
+from harness.sweep.bisect_findings import BisectFindings
+from harness.sweep.bisect_sides import Side
+from harness.sweep.bisection import BAD, GOOD_AGAIN, STEP_PREFIX, Bisection, BisectStep, SideDifference
+from harness.sweep.delta_debugging import expected_steps
+from harness.sweep.experiment import Job
+from harness.sweep.file import (
+    BASELINE,
+    Experiment,
+    ExperimentKind,
+    SettingsByPart,
+    Sweep,
+    Variant,
+    changed,
+    make_experiment,
+    rejected_settings,
+)
+from harness.sweep.lanes import Lane
+from harness.sweep.sweep_state import FEWEST_ROUNDS, SweepState
+
+ROUNDS_TIMES = 4  # rounds of an undecided step at most, as a multiple of those it begins with
+FURTHER_ROUNDS = 2  # of an undecided step at a time, so that as many are backwards as forwards
+LONGEST_SWEEP_NAME = 60
+
+
+def plan(
+    words: Sequence[str], pythons: Sequence[str], conditions: Sequence[Condition], rounds: int, results_dir: Path
+) -> tuple[Sweep, Bisection]:
+    """Return the sweep that measures GOOD and BAD again, and their differences. Raises UsageError."""
+    if len(words) not in (1, 2):
+        raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
+    is_ordered = len(words) == 1
+    if is_ordered and len(pythons) < 2:
+        raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
+    if len(words) > 1 and len(pythons) > 2:
+        raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
+    good, bad = bisect_sides.load_sides(words, results_dir)
+    bisect_sides.check_good(words[0], results_dir, conditions)
+    bisect_sides.check_work(good, bad)
+    environments = list(bisect_sides.environment_changes(in_order(pythons)))
+    good, bad = with_environments(good, bad, pythons)
+    found = environments if is_ordered else [*bisect_sides.testable(good, bad), *environments]
+    lacking = bisect_sides.untestable(good, bad)
+    if not found:
+        others = f"; not testable: {'; '.join(lacking)}" if lacking else ""
+        raise UsageError(f"--bisect: {words[0]} and {words[-1]} differ in nothing that a run can set{others}.")
+    is_of_answers = all(condition.is_of_answers for condition in conditions)
+    first = max(rounds, 1 if is_of_answers else FEWEST_ROUNDS)
+    most = first if is_of_answers else ROUNDS_TIMES * first
+    named = ("the first environment", "the last") if is_ordered else (words[0], words[-1])
+    bisection = Bisection(*named, tuple(found), tuple(lacking), is_ordered, first, most)
+    mode = mode_of(conditions)
+    items = [
+        make_step(good, BASELINE, (), mode, f"GOOD: {named[0]}", "baseline"),
+        make_step(good, GOOD_AGAIN, (), mode, "GOOD against itself", "isolation"),
+        make_step(good, BAD, found, mode, f"BAD: {named[1]}", "isolation"),
+    ]
+    mistakes = list(rejected_settings([(item.name, item) for item in items]))
+    if mistakes:
+        raise UsageError(mistakes[0])
+    about = f"Which difference between {named[0]} and {named[1]} makes {' or '.join(c.text for c in conditions)} hold."
+    return Sweep(sweep_name(words), about, tuple(items)), bisection
+
+
+def in_order(pythons: Sequence[str]) -> list[str]:
+    """Return the environments, made absolute; of a single one, which is BAD's, today's before it."""
+    import sys
+
+    paths = [str(Path(python).absolute()) for python in pythons]
+    return [sys.executable, *paths] if len(paths) == 1 else paths
+
+
+def with_environments(good: Side, bad: Side, pythons: Sequence[str]) -> tuple[Side, Side]:
+    """Return the sides with the interpreter that starts each."""
+    if not pythons:
+        return good, bad
+    paths = in_order(pythons)
+    return replace(good, python=paths[0]), replace(bad, python=paths[-1])
+
+
+def mode_of(conditions: Sequence[Condition]) -> str:
+    """Return the tests that the conditions need."""
+    are_answers = [condition.is_of_answers for condition in conditions]
+    if all(are_answers):
+        return "accuracy"
+    return "both" if any(are_answers) else "performance"
+
+
+def sweep_name(words: Sequence[str]) -> str:
+    """Return a folder's name for a bisection of these sides."""
+    stems = [Path(word).stem or word for word in words]
+    text = "-".join(["bisect", *stems])
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:LONGEST_SWEEP_NAME]
+
+
+def make_step(
+    good: Side, name: str, changes: Sequence[SideDifference], mode: str, about: str, kind: ExperimentKind
+) -> Experiment:
+    """Return an experiment with GOOD's settings but for some differences."""
+    side = bisect_sides.apply(good, changes)
+    shared: SettingsByPart = {("set", "mode"): mode}
+    item = make_experiment(
+        Variant.model_construct(name=name, about=about, priority=0, group=""),
+        kind,
+        changed(side.by_part, shared),
+        changed(good.by_part, shared),
+    )
+    words = tuple(change.words for change in changes)
+    return replace(item, changes=words, python=side.python)
+
+
+@dataclass
+class BisectState(SweepState):
+    """A sweep whose rounds and experiments are added as the search asks for them."""
+
+    @property
+    def bisection(self) -> Bisection:
+        assert self.kept.bisection
+        return self.kept.bisection
+
+    def jobs(self, lane: Lane) -> Iterator[Job]:
+        """Yield the rounds in their order, every second one backwards.
+
+        An experiment that does not start has no further ones, and without one of the sides there are none at all.
+        """
+        items = {item.name: item for item in self.kept.sweep.experiments}
+        for place, names in enumerate(self.bisection.rounds):
+            started = [name for name in names if not self.is_hopeless(name)]
+            if not started or any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
+                continue
+            has_good = self.bisection.repeats_good or GOOD_AGAIN in names
+            everyone = [BASELINE, *started] if has_good else started
+            turn = [Job(items[name], place) for name in everyone]
+            yield from reversed(turn) if place % 2 else turn
+
+    def is_hopeless(self, name: str) -> bool:
+        """Tell whether an experiment has failed, and never come to its end."""
+        statuses = {record.status for record in self.kept.records if record.experiment == name}
+        return bool(statuses - {"interrupted"}) and "complete" not in statuses
+
+    def extend(self) -> bool:
+        """Tell whether there is a further step, or are further rounds of one, and plan them."""
+        if self.out_of_time or self.is_hopeless(BASELINE):
+            return False
+        findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
+        wanted = findings.wanted
+        self.announcement = ""
+        if not wanted:
+            return False
+        if isinstance(wanted, frozenset):
+            if not self.bisection.expected:
+                self.announce()
+            wanted = (self.add_step(wanted),)
+        is_new = not any(self.bisection.scheduled(name) for name in wanted)
+        count = self.bisection.first_rounds if is_new else FURTHER_ROUNDS
+        rounds = (*self.bisection.rounds, *([tuple(wanted)] * count))
+        self.keep(bisection=replace(self.bisection, rounds=rounds))
+        return True
+
+    def add_step(self, places: frozenset[int]) -> str:
+        """Add the experiment with these differences; its name."""
+        bisection, sweep = self.bisection, self.kept.sweep
+        name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
+        step = BisectStep(name, tuple(sorted(places)))
+        item = step_between(sweep, bisection, step)
+        self.keep(
+            sweep=replace(sweep, experiments=(*sweep.experiments, item)),
+            bisection=replace(bisection, steps=(*bisection.steps, step)),
+        )
+        self.announcement = joined("; ", self.announcement, f"{name}: {bisection.words(step.places)}")
+        return name
+
+    def announce(self) -> None:
+        """Keep how many steps and minutes are expected."""
+        bisection = self.bisection
+        seconds = fmean(record.seconds for record in self.kept.records)
+        runs_a_round = 2 if bisection.repeats_good else 1
+        minutes = bisection.first_rounds * runs_a_round * seconds / 60
+        expected = expected_steps(len(bisection.differences), bisection.is_ordered)
+        low, high = number(expected.least * minutes, 2), number(expected.most * minutes, 2)
+        text = f"{expected.words}, of {number(minutes, 2)} min each: {low} to {high} min"
+        self.keep(bisection=replace(bisection, expected=text))
+        self.announcement = f"expected: {text}"
+
+    def left(self) -> list[str]:
+        """What the time limit left out, in words."""
+        open_names = [job.label(0) for job in self.jobs(Lane()) if self.is_open(job, Lane())]
+        return list(dict.fromkeys(open_names)) or ["further steps"]
+
+
+def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experiment:
+    """Return the experiment of a step: the baseline with some of BAD's settings."""
+    good = sweep.experiments[0]
+    side = side_of_experiment(good, bisection.good)
+    changes = [bisection.differences[place] for place in step.places]
+    return make_step(side, step.experiment, changes, good.settings["mode"], "", "step")
+
+
+def side_of_experiment(item: Experiment, name: str) -> Side:
+    """Return the side that an experiment was made of."""
+    own = ("no_exit_on_accuracy_fail", "extra_metrics", "engine_arg", "engine_patch")
+    settings = {key: value for key, value in item.settings.items() if key not in own}
+    patches = tuple(item.settings.get("engine_patch", ()))
+    return Side(name, settings, dict(item.engine), patches, dict(item.env), item.python)
+
+
+def announcement(bisection: Bisection) -> str:
+    """Return the differences, and how many steps they take, before anything is measured."""
+    names = ", ".join(difference.words for difference in bisection.differences)
+    expected = expected_steps(len(bisection.differences), bisection.is_ordered).words
+    lines = [f"{plural(len(bisection.differences), 'difference')}: {names}"]
+    if bisection.untestable:
+        lines.append(f"not testable: {'; '.join(bisection.untestable)}")
+    rounds = plural(bisection.first_rounds, "round")
+    lines.append(f"first GOOD and BAD again, {rounds}; then {expected} are expected, {rounds} each or more")
+    return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""What the steps of a bisection have shown so far: of each its answer, by the gate's judge, and of all the cause."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from harness.report import regression
+from harness.report.regression import Condition, GateVerdict, Judgement
+from harness.sweep.bisection import BAD, GOOD_AGAIN, Bisection
+from harness.sweep.delta_debugging import Answers, SearchState, StepAnswer, search, search_first
+from harness.sweep.experiment_result import ExperimentResult
+from harness.sweep.findings import SweepReport
+
+ANSWERS_BY_VERDICT: dict[GateVerdict, StepAnswer] = {"FAIL": "fails", "PASS": "passes", "NOT JUDGED": "undecided"}
+
+
+@dataclass(frozen=True)
+class StepFinding:
+    """What one experiment of a bisection has shown; `judgement` is that of the condition that decides."""
+
+    experiment: str
+    places: tuple[int, ...]
+    answer: StepAnswer
+    rounds: int
+    condition: Condition
+    judgement: Judgement | None = None
+    reason: str = ""
+    can_go_on: bool = False
+    """Whether further rounds may decide it."""
+
+    @property
+    def figures(self) -> str:
+        """Its change, or in words what it is judged by."""
+        if self.judgement is None:
+            return ""
+        return self.judgement.change or self.judgement.run
+
+
+@dataclass(frozen=True)
+class BisectFindings:
+    """A bisection and its report, from which all it says follows."""
+
+    report: SweepReport
+    bisection: Bisection
+
+    @property
+    def conditions(self) -> list[Condition]:
+        return [regression.parse_condition(text) for text in self.report.state.fail_if]
+
+    @cached_property
+    def good_again(self) -> StepFinding | None:
+        return self.finding(GOOD_AGAIN)
+
+    @cached_property
+    def bad(self) -> StepFinding | None:
+        return self.finding(BAD)
+
+    @cached_property
+    def steps(self) -> list[StepFinding]:
+        """The steps that were begun, in their order."""
+        findings = [self.finding(step.experiment) for step in self.bisection.steps]
+        return [finding for finding in findings if finding]
+
+    @property
+    def begun(self) -> list[StepFinding]:
+        """GOOD again, BAD, and the steps."""
+        return [*filter(None, [self.good_again, self.bad]), *self.steps]
+
+    @property
+    def is_reproduced(self) -> bool:
+        """Tell whether the condition holds for BAD against GOOD, and not for GOOD against itself."""
+        good, bad = self.good_again, self.bad
+        return bool(good and bad and good.answer == "passes" and bad.answer == "fails")
+
+    @property
+    def answers(self) -> Answers:
+        """The answers that stand: of sets whose step needs no further rounds."""
+        return {frozenset(step.places): step.answer for step in self.steps if not step.can_go_on}
+
+    @cached_property
+    def search(self) -> SearchState:
+        find = search_first if self.bisection.is_ordered else search
+        return find(len(self.bisection.differences), self.answers)
+
+    def step_of(self, places: frozenset[int]) -> StepFinding | None:
+        """Return what a set of differences has shown, if it was tested."""
+        return next((finding for finding in self.begun if frozenset(finding.places) == places), None)
+
+    def finding(self, name: str) -> StepFinding | None:
+        """Return what an experiment has shown; None where it was not begun."""
+        result = next((row for row in self.report.rows if row.name == name), None)
+        if result is None:
+            return None
+        places, rounds = self.bisection.places_of(name), len(result.done)
+        if not rounds:
+            reason = result.failure.failed if result.failure else ""
+            return StepFinding(name, places, "no verdict", 0, self.conditions[0], reason=reason)
+        judged = [(self.report.judge(result, condition), condition) for condition in self.conditions]
+        judgement = regression.gravest([judgement for judgement, _ in judged])
+        condition = next(condition for each_judgement, condition in judged if each_judgement is judgement)
+        answer = ANSWERS_BY_VERDICT[judgement.verdict]
+        can_help = can_rounds_help(result, judgement)
+        if answer == "undecided" and not can_help:
+            answer = "no verdict"
+        has_rounds = self.bisection.scheduled(name) < self.bisection.most_rounds
+        can_go_on = answer == "undecided" and has_rounds
+        reason = judgement.why if answer in ("undecided", "no verdict") else ""
+        return StepFinding(name, places, answer, rounds, condition, judgement, reason, can_go_on)
+
+    @property
+    def wanted(self) -> Sequence[str] | frozenset[int]:
+        """Experiments that need rounds now, or a set of differences that has no experiment yet; nothing at the end."""
+        good, bad = self.good_again, self.bad
+        if good is None or bad is None:
+            return (GOOD_AGAIN, BAD)
+        if bad.answer == "fails" and good.answer == "passes":
+            return self.wanted_step
+        is_open = bad.answer in ("fails", "undecided") and good.answer != "no verdict"
+        has_rounds = self.bisection.scheduled(BAD) < self.bisection.most_rounds
+        return (GOOD_AGAIN, BAD) if is_open and has_rounds else ()
+
+    @property
+    def wanted_step(self) -> Sequence[str] | frozenset[int]:
+        """The step of the search that comes next: an experiment that is undecided, or a set that has none."""
+        subset = self.search.wanted
+        if subset is None:
+            return ()
+        step = next((step for step in self.bisection.steps if step.subset == subset), None)
+        return (step.experiment,) if step else subset
+
+
+def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:
+    """Tell whether a figure exists whose interval more rounds make narrower, or only the machine was busy."""
+    return bool(judgement.change or result.background_load or result.doubt)

@@ -1,0 +1,252 @@
+"""GOOD and BAD as a user names them: run folders, labels or config files; and the differences that a run can set."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from harness.config.comparability import Comparable, differences
+from harness.config.run import RunConfig
+from harness.core import software, system
+from harness.core.errors import UsageError
+from harness.core.given_values import as_flag
+from harness.core.message_text import why
+from harness.core.reading import as_text
+from harness.core.secrets import MASK
+from harness.report import compare
+from harness.report.regression import Condition
+from harness.results.benchmark_run import facts_of
+from harness.runs import find
+from harness.sweep.bisection import SideDifference
+from harness.sweep.file import SWEEP_FLAGS, SettingsByPart
+
+PYTHON_START_S = 60.0
+MOST_NAMED_PACKAGES = 3
+UNBISECTED = (*SWEEP_FLAGS, "mode", "label", "json", "profile", "compliance", "exit_on_invalid", "price_per_hour")
+"""Settings of a run that a bisection does without, or sets itself."""
+SPLIT_SETTINGS = ("engine_arg", "engine_patch")  # lists, each item of which is a difference of its own
+MODEL_SETTINGS = ("model", "served_model_name")
+PACKAGES_SCRIPT = """
+import json
+from importlib import metadata
+print(json.dumps({str(each.metadata["Name"]).lower(): each.version for each in metadata.distributions()}))
+"""
+
+
+@dataclass(frozen=True)
+class Side:
+    """GOOD or BAD: settings by name, the engine's arguments, patches, environment variables and interpreter."""
+
+    name: str
+    settings: dict[str, JsonValue]
+    engine: dict[str, Any] = field(default_factory=dict)
+    patches: tuple[str, ...] = ()
+    env: Mapping[str, str] | None = None
+    """None: it says nothing of them, as a config file does."""
+    python: str = ""
+    config: RunConfig = field(default_factory=RunConfig)
+    recorded: Comparable = Comparable()
+    """Machine and software: those of the run, or those of today."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        return self.env or {}
+
+    @property
+    def by_part(self) -> SettingsByPart:
+        """Return its settings as a sweep file has them."""
+        settings: SettingsByPart = {("set", name): value for name, value in self.settings.items()}
+        settings |= {("engine", name): value for name, value in self.engine.items()}
+        settings |= {("env", name): value for name, value in self.variables.items()}
+        if self.patches:
+            settings["set", "engine_patch"] = [*self.patches]
+        return settings
+
+
+def load_side(word: str, results_dir: Path) -> Side:
+    """Return the side that a word names: a config file, else a run by its folder or label. Raises UsageError."""
+    path = Path(word)
+    if path.is_file():
+        config = RunConfig.load(path)
+        machine = Comparable.on(system.detect())
+        return side_of(word, config, None, machine)
+    folder = find.find_runs(word, results_dir)[-1]  # of a label the latest
+    facts = facts_of(folder)
+    return side_of(word, facts.config, facts.system.variables, Comparable.on(facts.system))
+
+
+def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
+    """Return GOOD and BAD; a config file, which says nothing of variables, has those of the run beside it."""
+    good, bad = load_side(words[0], results_dir), load_side(words[-1], results_dir)
+    if good.env is None:
+        good = replace(good, env=bad.env or {})
+    if bad.env is None:
+        bad = replace(bad, env=good.env)
+    return good, bad
+
+
+def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
+    """Return a side by its settings, without those that a bisection sets itself."""
+    given = config.values(config.model_fields_set)
+    kept_out = {*UNBISECTED, *SPLIT_SETTINGS}
+    wanted = {setting: value for setting, value in given.items() if setting not in kept_out and value is not None}
+    settings = {setting: to_jsonable_python(value) for setting, value in wanted.items()}
+    return Side(name, settings, config.engine_args, config.engine_patch, env, "", config, recorded)
+
+
+def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
+    """Raise UsageError where GOOD is a run whose own result is bad in a way that the conditions are not about."""
+    if Path(word).is_file():
+        return
+    folder = find.find_runs(word, results_dir)[-1]
+    summary = compare.read(folder).summary
+    is_of_answers = any(condition.is_of_answers for condition in conditions)
+    is_of_speed = not all(condition.is_of_answers for condition in conditions)
+    if summary.gate == "FAIL" and not is_of_answers:
+        raise UsageError(f"--bisect: {word} failed its accuracy gate: only BAD may; give another run as GOOD.")
+    if summary.result and summary.result.valid is False and is_of_speed:
+        raise UsageError(f"--bisect: {word} is INVALID: only BAD may be; give a VALID run as GOOD.")
+
+
+def check_work(good: Side, bad: Side) -> None:
+    """Raise UsageError where the sides do other work, so that no step between them could be judged."""
+    names = [*RunConfig.affecting("work"), "quick", "server_target_qps"]
+    for name in names:
+        before, after = getattr(good.config, name), getattr(bad.config, name)
+        if before != after:
+            raise UsageError(
+                f"--bisect: {good.name} and {bad.name} are of different work: {as_flag(name)} "
+                f"{as_text(to_jsonable_python(before))} and {as_text(to_jsonable_python(after))}; give both the same."
+            )
+
+
+def testable(good: Side, bad: Side) -> list[SideDifference]:
+    """Return the differences that a run can set, in the order of the flags."""
+    found = []
+    for name in RunConfig.affecting("answers", "speed"):
+        before, after = good.settings.get(name), bad.settings.get(name)
+        is_left_out = name in SPLIT_SETTINGS or name in MODEL_SETTINGS or name in UNBISECTED
+        if not is_left_out and value_of(good, name) != value_of(bad, name):
+            found.append(SideDifference("set", name, before, after))
+    for name in dict.fromkeys([*good.engine, *bad.engine]):
+        before, after = good.engine.get(name), bad.engine.get(name)
+        if before != after and MASK not in (before, after):
+            found.append(SideDifference("engine", name, before, after))
+    for name in dict.fromkeys([*good.patches, *bad.patches]):
+        if (name in good.patches) != (name in bad.patches):
+            found.append(SideDifference("patch", name, name in good.patches, name in bad.patches))
+    for name in dict.fromkeys([*good.variables, *bad.variables]):
+        if good.variables.get(name) != bad.variables.get(name) and not why_unset(name, good, bad):
+            found.append(SideDifference("env", name, good.variables.get(name), bad.variables.get(name)))
+    return found
+
+
+def value_of(side: Side, name: str) -> JsonValue:
+    """Return a setting as the run has it, its default where it was not given."""
+    value: JsonValue = to_jsonable_python(getattr(side.config, name))
+    return value
+
+
+def why_unset(name: str, good: Side, bad: Side) -> str:
+    """Return why an environment variable cannot be as a side has it; empty where it can."""
+    if MASK in (good.variables.get(name), bad.variables.get(name)):
+        return "its value was not recorded"
+    if (name not in good.variables or name not in bad.variables) and name in os.environ:
+        return "set in this shell: unset it"
+    return ""
+
+
+def untestable(good: Side, bad: Side) -> list[str]:
+    """Return the differences that a run cannot set, in words."""
+    found = []
+    for name in MODEL_SETTINGS:
+        before, after = value_of(good, name), value_of(bad, name)
+        if before != after:
+            found.append(f"{name} ({as_text(before)}, {as_text(after)}: every step has the first)")
+    for name in dict.fromkeys([*good.engine, *bad.engine]):
+        before, after = good.engine.get(name), bad.engine.get(name)
+        if before != after and MASK in (before, after):
+            found.append(f"{name} (its value was not recorded)")
+    for name in dict.fromkeys([*good.variables, *bad.variables]):
+        reason = why_unset(name, good, bad)
+        if good.variables.get(name) != bad.variables.get(name) and reason:
+            found.append(f"{name} ({reason})")
+    has_environments = good.python != bad.python
+    for difference in differences(good.recorded, bad.recorded, ("variables",)):
+        if difference.aspect == "software" and has_environments:
+            continue  # the interpreters are bisected, whatever the runs had
+        remedy = ": --python PATH starts a side's environment" if difference.aspect == "software" else ""
+        found.append(f"{difference.name} ({short(difference.a)}, {short(difference.b)}{remedy})")
+    return found
+
+
+def short(value: object) -> str:
+    return "not recorded" if value is None else as_text(value)
+
+
+def installed_in(python: str) -> dict[str, str]:
+    """Return the packages of an interpreter's environment with their versions. Raises UsageError."""
+    try:
+        done = subprocess.run(
+            [python, "-c", PACKAGES_SCRIPT], capture_output=True, text=True, timeout=PYTHON_START_S, check=False
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = why(error) if isinstance(error, OSError) else f"no answer within {PYTHON_START_S:g} s"
+        raise UsageError(f"--python {python}: {reason}.") from None
+    if done.returncode:
+        last = f"\n{done.stderr.strip()}".splitlines()[-1]
+        raise UsageError(f"--python {python}: not a Python that starts: {last or done.returncode}.")
+    try:
+        return {str(name): str(version) for name, version in json.loads(done.stdout).items()}
+    except (ValueError, AttributeError):
+        raise UsageError(f"--python {python}: not a Python interpreter; give PATH/bin/python.") from None
+
+
+def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
+    """Yield each environment after the first as a difference, named by the packages in which it differs."""
+    packages = [installed_in(python) for python in pythons]
+    for place in range(1, len(pythons)):
+        name = name_change(packages[place - 1], packages[place]) or pythons[place]
+        yield SideDifference("python", name, pythons[place - 1], pythons[place])
+
+
+def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return the packages of an environment that changed, those that a number rests on first; empty for none."""
+    order = [*software.MEASURING_PACKAGES, *sorted({*before, *after})]
+    changed = [name for name in dict.fromkeys(order) if before.get(name) != after.get(name)]
+    shown = [f"{name} {after.get(name, 'removed')}" for name in changed[:MOST_NAMED_PACKAGES]]
+    left = len(changed) - len(shown)
+    return ", ".join([*shown, f"{left} more packages"] if left else shown)
+
+
+def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
+    """Return GOOD with BAD's values of some differences."""
+    settings, engine, env = dict(good.settings), dict(good.engine), dict(good.variables)
+    patches, python = good.patches, good.python
+    for change in changes:
+        if change.part == "patch":
+            others = [name for name in patches if name != change.name]
+            patches = tuple(sorted([*others, change.name])) if change.bad else tuple(others)
+        elif change.part == "python":
+            python = str(change.bad)
+        elif change.part == "engine":
+            assign(engine, change)
+        elif change.part == "env":
+            assign(env, change)
+        else:
+            assign(settings, change)
+    return Side(good.name, settings, engine, patches, env, python, good.config, good.recorded)
+
+
+def assign(values: dict[str, Any], change: SideDifference) -> None:
+    """Set a value, or take it away where BAD has none."""
+    if change.bad is None:
+        values.pop(change.name, None)
+    else:
+        values[change.name] = change.bad

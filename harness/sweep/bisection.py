@@ -1,0 +1,94 @@
+"""A bisection as sweep.json keeps it: the differences of its two sides, its steps, and the rounds that they run in."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from pydantic import JsonValue
+
+from harness.core.reading import as_text
+
+DifferencePart = Literal["set", "engine", "patch", "env", "python"]
+GOOD_AGAIN, BAD = "good-again", "bad"  # experiments beside the baseline, which is GOOD
+STEP_PREFIX = "step-"
+
+
+@dataclass(frozen=True)
+class SideDifference:
+    """One setting in which BAD differs from GOOD; None is one that a side does not set."""
+
+    part: DifferencePart
+    name: str
+    good: JsonValue = None
+    bad: JsonValue = None
+
+    @property
+    def words(self) -> str:
+        """BAD's side of it."""
+        if self.part == "python":
+            return self.name
+        if self.part == "patch":
+            return f"{'' if self.bad else 'no '}engine_patch {self.name}"
+        return f"no {self.name}" if self.bad is None else f"{self.name}={as_text(self.bad)}"
+
+    @property
+    def good_words(self) -> str:
+        """The same of GOOD."""
+        return "not" if self.good is None else as_text(self.good)
+
+
+@dataclass(frozen=True)
+class BisectStep:
+    """An experiment with GOOD's settings but for those differences."""
+
+    experiment: str
+    places: tuple[int, ...]
+
+    @property
+    def subset(self) -> frozenset[int]:
+        return frozenset(self.places)
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The search for the differences that make BAD worse than GOOD."""
+
+    good: str
+    bad: str
+    differences: tuple[SideDifference, ...]
+    untestable: tuple[str, ...] = ()
+    is_ordered: bool = False
+    """Whether each difference is a version that followed the one before."""
+    first_rounds: int = 4
+    most_rounds: int = 16
+    steps: tuple[BisectStep, ...] = ()
+    rounds: tuple[tuple[str, ...], ...] = ()
+    """Of each round the experiments that run beside the baseline."""
+    expected: str = ""
+    """Steps and minutes that were announced before the first step."""
+
+    @property
+    def repeats_good(self) -> bool:
+        """Tell whether GOOD runs beside each step; its answers, of which rounds show no more, are those of once."""
+        return self.most_rounds > self.first_rounds
+
+    @property
+    def asked(self) -> Self:
+        """The same as it was before anything ran."""
+        return replace(self, steps=(), rounds=(), expected="")
+
+    def scheduled(self, name: str) -> int:
+        """Return how many rounds an experiment has been given."""
+        return sum(name in names for names in self.rounds)
+
+    def places_of(self, name: str) -> tuple[int, ...]:
+        """Return the differences of an experiment, by their place: all of BAD's, none of GOOD's."""
+        if name == BAD:
+            return tuple(range(len(self.differences)))
+        return next((step.places for step in self.steps if step.experiment == name), ())
+
+    def words(self, places: Collection[int], quote: str = "") -> str:
+        """Return differences as people read them; of versions the last, which stands for those before it."""
+        chosen = sorted(places)[-1:] if self.is_ordered else sorted(places)
+        names = [f"{quote}{self.differences[place].words}{quote}" for place in chosen]
+        return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "GOOD"

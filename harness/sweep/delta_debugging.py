@@ -1,0 +1,188 @@
+"""Delta debugging: the smallest set of differences that still fails a test, with few tests.
+
+A set is tested once. The search first asks as if one difference were the cause, which halves them; then by QuickXplain
+(Junker, 2004), which also finds sets that act only together; then it takes parts away as long as what is left still
+fails (Zeller and Hildebrandt, 2002). An answer that is not "fails" keeps the search from relying on a set, so that a
+set without a verdict costs steps and not the result.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Literal
+
+StepAnswer = Literal["fails", "passes", "no verdict", "undecided"]
+Subset = frozenset[int]  # of the differences, by their place in the list
+Answers = Mapping[Subset, StepAnswer]
+Asks = Callable[[Subset], bool]
+NOTHING: Subset = frozenset()
+MOST_PLANTED = 24  # differences, of which every pair is tried for the expected number of steps
+
+
+class StepNeeded(Exception):  # noqa: N818
+    """A set whose answer the search must know before it goes on."""
+
+    def __init__(self, subset: Subset) -> None:
+        super().__init__(str(sorted(subset)))
+        self.subset = subset
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """How far a search has come: the smallest set that is known to fail, and the set to test next, if any."""
+
+    smallest: Subset
+    wanted: Subset | None
+    doubtful: Subset
+    """Those of the smallest set without which it is not known to pass."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Tell whether the set fails, and passes without any one of its differences."""
+        return not self.doubtful
+
+
+def search(count: int, answers: Answers) -> SearchState:
+    """Return the state of the search among `count` differences, of which all together fail and none passes."""
+    everything = frozenset(range(count))
+    known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NOTHING: "passes"}
+
+    def fails(subset: Subset) -> bool:
+        if subset not in known:
+            raise StepNeeded(subset)
+        return known[subset] == "fails"
+
+    wanted = None
+    try:
+        halve(sorted(everything), fails)
+        failing = smallest_failing(known)
+        if len(failing) > 1:
+            fails(explain(NOTHING, sorted(failing), fails, has_changed=False))
+            take_away(smallest_failing(known), fails)
+        fails(everything - smallest_failing(known))  # whether the others matter as well
+    except StepNeeded as needed:
+        wanted = needed.subset
+    return state_of(known, wanted)
+
+
+def search_first(count: int, answers: Answers) -> SearchState:
+    """Return the state of the search for the first of `count` changes that came one after the other.
+
+    A set is then the first changes up to one of them. The one tested next is nearest to the middle of what is left.
+    """
+    known: dict[Subset, StepAnswer] = {**answers, first(count): "fails", NOTHING: "passes"}
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) / 2
+        between = sorted(range(low + 1, high), key=lambda place: abs(place - middle))
+        open_places = [place for place in between if known.get(first(place), "passes") in ("fails", "passes")]
+        if not open_places:
+            break
+        place = open_places[0]
+        if first(place) not in known:
+            return SearchState(first(high), first(place), frozenset(range(low, high)))
+        if known[first(place)] == "fails":
+            high = place
+        else:
+            low = place
+    doubtful = frozenset(range(low, high)) if high - low > 1 else NOTHING
+    return SearchState(first(high), None, doubtful)
+
+
+def first(count: int) -> Subset:
+    return frozenset(range(count))
+
+
+def halve(items: Sequence[int], fails: Asks) -> None:
+    """Ask for halves down to a single difference, as if exactly one were the cause."""
+    while len(items) > 1:
+        middle = len(items) // 2
+        items = items[:middle] if fails(frozenset(items[:middle])) else items[middle:]
+    fails(frozenset(items))
+
+
+def explain(background: Subset, items: Sequence[int], fails: Asks, has_changed: bool) -> Subset:
+    """Return those of the items that fail together with the background, by QuickXplain."""
+    if has_changed and fails(background):
+        return NOTHING
+    if len(items) == 1:
+        return frozenset(items)
+    middle = len(items) // 2
+    half, other = items[:middle], items[middle:]
+    from_other = explain(background | frozenset(half), other, fails, has_changed=True)
+    from_half = explain(background | from_other, half, fails, has_changed=bool(from_other))
+    return from_half | from_other
+
+
+def take_away(failing: Subset, fails: Asks) -> None:
+    """Ask for what is left without a part of a failing set, large parts first, until no single difference can go."""
+    size = max(len(failing) // 2, 1)
+    while len(failing) > 1:
+        smaller = next((left for left in without_parts(failing, size) if fails(left)), None)
+        if smaller is not None:
+            failing = smaller
+            size = max(min(size, len(failing) // 2), 1)
+        elif size > 1:
+            size //= 2
+        else:
+            return
+
+
+def without_parts(failing: Subset, size: int) -> Iterator[Subset]:
+    """Yield the set without each part of a size; never nothing, which passes."""
+    items = sorted(failing)
+    for start in range(0, len(items), size):
+        left = failing - frozenset(items[start : start + size])
+        if left:
+            yield left
+
+
+def smallest_failing(known: Answers) -> Subset:
+    """Return the smallest set that fails, of several the one with the earliest differences."""
+    failing = [subset for subset, answer in known.items() if answer == "fails"]
+    return min(failing, key=lambda subset: (len(subset), sorted(subset)))
+
+
+def state_of(known: Answers, wanted: Subset | None) -> SearchState:
+    smallest = smallest_failing(known)
+    doubtful = [item for item in smallest if known.get(smallest - {item}) != "passes"]
+    return SearchState(smallest, wanted, frozenset(doubtful))
+
+
+@dataclass(frozen=True)
+class ExpectedSteps:
+    """The steps of a search where one difference is the cause, at least and at most, and for two that act together."""
+
+    least: int
+    most: int
+    for_pairs: int | None = None
+    """The mean; None where the search has none."""
+
+    @property
+    def words(self) -> str:
+        steps = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
+        pairs = f", about {self.for_pairs} if two act only together" if self.for_pairs else ""
+        return f"{steps} {'step' if self.most == 1 else 'steps'}{pairs}"
+
+
+def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
+    """Return how many steps a search among so many differences takes, by searching for planted causes."""
+    if is_ordered:
+        counts = [count_steps(count, first(place + 1), is_ordered=True) for place in range(count)]
+        return ExpectedSteps(min(counts), max(counts))
+    counts = [count_steps(count, frozenset([place]), is_ordered=False) for place in range(count)]
+    pairs = combinations(range(min(count, MOST_PLANTED)), 2) if count > 2 else ()
+    in_pairs = [count_steps(count, frozenset(pair), is_ordered=False) for pair in pairs]
+    return ExpectedSteps(min(counts), max(counts), round(fmean(in_pairs)) if in_pairs else None)
+
+
+def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
+    """Return the steps until a planted cause is known."""
+    answers: dict[Subset, StepAnswer] = {}
+    find = search_first if is_ordered else search
+    while True:
+        wanted = find(count, answers).wanted
+        if wanted is None:
+            return len(answers)
+        answers[wanted] = "fails" if cause <= wanted else "passes"
