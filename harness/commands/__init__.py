@@ -1,4 +1,4 @@
-"""What a person types: a run, a report, a sweep, an MMLU evaluation, a log as JSON; MLflow. May import all of these."""
+"""The commands that a person types: run, report, sweep, MMLU, logs as JSON, MLflow. May import all of these."""
 
 COMMANDS = {  # the module of each, whose `command` it is, has its name
     "doctor": "Check what a run needs",

@@ -31,7 +31,7 @@ DEFAULT_SAMPLES = 256
 
 
 class CompareConfig(RunConfig):
-    """What each server is asked, and when enough is known."""
+    """The settings of a comparison: what each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="RUN")
     within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")
@@ -69,17 +69,17 @@ class CompareConfig(RunConfig):
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """A short test at a load that most servers take, where no other is given."""
-        found: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
+        defaults: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
         if not isinstance(pattern, Poisson):  # LoadGen judges those
-            found["min_duration"] = 10.0
+            defaults["min_duration"] = 10.0
         if self.is_official_workload:
-            found["total_sample_count"] = min(
+            defaults["total_sample_count"] = min(
                 DEFAULT_SAMPLES, self.model_spec.task("datacenter", "concurrency").samples
             )
         if not given & {"scenario", *CHOOSES}:
-            found["concurrency"] = 16
-        left = {name: value for name, value in found.items() if name not in given}
+            defaults["concurrency"] = 16
+        left = {name: value for name, value in defaults.items() if name not in given}
         return super().implications(given | frozenset(left)) | left
 
     @property
@@ -124,14 +124,14 @@ def compare(config: CompareConfig) -> int:
 def sweep_of(config: CompareConfig) -> Sweep:
     """The first server as the baseline, each other as an experiment by its letter."""
     flags = RunConfig.differing(to_jsonable_python(vars(config))).items()
-    own = (*SWEEP_FLAGS, "minutes")  # of the comparison, not of its runs
-    settings = {name: value for name, value in flags if name not in own}
-    first, *others = ({"endpoint": address} for address in config.endpoint)
-    named = zip(letters(len(config.endpoint))[1:], others, strict=True)
+    own_flags = (*SWEEP_FLAGS, "minutes")  # these are the comparison's own, not its runs'
+    settings = {name: value for name, value in flags if name not in own_flags}
+    first, *challengers = ({"endpoint": address} for address in config.endpoint)
+    named = zip(letters(len(config.endpoint))[1:], challengers, strict=True)
     content = SweepFile(
         about="Servers under the same requests",
         baseline=FileSettings(set=settings | first),
-        isolation=[Variant(name=letter, set=other) for letter, other in named],
+        isolation=[Variant(name=letter, set=settings_of_one) for letter, settings_of_one in named],
     )
     return merged([Source(Path("compare"), content, {})])
 

@@ -1,4 +1,6 @@
-"""What a run with these flags needs, and what of it is not there: `python -m harness doctor --help` lists the flags."""
+"""Check what a run with these flags needs, and name what is missing: `python -m harness doctor --help` lists
+the flags.
+"""
 
 import importlib
 import json
@@ -27,19 +29,19 @@ def doctor(config: RunConfig) -> None:
     from harness.core.progress import safe_markup
     from harness.runner.doctor import findings
 
-    found = [*findings(config)]
+    results = [*findings(config)]
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
-    for each in found:
-        if each.status != "not needed":
-            table.add_row(f"[{STATUS_STYLES[each.status]}]{each.status}[/]", each.name, safe_markup(each.text))
+    for result in results:
+        if result.status != "not needed":
+            table.add_row(f"[{STATUS_STYLES[result.status]}]{result.status}[/]", result.name, safe_markup(result.text))
     if config.json:
-        say(json.dumps([each._asdict() for each in found], indent=2))
+        say(json.dumps([result._asdict() for result in results], indent=2))
     else:
         console.print(table)
         console.print(
-            f"not needed: {', '.join(each.name for each in found if each.status == 'not needed')}", style="dim"
+            f"not needed: {', '.join(result.name for result in results if result.status == 'not needed')}", style="dim"
         )
-    if failed := [each.name for each in found if each.status == "failed"]:
+    if failed := [result.name for result in results if result.status == "failed"]:
         raise UsageError(f"these checks failed: {', '.join(failed)}.")
 
 

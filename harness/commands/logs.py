@@ -1,4 +1,4 @@
-"""What a LoadGen log says, as JSON, or with `--check` whether a run's claims follow from it; for programs,
+"""Print a LoadGen log as JSON, or with `--check` tell whether a run's claims follow from it; for programs,
 `harness.loadgen.log`.
 """
 

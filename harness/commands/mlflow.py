@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from harness.core.command import argument, make_command, option
 from harness.core.errors import NotAcceptedError, UsageError
-from harness.core.files import read
+from harness.core.files import is_locked, read
 from harness.core.formatting import gpu_names
 from harness.core.message_text import first_line, say
 from harness.core.reading import as_text
@@ -27,11 +27,11 @@ from harness.runs.status import RunStatus
 #
 # `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
 # Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
-EXPERIMENT_NAME = "llama31-mlperf"  # of the experiment, unless MLFLOW_EXPERIMENT_NAME says otherwise
+EXPERIMENT_NAME = "llama31-mlperf"  # the experiment's name, unless MLFLOW_EXPERIMENT_NAME says otherwise
 IDENTITY = "llama31_mlperf_folder"  # the tag
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
 UPLOADED_FILES = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
-LEFT_OUT_FILE = "mlperf_log_trace.json"  # which is left out: a line for each token of each sample
+LEFT_OUT_FILE = "mlperf_log_trace.json"  # this file is left out: it has a line for each token of each sample
 
 
 class TrackingError(NotAcceptedError):
@@ -53,7 +53,7 @@ class TrackedRun(NamedTuple):
 
 def send(folder: Path, results_dir: Path) -> str:
     """Logs a folder; returns where to. Raises UsageError, TrackingError."""
-    found = entry(folder)
+    tracked = entry(folder)
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
@@ -64,7 +64,7 @@ def send(folder: Path, results_dir: Path) -> str:
             "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
         ) from None
     try:
-        return Store(results_dir).log(found, f"{found.started} {found.name}")
+        return Store(results_dir).log(tracked, f"{tracked.started} {tracked.name}")
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
         raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None
 
@@ -115,10 +115,17 @@ class Store:
     def run(self, item: TrackedRun, identity: str, at: int) -> str:
         """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
         tag = hashlib.sha256(identity.encode()).hexdigest()
-        if found := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
-            return str(found[0].info.run_id)
-        made = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
-        return str(made.info.run_id)
+        if earlier_runs := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
+            return str(earlier_runs[0].info.run_id)
+        created = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
+        return str(created.info.run_id)
+
+
+UNFINISHED_SWEEPS = {  # the message by whether somebody holds the folder's lock, None where that is not known
+    True: "this sweep is still running",
+    False: "this sweep was killed: end it with --resume first",
+    None: "it is not known whether this sweep still runs, for the mount has no locks: end it with --resume first",
+}
 
 
 def entry(folder: Path) -> TrackedRun:
@@ -127,7 +134,7 @@ def entry(folder: Path) -> TrackedRun:
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
     if is_sweep and status == "running":
-        raise UsageError(f"{folder}: this sweep is still running, or was killed: end it with --resume first.")
+        raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_locked(folder)]}.")
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
     kind = sweep if is_sweep else mmlu if (folder / "overall.json").exists() else benchmark

@@ -76,12 +76,12 @@ def report(  # noqa: C901
         return check_run(find.find_run(run, results_dir, "one is checked at a time."))
     if matrix:
         runs = read_runs(run, results_dir)
-        found = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
-        say(found.table())
+        table_of_runs = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
+        say(table_of_runs.table())
         if csv:
-            csv_files.write_table(csv, *found.numbers())
+            csv_files.write_table(csv, *table_of_runs.numbers())
         if plot:
-            compare_picture.write(plot, [found.picture()], runs)
+            compare_picture.write(plot, [table_of_runs.picture()], runs)
         say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
         return DONE
     if run:
@@ -112,11 +112,13 @@ def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRu
 
 def check_run(folder: Path) -> int:
     """Prints `consistent`, or each difference between a run's files; returns the exit code."""
-    found, unmade = consistency.check(folder)
-    say("\n".join(found) or "consistent")
-    if unmade:
-        warn(f"not rendered again: {unmade}")
-    return NOT_ACCEPTED if found else DONE
+    result = consistency.check(folder)
+    say("\n".join(result.differences) or "consistent")
+    if result.missing:
+        warn(f"not there: {', '.join(result.missing)}: `report.py {folder}` makes them of the logs")
+    if result.unmade:
+        warn(f"not rendered again: {result.unmade}")
+    return NOT_ACCEPTED if result.differences else DONE
 
 
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
@@ -124,6 +126,11 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     runs, left_out = comparison.load(folders)
     for reason in left_out:
         warn(f"left out: {reason}")
+    if len(runs) < 2:
+        if csv or plot or page:
+            raise UsageError("--csv, --plot and --page take two runs or more; these are copies of one.")
+        say(f"{runs[0].folder}: one run and its copies, between which nothing can differ.")
+        return
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:

@@ -37,16 +37,17 @@ def runs(
         value = line.get(by)
         return str(line.get("scenario")), bool(line.get("flaws")), inf if value is None else -sign * value
 
-    kept = (line for line in history.read_history(results_dir) if (results_dir / str(line["run"])).is_dir())
+    existing = (line for line in history.read_history(results_dir) if (results_dir / str(line["run"])).is_dir())
     names = ("run", "label", "scenario", "engine", "result", by)
     rows = [
-        [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)] for line in sorted(kept, key=rank)
+        [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)]
+        for line in sorted(existing, key=rank)
     ]
-    found = tables.Table([*names[:-1], metric.label], rows)
+    table = tables.Table([*names[:-1], metric.label], rows)
     if sys.stdout.isatty():
-        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(found))
+        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(table))
     else:
-        say(found)
+        say(table)
 
 
 command = make_command(runs, rewrite=take_several("--delete"))

@@ -42,20 +42,20 @@ def build_tree(
     out: Path = option(..., "A new folder for the submission.", "DIR"),
 ) -> int:
     """Build a submission from finished runs."""
-    found = entries.collect(runs)
-    categories = {entry.config.category for entry in found}
+    collected = entries.collect(runs)
+    categories = {entry.config.category for entry in collected}
     filled = system_description.complete(system_description.read_description(system), submitter, division, categories)
-    if division == "closed" and (reasons := refusals.closed_division_refusals(found, filled)):
+    if division == "closed" and (reasons := refusals.closed_division_refusals(collected, filled)):
         warn("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]))
         return NOT_ACCEPTED
-    base = tree.build(found, filled, system.stem, out)
-    names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in found)
-    say(f"{base}: {names}, MLPerf v{found[0].config.round}")
-    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in found):
+    base = tree.build(collected, filled, system.stem, out)
+    names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in collected)
+    say(f"{base}: {names}, MLPerf v{collected[0].config.round}")
+    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in collected):
         say(f"fill in how the checkpoint was quantized: {base / tree.NOTES}")
-    for reason in refusals.system_differences(found, filled):
+    for reason in refusals.system_differences(collected, filled):
         say(f"not one system: {reason}")
-    for reason in refusals.checker_refusals(found):
+    for reason in refusals.checker_refusals(collected):
         say(f"the official checker will refuse: {reason}")
     say(
         "keep the run folders: the submission holds the accuracy logs truncated, with a SHA-256; MLPerf may request "
@@ -74,8 +74,8 @@ def run_checker(
     if version not in (None, *ROUND_NAMES):
         raise UsageError(f"--version takes one of {', '.join(ROUND_NAMES)}, not {version}.")
     version = version or official_checker.version_of(folder)
-    reason, said = official_checker.check(folder, version)
-    say(said)
+    reason, checker_output = official_checker.check(folder, version)
+    say(checker_output)
     say(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
     return NOT_ACCEPTED if reason else DONE
 

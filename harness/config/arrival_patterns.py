@@ -1,4 +1,4 @@
-"""When requests arrive: random patterns, and recorded times."""
+"""The times at which requests arrive: random patterns, and recorded times."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from harness.core.errors import UsageError
 from harness.core.formatting import number
 from harness.core.plain_numbers import decimal_number
 
-MOST_REQUESTS = 10**7  # of one test
+MOST_REQUESTS = 10**7  # the most of one test
 MOST_RATE = 10**6  # requests a second
 MOST_CV, LEAST_CV = 20.0, 0.05
 Numbers = tuple[float, ...]
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
     name: str
     form: str
     gap: Callable[[Random, Numbers], float]
-    wanted: int = 0  # of the numbers after the colon, each from `least`, and above 0, to `most`
+    wanted: int = 0  # the count of numbers after the colon, each from `least`, and above 0, to `most`
     least: float = 0.0
     most: float = MOST_RATE
     has_ends: bool = False
@@ -67,7 +67,7 @@ ARRIVAL_SHAPES = {
 TRACE_COLUMNS, TRACE_PREFIX_COLUMNS = (
     "seconds,input_tokens,output_tokens",
     ",prefix_id,prefix_tokens",
-)  # of a recorded trace
+)  # columns of a recorded trace
 ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "FILE"))
 
 
@@ -90,9 +90,9 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
     """Return when each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is
     not before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
     """
-    found = parse_arrivals(text)
-    assert found is not None  # a shape, and no file
-    shape, numbers = found
+    parsed = parse_arrivals(text)
+    assert parsed is not None  # a shape, and no file
+    shape, numbers = parsed
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
     first, last = numbers if shape.has_ends else (1.0, 1.0)

@@ -11,7 +11,7 @@ from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
 
-LARGEST_WEIGHTS_BYTES = 2**46  # of weights: 64 TiB
+LARGEST_WEIGHTS_BYTES = 2**46  # the largest weights: 64 TiB
 MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
 
@@ -28,18 +28,21 @@ def weight_bytes(config: EngineConfig) -> int:
     on_disk = weight_files(Path(config.model_path), config.model, config.loads_weights)
     if stored and on_disk:
         return sum(path.stat().st_size for path in on_disk)
-    bits = max((each.bits or 8 for each in stored), default=8)
+    bits = max((stored_format.bits or 8 for stored_format in stored), default=8)
     inner = min(bits, 16) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
-        raise UsageError(f"--model {config.model}: config.json has {layers:,} layers: it may be damaged.")
+        raise UsageError(
+            f"--model {config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken."
+        )
     attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
     embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
     if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
-            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights: it may be damaged."
+            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
+            f"{LARGEST_WEIGHTS_BYTES / 2**40:,.0f} are taken."
         )
     return size
 
@@ -64,8 +67,9 @@ def title(config: EngineConfig) -> str:
     if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
     if (path := Path(config.model_path) / QUANTIZE_JSON).is_file():
-        made = files.read(path, Quantized)
-        return f"{name} (of {made.model}: {made.scheme}; calibrated on {made.samples:,} samples of {made.data})"
+        quantized = files.read(path, Quantized)
+        calibration = f"calibrated on {quantized.samples:,} samples of {quantized.data}"
+        return f"{name} (of {quantized.model}: {quantized.scheme}; {calibration})"
     return name
 
 

@@ -1,4 +1,4 @@
-"""What two runs must share for their numbers to be compared, decided in one way for all.
+"""The rules of comparison: what two runs must share for their numbers to be compared, decided in one way for all.
 
 Each comparison says which aspects, or which names within them, it ignores; docs/comparability.md has them as one
 table.
@@ -11,12 +11,12 @@ from harness.core.formatting import gpu_names
 from harness.core.given_values import as_flag
 from harness.core.system import System
 
-SAME_RATE = 0.01  # of a rate: latencies at other rates say nothing of each other
+SAME_RATE = 0.01  # rates that differ by more have latencies that say nothing of each other
 FLAWS = ("busyness", "validity")  # aspects that neither run may have anything in; of the others both have the same
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
-NamedValues = Mapping[str, object]  # by name; a flaw is named in words
+NamedValues = Mapping[str, object]  # values by name; a flaw is named in words
 NO_VALUES: NamedValues = {}
 
 
@@ -42,16 +42,16 @@ class Comparable(NamedTuple):
     @classmethod
     def from_history(cls, line: Mapping[str, Any]) -> Self:
         """A run by its line of a history, as far as that tells."""
-        work, setup = (found if isinstance(found := line.get(key), dict) else {} for key in ("work", "setup"))
+        work, setup = (texts if isinstance(texts := line.get(key), dict) else {} for key in ("work", "setup"))
         columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
-        lists = (found if isinstance(found := line.get(key), list) else [] for key in ("flaws", "others"))
-        flaws, busy = ({str(each): True for each in found} for found in lists)
+        lists = (texts if isinstance(texts := line.get(key), list) else [] for key in ("flaws", "others"))
+        flaws, busy = ({str(text): True for text in texts} for texts in lists)
         validity = flaws or ({} if line.get("valid") is True else {INVALID: True})
         return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=validity)
 
 
 class Difference(NamedTuple):
-    """What two runs, A and B, do not share."""
+    """Something that two runs, A and B, do not share."""
 
     aspect: str
     name: str
@@ -63,15 +63,25 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     """Return what keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
     empty where nothing does.
     """
-    return [
-        Difference(aspect, name, mine.get(name), theirs.get(name))
-        for aspect in Comparable._fields
-        if aspect not in ignore
-        for mine, theirs in [(getattr(a, aspect), getattr(b, aspect))]
-        for name in dict.fromkeys([*mine, *theirs])
-        if name not in ignore and (aspect in FLAWS or not is_same(mine.get(name), theirs.get(name), aspect))
-        if aspect != "machine" or (name in mine and name in theirs)  # else one was not recorded
-    ]
+    found = []
+    for aspect in Comparable._fields:
+        if aspect in ignore:
+            continue
+        mine, theirs = getattr(a, aspect), getattr(b, aspect)
+        for name in dict.fromkeys([*mine, *theirs]):
+            if name not in ignore and keeps_apart(aspect, name, mine, theirs):
+                found.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
+    return found
+
+
+def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
+    """Tell whether something of an aspect keeps the numbers of two runs from being compared."""
+    if aspect in FLAWS:
+        return True
+    was_recorded = name in mine and name in theirs
+    if aspect == "machine" and not was_recorded:
+        return False
+    return not is_same(mine.get(name), theirs.get(name), aspect)
 
 
 def is_same(mine: object, theirs: object, aspect: str) -> bool:
@@ -85,12 +95,16 @@ def reason(found: Sequence[Difference], names: Sequence[str]) -> str:
     if not found:
         return ""
     aspect = found[0].aspect
-    first = [each for each in found if each.aspect == aspect]
+    first = [difference for difference in found if difference.aspect == aspect]
     if aspect == "busyness":
-        busy = [name for n, name in enumerate(names) if any((each.a, each.b)[n] for each in first)]
+        busy = [name for n, name in enumerate(names) if any((difference.a, difference.b)[n] for difference in first)]
         return f"the machine was busy in {' and '.join(busy)}"
     if aspect in FLAWS:
-        having = [[name for name, has in zip(names, (each.a, each.b), strict=True) if has] for each in first]
-        return "; ".join(f"{' and '.join(those)}: {each.name}" for those, each in zip(having, first, strict=True))
-    flags = sorted(as_flag(each.name) if aspect == "work" else each.name for each in first)
+        having = [
+            [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has] for difference in first
+        ]
+        return "; ".join(
+            f"{' and '.join(those)}: {difference.name}" for those, difference in zip(having, first, strict=True)
+        )
+    flags = sorted(as_flag(difference.name) if aspect == "work" else difference.name for difference in first)
     return f"other {aspect} ({', '.join(flags)})"

@@ -23,13 +23,19 @@ def config_command(
     """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
 
     def function(context: typer.Context, config: str | None, **flags: Any) -> object:
-        given = {name: value for name, value in flags.items() if context.get_parameter_source(name).name != "DEFAULT"}  # type: ignore[union-attr]
+        named_flags = {}
+        for name, value in flags.items():
+            source = context.get_parameter_source(name)
+            if source is not None and source.name != "DEFAULT":
+                named_flags[name] = value
         with ends_in_one_line(f" (with --config {config})" if config else ""):
-            return main(kind.load(Path(config), **given) if config else kind(**given))
+            return main(kind.load(Path(config), **named_flags) if config else kind(**named_flags))
 
-    taken = parameters(kind)
-    function.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
-    function.__annotations__ = {each.name: each.annotation for each in taken}
+    accepted = parameters(kind)
+    function.__signature__ = inspect.Signature(accepted)  # type: ignore[attr-defined]
+    function.__annotations__ = {
+        accepted_parameter.name: accepted_parameter.annotation for accepted_parameter in accepted
+    }
     basic = [*map(as_flag, kind.BASIC.split()), "--config"]
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
@@ -53,15 +59,18 @@ def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
     """
     info = kind.model_fields[name]
     flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
-    found = kinds(kind, name)
-    words, takes = [*map(str, choices(found))], "".join(TYPE_WORDS[each][0] for each in found if each in TYPE_WORDS)
-    numbers = f"{takes}[,{takes}...]" if "array" in found else takes
+    types = kinds(kind, name)
+    words, takes = (
+        [*map(str, choices(types))],
+        "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS),
+    )
+    numbers = f"{takes}[,{takes}...]" if "array" in types else takes
     hint: Any = str
-    if "boolean" in found or "path" in found:
-        hint = bool if "boolean" in found else Path
-    elif "texts" in found:
+    if "boolean" in types or "path" in types:
+        hint = bool if "boolean" in types else Path
+    elif "texts" in types:
         hint, default = list[str], list(default)
-    elif [*found] == ["choice"]:
+    elif [*types] == ["choice"]:
         hint = Literal[tuple(words)]
     elif default is not None:
         default = str(default)

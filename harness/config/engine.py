@@ -23,7 +23,9 @@ BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 @dataclass(frozen=True)
 class EngineState:
-    """What the engine makes of its arguments and the checkpoint; only the engine itself knows."""
+    """The settings that the engine resolved from its arguments and the checkpoint; only the engine itself knows
+    them.
+    """
 
     precision: str | None = None  # None: as configured
     quantization: str = "none"
@@ -35,8 +37,8 @@ class EngineState:
     effective_max_num_seqs: int | None = None  # the value of `auto`; None: not known
     effective_max_num_batched_tokens: int | None = None
     block_size: int | None = None
-    kv_connector: str | None = None  # what else may hold attention caches, or make them up
-    other_model: str = ""  # that a server serves, where that is surely not the one that was named
+    kv_connector: str | None = None  # another place that may hold attention caches, or make them up
+    other_model: str = ""  # the model that a server serves, if that is surely not the one that was named
 
 
 def is_pair(text: str) -> str:
@@ -137,7 +139,9 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part of them."""
+        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part
+        of them.
+        """
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
 
@@ -156,7 +160,7 @@ class EngineConfig(Settings):
         return self.backend in ("auto", "vllm") and not self.has_dummy_weights
 
 
-# What only an engine in this process can obey: a server was started with its own settings.
+# Settings that only an engine in this process can obey: a server was started with its own.
 IN_PROCESS = names_in(
     """
     precision quantization kv_cache_dtype load_format tensor_parallel_size data_parallel_size gpu_memory_utilization
@@ -231,7 +235,7 @@ class EndpointFlags(ServerFlags):
     columns such as power and energy. Implies --extra-metrics."""
 
 
-ANY_NUMBER = 10**9  # of requests, of which --max-failed allows some to fail or none
+ANY_NUMBER = 10**9  # a number of requests, to ask whether --max-failed allows some to fail or none
 
 
 def allows_failures(max_failed: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a setting is: type, default, topic, help, what it affects; the rules across settings; and their command line."""
+"""A setting: type, default, topic, help, what it affects; the rules across settings; and their command line."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,10 +27,12 @@ from harness.core.given_values import (
     read_given,
     unknown_setting,
 )
+from harness.core.plain_numbers import has_other_digits
 from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
 
-Affects = Literal["work", "answers", "speed", "nothing"]  # what else than the report may change with a flag
+# The part of a run beside the report that may change with a flag.
+Affects = Literal["work", "answers", "speed", "nothing"]
 MODEL_TOPIC, ENGINE_TOPIC = "Model", "Engine and GPUs"
 BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
     "Benchmark",
@@ -40,6 +42,8 @@ BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
     "Results",
 )
 SERVER_TOPIC = "A running server"
+NUMBER_TYPES = frozenset({"integer", "number", "array"})
+TEXT_TYPES = frozenset({"string", "texts", "path"})
 PANELS = (
     BENCHMARK_TOPIC,
     LOAD_TOPIC,
@@ -53,7 +57,7 @@ PANELS = (
 
 
 class Flag(NamedTuple):
-    """How a setting is shown, and what changes with it."""
+    """The help of a setting, and what changes with it."""
 
     panel: str
     affects: Affects
@@ -76,7 +80,8 @@ def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
     return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar)})  # type: ignore[dict-item]
 
 
-warnings.filterwarnings("ignore", 'Field name "json"')  # of pydantic's own older methods, which nothing here uses
+# Pydantic's own older methods have this name, and nothing here uses them.
+warnings.filterwarnings("ignore", 'Field name "json"')
 
 
 class Settings(BaseModel):
@@ -109,7 +114,7 @@ class Settings(BaseModel):
         """
         import yaml
 
-        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, LARGEST_SETTINGS)
+        data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, most=LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
             raise UsageError(f"--config {path}: expected lines of `flag: value`.")
         settings = {setting(str(key)): value for key, value in data.items()}
@@ -122,19 +127,23 @@ class Settings(BaseModel):
     def read(cls, value: Any, info: ValidationInfo) -> Any:
         """Text as the choice or the list that it writes out; true and false are no numbers."""
         name = str(info.field_name)
-        found = kinds(cls, name)
+        types = kinds(cls, name)
         if isinstance(value, str):
             check_printable(cls.named(name), value)
-            if "texts" not in found:
+            if "texts" not in types:
                 check_path(cls.named(name), value)
-        for choice in choices(found):
+        for choice in choices(types):
             if str(choice) == str(value):
                 return choice
-        if isinstance(value, bool) and "boolean" not in found:
-            raise ValueError  # of pydantic's numbers they are some
-        if "texts" in found and isinstance(value, str):
+        if isinstance(value, bool) and "boolean" not in types:
+            raise ValueError  # pydantic would take it as a number
+        if types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES:
+            items = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(item, str) and has_other_digits(item) for item in items):
+                raise ValueError  # pydantic would read them
+        if "texts" in types and isinstance(value, str):
             return (value,)
-        return tuple(value.split(",")) if "array" in found and isinstance(value, str) and "," in value else value
+        return tuple(value.split(",")) if "array" in types and isinstance(value, str) and "," in value else value
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -158,7 +167,7 @@ class Settings(BaseModel):
         return {}
 
     def changed(self, **settings: Any) -> Self:
-        """The same but for some settings, which are checked as all are."""
+        """Return the same settings but for some, which are checked as all are."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
     def values(self, names: Iterable[str]) -> dict[str, Any]:
@@ -188,14 +197,16 @@ class Settings(BaseModel):
 
 def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
     """The first thing that is wrong with settings, in one line."""
-    errors = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])
     if errors[0]["type"] == "extra_forbidden":
         return unknown_setting(name, list(kind.model_fields))
-    if own := [said for each in errors if each["type"] == "value_error" and (said := str(each["ctx"]["error"]))]:
-        return f"{kind.named(name)}: {own[0]}."
+    if own_messages := [
+        message for detail in errors if detail["type"] == "value_error" and (message := str(detail["ctx"]["error"]))
+    ]:
+        return f"{kind.named(name)}: {own_messages[0]}."
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
-    takes = " or ".join(describe(*each, kind.flags()[name].metavar) for each in kinds(kind, name).items())
+    takes = " or ".join(describe(*detail, kind.flags()[name].metavar) for detail in kinds(kind, name).items())
     got = hide_word(value) if isinstance(value := settings[name], str) else value
     return f"{kind.named(name)} takes {takes}; got {got!r}."

@@ -30,28 +30,28 @@ class Lengths(NamedTuple):
         """One length, at least 1."""
         for _ in range(MOST_DRAWS):
             if self.sigma > MOST_SIGMA:
-                found = round(source.gauss(self.median, self.sigma))
+                length = round(source.gauss(self.median, self.sigma))
             else:
-                found = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
-            if self.low <= found <= (self.high or inf):
-                return found
+                length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
+            if self.low <= length <= (self.high or inf):
+                return length
         # Both bounds are so near the median that lengths between them are about equally likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
-        return (
-            f"{self.median}{f'~{self.sigma:g}' if self.sigma else ''}{f':{self.low}-{self.high}' if self.high else ''}"
-        )
+        sigma = f"~{self.sigma:g}" if self.sigma else ""
+        bounds = f":{self.low}-{self.high}" if self.high else ""
+        return f"{self.median}{sigma}{bounds}"
 
 
 LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
 SALT_TOKENS = 8
-MOST_DRAWS = 1000  # of a length, before all between its bounds are taken as equally likely
+MOST_DRAWS = 1000  # after so many draws all lengths between the bounds are taken as equally likely
 
 
 class Shared(Settings):
-    """What prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a conversation
-    of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
+    """The parts that prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a
+    conversation of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
     """
 
     prefix_len: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
@@ -68,23 +68,24 @@ class Shared(Settings):
 
     @property
     def text(self) -> str:
-        parts = {
-            f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens": self.prefix_len,
-            f"conversations of {self.turns:,} turns": self.turns > 1,
-            f"{SALT_TOKENS} tokens of salt {'at the start' if self.salt == 'start' else 'after the prefix'}": (
-                self.salt != "none"
-            ),
-        }
-        return "".join(f"; {part}" for part, applies in parts.items() if applies)
+        parts = []
+        if self.prefix_len:
+            parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
+        if self.turns > 1:
+            parts.append(f"conversations of {self.turns:,} turns")
+        if self.salt != "none":
+            place = "at the start" if self.salt == "start" else "after the prefix"
+            parts.append(f"{SALT_TOKENS} tokens of salt {place}")
+        return "".join(f"; {part}" for part in parts)
 
 
 def lengths(name: str, given: object) -> Lengths:
     """Return what --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
     if written := re.fullmatch(LENGTHS, str(given)):
         median, sigma, low, high = written.groups()
-        found = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
-        if 1 <= found.low <= found.median <= (found.high or MOST_TOKENS) <= MOST_TOKENS >= found.sigma:
-            return found
+        parsed = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
+        if 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS >= parsed.sigma:
+            return parsed
     raise UsageError(
         f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "
         f"or N~S:LOW-HIGH with N in these bounds; got {given!r}."

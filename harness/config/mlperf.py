@@ -1,4 +1,4 @@
-"""What MLPerf fixes for Llama-3.1-8B, as rows: scenarios, tasks, limits, seeds, the gate.
+"""MLPerf's rules for Llama-3.1-8B, as rows: scenarios, tasks, limits, seeds, the gate.
 
 Sources: the constants of the official submission checker (tools/submission in mlcommons/inference), the
 `mlperf.conf` built into the LoadGen wheel, and the benchmark's README (language/llama3.1-8b).
@@ -35,7 +35,7 @@ class Tail(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Of the limit."""
+        """The percentile as a share of the limit."""
         return self.p99 / self.limit
 
 
@@ -61,7 +61,7 @@ class Scenario(NamedTuple):
     pattern: LoadPattern
     headline: str = "tokens_per_sec"  # the metric that is its result
     limits: LatencyLimits | None = None
-    offline_share: float | None = None  # of the Offline rate that `auto` sends
+    offline_share: float | None = None  # `auto` sends this share of the Offline rate
     loadgen_model: str = "llama3_1-8b"  # in the datacenter category
     unofficial: str = ""
     min_duration_s: float = MIN_DURATION_S
@@ -152,7 +152,7 @@ class ReferenceScores:
 
 ROUGE = tuple(field.name for field in fields(ReferenceScores) if field.name.startswith("rouge"))
 SCORES = {name: name.replace("rouge", "ROUGE-") for name in (*ROUGE, "gen_len")}  # as people write them
-SHORT_SCORES = ("rouge1", "rougeL")  # where there is no room for all; the first where there is room for one
+SHORT_SCORES = ("rouge1", "rougeL")  # the scores shown if there is no room for all; the first if there is room for one
 
 
 @dataclass(frozen=True)

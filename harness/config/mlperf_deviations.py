@@ -1,4 +1,4 @@
-"""What keeps a result from standing beside MLPerf's."""
+"""Deviations from MLPerf's rules: why a result cannot stand beside MLPerf's."""
 
 from collections.abc import Iterator
 from typing import Annotated, Protocol
@@ -16,7 +16,7 @@ CACHE_UNSEEN = "the server's caching is unknown"
 
 
 class JudgedPlan(Protocol):
-    """What of a run's plan decides whether its results can stand beside MLPerf's."""
+    """The parts of a run's plan that decide whether its results can stand beside MLPerf's."""
 
     @property
     def config(self) -> RunConfig: ...

@@ -68,12 +68,12 @@ class ModelSpec(NamedTuple):
     positions: int | None = None  # the longest context the model knows, where that is less than a user may ask for
     data: Path | None = None
     mmlu: Path | None = None
-    # Of vLLM on a CPU, for a model so small that its defaults make no sense.
+    # vLLM on a CPU needs these for a model so small that its defaults make no sense.
     cache_bytes: int | None = None
     sequences: int | None = None
     deviation: str = ""
     references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
-    min_duration_s: Mapping[str, float] = {}  # by scenario
+    min_duration_s: Mapping[str, float] = {}  # seconds by scenario
 
     def task(self, category: str, scenario: str) -> Task:
         """The samples of this model in a category, and the reference scores for its answers."""
@@ -112,7 +112,7 @@ QUANTIZED = (
 )
 
 
-QUANTIZE_JSON = "quantize.json"  # of a checkpoint that was made as docs/quantization.md has it
+QUANTIZE_JSON = "quantize.json"  # the note in a checkpoint that was made as docs/quantization.md has it
 
 
 @cache

@@ -1,10 +1,10 @@
-"""How an engine is spread over the GPUs: tensor parallel as far as the weights need, replicas over the rest."""
+"""Spread an engine over the GPUs: tensor parallel as far as the weights need, replicas over the rest."""
 
-import os
 from collections.abc import Sequence
 from math import inf
 
 from harness.config.engine import EngineConfig
+from harness.core import system
 from harness.core.errors import UsageError
 from harness.core.nvml import GPU
 
@@ -15,7 +15,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     A model fits when its weights take at most 0.8 of what vLLM may use; the rest is for the attention cache.
     """
     tensor, data = config.tensor_parallel_size, config.data_parallel_size
-    most, units = (len(gpus), "GPUs") if gpus else (os.cpu_count() or 1, "CPU cores, since there is no GPU")
+    most, units = (len(gpus), "GPUs") if gpus else (system.core_count(), "CPU cores, since there is no GPU")
     if tensor == "auto":
         smallest = min((gpu.memory for gpu in gpus), default=inf)
         available = max(1, len(gpus) // (1 if data == "auto" or config.has_other_hosts else data))

@@ -1,4 +1,5 @@
-"""How a test loads the engine: five patterns, each with its queries, its length and LoadGen's settings for it.
+"""Load patterns, by which a test loads the engine: five, each with its queries, its length and LoadGen's settings for
+it.
 
 LoadGen sends all queries in one burst, at random times at a mean rate (Poisson), or each when the one before is
 answered (sequential). In a closed loop, and with a schedule of the user's own, it issues all of them at once, and the
@@ -11,30 +12,30 @@ from typing import Any, ClassVar
 
 from harness.core.statistics import fewest_queries
 
-LIMIT_PERCENTILE = 0.99  # that latency limits hold for
+LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
 SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
 SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
-WAVES = 8  # of requests, at least, in a test at fixed concurrency: the first and the last are its ramps
+WAVES = 8  # a test at fixed concurrency has at least so many waves of requests: the first and the last are its ramps
 RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
 TRIAL_ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
 Length = tuple[int, float]  # queries, seconds
-LoadGenSettingValues = dict[str, int | float]  # of LoadGen, by the keys of a user.conf
+LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a test is to send, as far as its plan knows it."""
+    """The load that a test is to send, as far as its plan knows it."""
 
     config: Any
     request_set: Any = None  # the user's own requests in place of MLPerf's samples
-    samples: int  # of the set
+    samples: int  # size of the set
     min_duration_s: float
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
-    expected_latency_ms: float | None = None  # of a query: SingleStream, MultiStream
+    expected_latency_ms: float | None = None  # expected time of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    fewest_queries: int = 0  # of a closed loop, where not its time ends it
+    fewest_queries: int = 0  # queries that end a closed loop, if its time does not
 
     @property
     def limits(self) -> Any:
@@ -58,14 +59,14 @@ class LoadPattern:
     """A way of sending queries."""
 
     unit, queries_are = "queries/s", "queries"
-    load = "target_qps"  # what a plan calls the load, which is in `unit`
+    load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
-    flags: tuple[str, ...] = ()  # that it takes beside those of every pattern
+    flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
     defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
     demo_s = 20.0  # the minimum duration of a test of the demo
     is_streamed = True  # whether the time of each first token is measured
     is_rated = False  # whether the speed follows from a rate that was given
-    named_rate = "logged"  # that the result names: by LoadGen's log of what it was given; or "planned", or "none"
+    named_rate = "logged"  # the rate that the result names: "logged" by LoadGen, "planned", or "none"
     is_paced = False  # whether LoadGen's duration ends before the last query does
     is_full = False  # whether as many as may be are in flight between ramp and drain
     is_own_clock = False  # whether the client sends and times each request, which for LoadGen are one query
@@ -106,18 +107,18 @@ class LoadPattern:
         """Return what changes from test to test; the rest stays as MLPerf has it."""
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
-        found = {
+        values = {
             "min_duration": round(1000 * plan.min_duration_s),
             "target_qps": plan.target_qps,
             "target_latency": plan.expected_latency_ms,
             "performance_sample_count_override": plan.samples if is_part else None,
             "min_query_count": least if is_part or least != plan.samples else None,
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in values.items() if value is not None}
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return what is the same in all tests of a run."""
-        # Of one's own requests no more than the duration takes, not all of them; nor where the client sends each.
+        # One's own requests are no more than the duration takes, not all of them; nor are those that the client sends.
         is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
         return {"sample_concatenate_permutation": 0} if is_own else {}
 
@@ -166,10 +167,10 @@ class Poisson(LoadPattern):
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """LoadGen judges by the user's limits in place of MLPerf's."""
-        limits, own = plan.limits, LoadGenSettingValues()
+        limits, overrides = plan.limits, LoadGenSettingValues()
         if limits and limits != plan.config.scenario_rules.limits:
-            own = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
-        return own | super().fixed_settings(plan)
+            overrides = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
+        return overrides | super().fixed_settings(plan)
 
 
 class Sequential(LoadPattern):
@@ -181,7 +182,9 @@ class Sequential(LoadPattern):
     is_paced = True
 
     def queries(self, plan: Load) -> int | None:
-        """As long as a query takes half of what is expected, up to the next whole permutation."""
+        """Return the queries of the minimum duration, as long as a query takes half of what is expected, up to the next
+        whole permutation.
+        """
         queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or inf)))
         return (queries // plan.samples + 1) * plan.samples
 
@@ -199,11 +202,11 @@ class Batched(Sequential):
     flags = (Sequential.rate_flag,)
 
     def min_queries(self, plan: Load) -> int:
-        """As many as the percentile takes."""
+        """Return as many queries as the percentile takes."""
         return SURE_P90_QUERIES
 
     def queries(self, plan: Load) -> int | None:
-        """As long as a query takes what is expected."""
+        """Return the queries of the minimum duration, as long as a query takes what is expected."""
         lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
 

@@ -38,9 +38,7 @@ class Plan(Load):
     random_weights: bool = False  # whether its weights were drawn at random
     engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
     notes: tuple[str, ...] = ()
-    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = (
-        None  # where it is not MLPerf's samples
-    )
+    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = None  # None for MLPerf's samples
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property
@@ -86,11 +84,11 @@ class Plan(Load):
 
     @property
     def settings(self) -> dict[str, object]:
-        """The same with the flags of the load, and with what the engine made of its settings."""
+        """`setup`, with the load's flags and the values that the engine resolved."""
         flags = self.config.values(RunConfig.affecting("answers", "speed"))
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
-        made = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
-        return flags | self.setup | load | made
+        resolved = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
+        return flags | self.setup | load | resolved
 
     @property
     def work(self) -> dict[str, object]:
@@ -162,7 +160,7 @@ class Plan(Load):
         return mlperf_deviations.deviations(self)
 
     def with_note(self, note: str, **changes: Any) -> "Plan":
-        """The same plan with one more `auto` resolved."""
+        """Return the same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
@@ -171,37 +169,37 @@ class Plan(Load):
         """
         if not (level := level or self.config.highest_level):
             return self
-        each = (self.target_qps or 0.0) / (self.concurrency or 1)
-        return replace(self, concurrency=level, target_qps=level * each or None)
+        qps_per_request = (self.target_qps or 0.0) / (self.concurrency or 1)
+        return replace(self, concurrency=level, target_qps=level * qps_per_request or None)
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """The tests of a run, and what comes `before` its performance test, as far as it is known."""
-        found, last, ahead = list[TestPart](), self.with_concurrency(), [before] if before else []
+        test_parts, last, ahead = list[TestPart](), self.with_concurrency(), [before] if before else []
         if self.config.quick:
             return ahead
         length = self.pattern.length(last)
         if self.config.mode != "performance":
             seconds = self.samples * length[1] / length[0] if length else None
-            found.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
+            test_parts.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
         if self.config.mode != "accuracy":
-            found += ahead
+            test_parts += ahead
             text = f"at least {minutes(self.min_duration_s)}"
             if isinstance(self.pattern, Poisson):
                 fewest = self.pattern.fewest(last)
                 text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
             least = TestPart("performance test", text, self.min_duration_s, "at least ")
-            found.append(TestPart("performance test", last.length, length[1]) if length else least)
-        return found
+            test_parts.append(TestPart("performance test", last.length, length[1]) if length else least)
+        return test_parts
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
         """The parts of a run in one line, with the sum of their times."""
-        found = self.parts(before)
-        timed = [part for part in found if part.seconds is not None]
-        said = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
-        said += [f"{part.name} as long as it takes" for part in found if part.seconds is None]
-        is_least = len(timed) < len(found) or any(part.bound == "at least " for part in found)
+        test_parts = self.parts(before)
+        timed = [part for part in test_parts if part.seconds is not None]
+        part_texts = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
+        part_texts += [f"{part.name} as long as it takes" for part in test_parts if part.seconds is None]
+        is_least = len(timed) < len(test_parts) or any(part.bound == "at least " for part in test_parts)
         summed = sum(part.seconds or 0.0 for part in timed if not (is_least and part.bound == "at most "))
-        return f"{'at least' if is_least else 'about'} {minutes(summed)} {start}: {', '.join(said)}"
+        return f"{'at least' if is_least else 'about'} {minutes(summed)} {start}: {', '.join(part_texts)}"
 
 
 def minutes(seconds: float) -> str:

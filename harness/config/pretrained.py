@@ -1,17 +1,19 @@
 """A model's config and tokenizer, from a folder or the hub, and why they cannot be loaded."""
 
 import functools
-import socket
-from os import environ
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from harness.config.engine import EngineConfig
+from harness.config.hub_environment import is_hub_reachable
+from harness.config.hub_refusals import why_not_given
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
-from harness.core.file_limits import LARGEST_SETTINGS
+from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_text
+from harness.core.message_text import why
+from harness.core.reading import check_regular
 from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.tokenizer import Tokenizer
 
 
 @functools.cache
@@ -21,17 +23,16 @@ def load_shape(config: EngineConfig) -> Any:
 
     file = Path(config.model_path) / "config.json"
     if file.is_file() and file.stat().st_size > LARGEST_SETTINGS:
-        raise UsageError(f"--model {config.model}: config.json has {file.stat().st_size:,} bytes: it may be damaged.")
+        raise UsageError(f"--model {config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.")
     shape = loaded(AutoConfig, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
         if not (type(value := getattr(shape, key, 1)) is int and value > 0):
-            raise UsageError(f"--model {config.model}: config.json has {key} {value!r:.40}: it may be damaged.")
+            raise UsageError(
+                f"--model {config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted."
+            )
     return shape
-
-
-HUB_TIMEOUT_S = 5.0
 
 
 def loaded(kind: Any, config: EngineConfig) -> Any:
@@ -41,6 +42,8 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
         raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
+    if place.is_dir():
+        check_model_files(place, config)
     is_alone = not place.is_dir() and not is_hub_reachable()
     try:
         return kind.from_pretrained(
@@ -50,44 +53,29 @@ def loaded(kind: Any, config: EngineConfig) -> Any:
         raise UsageError(why_not_loaded(config, error)) from None
 
 
-@functools.cache
-def is_hub_reachable() -> bool:
-    """Tell whether the Hugging Face hub, or its mirror in HF_ENDPOINT, takes connections; through a proxy it may."""
-    if {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"} & set(environ):
-        return True
-    parts = urlsplit(environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        socket.create_connection((parts.hostname or "", parts.port or 443), HUB_TIMEOUT_S).close()
-    except (OSError, ValueError):  # also for a port that is no number
-        return False
-    return True
+def check_model_files(folder: Path, config: EngineConfig) -> None:
+    """Raises UsageError for a file beside the weights that the libraries would read without end, or wait for."""
+    for path in [path for suffix in ("json", "jinja", "model") for path in data_files(folder, f"*.{suffix}")]:
+        try:
+            if path.exists():
+                check_regular(path.stat(), path, LARGEST_MODEL_JSON)
+        except OSError as error:
+            raise UsageError(f"--model {config.model}: {path.name}: {why(error)}.") from None
 
 
-def load_tokenizer(config: EngineConfig) -> Any:
+def load_tokenizer(config: EngineConfig) -> Tokenizer:
     """The model's tokenizer. Raises UsageError."""
     from transformers import AutoTokenizer
 
-    return loaded(AutoTokenizer, config)
+    tokenizer: Tokenizer = loaded(AutoTokenizer, config)
+    return tokenizer
 
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:
     """One line for a model that cannot be loaded: no such folder, no access, or no network."""
-    text = str(error)
     if Path(config.model_path).is_dir():
-        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), text)}."
-    if "gated" in text or "401" in text or "403" in text:
-        from huggingface_hub import get_token
-
-        asked = f"accept its licence on huggingface.co/{config.model_path}"
-        if not get_token():
-            return f"{config.model_path} is gated: {asked}, then set HF_TOKEN."
-        if "403" in text or "authorized list" in text:
-            return f"{config.model_path} is gated, and the account of HF_TOKEN has no access: {asked}, and wait for it."
-        return f"{config.model_path}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
-    return (
-        f"cannot load {config.model_path}: no such local folder, and the Hugging Face hub did not give it"
-        ": check the network, HF_TOKEN and the spelling of the name. --model demo needs neither network nor token."
-    )
+        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), str(error))}."
+    return why_not_given(config.model_path, error)
 
 
 def why_unusable(folder: Path, text: str) -> str:

@@ -1,4 +1,4 @@
-"""How the weights of a checkpoint are stored: formats, bits and scales, from its config.json."""
+"""The storage of a checkpoint's weights: formats, bits and scales, from its config.json."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,14 +25,14 @@ def format_of(config: EngineConfig) -> str:
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
         return f"{loading}{config.precision}"
-    about = dict.fromkeys(filter(None, (*(each.activations for each in stored), stored[0].method)))
-    name = " and ".join(dict.fromkeys(each.name for each in stored))
+    about = dict.fromkeys(filter(None, (*(stored_format.activations for stored_format in stored), stored[0].method)))
+    name = " and ".join(dict.fromkeys(stored_format.name for stored_format in stored))
     return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
 
 
 class StoredFormat(NamedTuple):
-    """How a group of a checkpoint's layers is stored: the numbers' name, such as fp8 or nf4, their bits, 0 where nobody
-    says, what is done to activations, and the method's name.
+    """The storage of a group of a checkpoint's layers: the numbers' name, such as fp8 or nf4, their bits, 0 where
+    nobody says, what is done to activations, and the method's name.
     """
 
     name: str
@@ -42,13 +42,15 @@ class StoredFormat(NamedTuple):
 
 
 WEIGHTS_ALONE = "weights alone"
-# By what stands in their makers' own words for a format: its name and bits.
+# Formats by their makers' own words: name and bits.
 NUMBERS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
 NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has groups for."""
+    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has
+    groups for.
+    """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
     if groups := stored.get("config_groups"):
@@ -77,8 +79,8 @@ def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
         name = str(stored.get("bnb_4bit_quant_type", "int4")) if four else "int8"
         return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
     shared = stored.get("global_quant_config") or {}  # Quark's
-    said = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
-    words = next(text for text in (str(each).lower() for each in said if each))
+    candidates = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
+    words = next(text for text in (str(candidate).lower() for candidate in candidates if candidate))
     name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
     if inputs := shared.get("input_tensors"):
         scales = "dynamic" if inputs.get("is_dynamic", True) else "static"
@@ -95,8 +97,8 @@ def stored_words(config: EngineConfig) -> dict[str, Any]:
     """Return what a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
     (ModelOpt's older exports); empty of one that is not quantized.
     """
-    if found := getattr(load_shape(config), "quantization_config", None):
-        return dict(found)
+    if configured := getattr(load_shape(config), "quantization_config", None):
+        return dict(configured)
     from huggingface_hub import try_to_load_from_cache
 
     path = Path(config.model_path) / QUANT_CONFIG

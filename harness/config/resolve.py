@@ -76,11 +76,11 @@ def duration(
     """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
     LoadGen takes as many as it needs for it.
     """
-    given = None if config.min_duration == "auto" else config.min_duration
+    given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:
-        return request_set.replay.least_s(given)
-    if given is not None:
-        return given
+        return request_set.replay.least_s(given_s)
+    if given_s is not None:
+        return given_s
     whole, share = task.min_duration_s, count / task.samples
     is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # its samples, however few they are
     least = whole if is_repeated else max(1.0, round(whole * share, 1))
@@ -93,8 +93,8 @@ def query_samples(config: RunConfig, count: int) -> int:
     """The samples of a query. Raises UsageError where the run has fewer."""
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
-    found = config.samples_per_query
-    if (most := found if isinstance(found, int) else max(found)) > count:
+    given_samples = config.samples_per_query
+    if (most := given_samples if isinstance(given_samples, int) else max(given_samples)) > count:
         raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
     return most
 
@@ -102,27 +102,31 @@ def query_samples(config: RunConfig, count: int) -> int:
 def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
     pattern = config.scenario_rules.pattern
-    given = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
+    given_rate = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
     if replay:
-        given = replay.rate
-    elif given == "auto" and config.rate_ends:  # a ramp's own, on average
-        given = sum(config.rate_ends) / 2
-    slowest = min(given) if isinstance(given, tuple) else given
+        given_rate = replay.rate
+    elif given_rate == "auto" and config.rate_ends:  # a ramp's own, on average
+        given_rate = sum(config.rate_ends) / 2
+    slowest = min(given_rate) if isinstance(given_rate, tuple) else given_rate
     if pattern.is_rated and isinstance(slowest, float) and count / slowest > LONGEST_SETTING_S:
         flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"
         raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
-    return given if isinstance(given, float) else None
+    return given_rate if isinstance(given_rate, float) else None
 
 
 def context(config: RunConfig, request_set: RequestSet | None) -> int:
     """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
-    supported, given = config.model_spec.positions, config.max_model_len
-    if given != "auto" and supported and given > supported:
+    supported, given_context = config.model_spec.positions, config.max_model_len
+    if given_context != "auto" and supported and given_context > supported:
         raise UsageError(
-            f"--max-model-len {given}: the {config.model} model knows contexts of {supported} tokens at most."
+            f"--max-model-len {given_context}: the {config.model} model knows contexts of {supported} tokens at most."
         )
-    if request_set and given != "auto":
-        request_set.check_context(given, f"--max-model-len is {given:,}")
+    if request_set and given_context != "auto":
+        request_set.check_context(given_context, f"--max-model-len is {given_context:,}")
     if request_set and supported:
         request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
-    return max(config.model_spec.context, request_set.longest if request_set else 0) if given == "auto" else given
+    return (
+        max(config.model_spec.context, request_set.longest if request_set else 0)
+        if given_context == "auto"
+        else given_context
+    )

@@ -35,8 +35,8 @@ def chooser(given: frozenset[str]) -> str:
 
 def scenario_of(settings: Mapping[str, Any]) -> str:
     """The scenario that settings name, or that one of them chooses, as they stand in a file."""
-    given = frozenset(name for name, value in settings.items() if value)
-    return CHOOSES.get(chooser(given), str(settings.get("scenario", "offline")))
+    named = frozenset(name for name, value in settings.items() if value)
+    return CHOOSES.get(chooser(named), str(settings.get("scenario", "offline")))
 
 
 UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
@@ -271,8 +271,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def work(self) -> dict[str, object]:
         """The work of the engine, by flag: speeds at other work are not compared."""
-        own = self.model_spec.data  # of this program, wherever it lies
-        data = self.dataset_path or (own.relative_to(ROOT) if own else "hub")
+        own_data = self.model_spec.data  # this program's own data, wherever they lie
+        data = self.dataset_path or (own_data.relative_to(ROOT) if own_data else "hub")
         return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
 
     @property
@@ -282,7 +282,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def official_samples(self) -> int:
-        """Of MLPerf's set."""
+        """The number of samples of MLPerf's set."""
         return mlperf.OFFICIAL_TASKS[self.category].samples
 
     @property

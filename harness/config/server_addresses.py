@@ -7,16 +7,19 @@ from urllib.parse import unquote, urlsplit
 
 from harness.core.errors import UsageError
 from harness.core.secrets import hide_text, note_address
+from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
     cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
+        if "@" in address:  # whatever stands before it may be a password, which may hold any character
+            raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        if parts.username or parts.password or not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
+        if not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
         if cleaned.count(address) > 1:
@@ -64,14 +67,4 @@ def is_loopback_host(host: str) -> bool:
         return host == "localhost"
 
 
-def is_usable(address: str) -> bool:
-    """Tell whether it is an http or https address with a host."""
-    try:
-        parts = urlsplit(address)
-        host = (parts.hostname or "").encode("idna")
-        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
-    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
-        return False
-
-
-PLAIN_KEYS = {"api-version", "version"}  # of an address's query: they hold no key
+PLAIN_KEYS = {"api-version", "version"}  # parts of an address's query that hold no key

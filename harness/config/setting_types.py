@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-# What LoadGen can plan for, beyond which its counters overflow without a word; and requests at once, a connection each,
-# of which a client has the ports for about 60,000.
+# LoadGen can plan for no more: beyond it its counters overflow without a word. Each request at once takes a connection,
+# and a client has ports for about 60,000.
 LONGEST_SETTING_S, LONGEST_SETTING_MS, MOST_CONCURRENT = 30 * 24 * 3600, 10**6, 50_000
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-# What a flag of a type takes: in the help, and in messages.
+# Values that a flag of a type takes, as the help and messages name them.
 TYPE_WORDS = {
     "integer": ("N", "a whole number"),
     "number": ("X", "a number"),
@@ -38,19 +38,19 @@ def describe(name: str, schema: Mapping[str, Any], metavar: str) -> str:
 def kinds(settings: type[BaseModel], name: str) -> dict[str, dict[str, Any]]:
     """The types that a setting may have, but for null, as JSON schemas, each by what it is: "texts" are a list."""
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
-    found = {}
-    for each in schema.get("anyOf", [schema]):
-        match each:
+    types = {}
+    for option_schema in schema.get("anyOf", [schema]):
+        match option_schema:
             case {"const": only}:
-                found["choice"] = {"enum": [only]}
+                types["choice"] = {"enum": [only]}
             case {"enum": _}:
-                found["choice"] = each
+                types["choice"] = option_schema
             case {"items": {"type": "string"}}:
-                found["texts"] = each
+                types["texts"] = option_schema
             case {"format": what} | {"type": what}:
-                found[what] = each
-    found.pop("null", None)
-    return found
+                types[what] = option_schema
+    types.pop("null", None)
+    return types
 
 
 def choices(found: Mapping[str, Mapping[str, Any]]) -> Sequence[Any]:

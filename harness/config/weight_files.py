@@ -10,17 +10,17 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS, MIB
 from harness.core.stored_text import POINTER, data_files, is_pointer
 
-# By format, in the order in which engines look for them: the index of the shards, and the name of weights in one file.
+# Files by format, in the order in which engines look for them: the index of the shards, and the weights in one file.
 FORMATS = (
     ("safetensors", "model.safetensors.index.json", "model.safetensors"),
     ("bin", "pytorch_model.bin.index.json", "pytorch_model.bin"),
     ("pt", "", ""),
 )
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.\w+")
-# What training leaves beside the weights, adapters to them, and Mistral's own copy of them.
+# Files that training leaves beside the weights, adapters to them, and Mistral's own copy of them.
 NO_WEIGHTS = re.compile(r"(adapter_model|training_args|optimizer|scheduler|scaler|rng_state|trainer_state).*")
 OWN_COPY = "consolidated"
-LARGEST_HEADER = 100 * MIB  # of a file of safetensors, as its library has it
+LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file, as its library has it
 
 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
@@ -28,12 +28,12 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
     `is_loaded` and a file is missing, cut short, or a pointer of Git LFS; `name` is what the user calls the model.
     """
     for suffix, index, whole in FORMATS:
-        found = loaded_files(folder, suffix, index, whole)
-        if not found:
+        files_of_format = loaded_files(folder, suffix, index, whole)
+        if not files_of_format:
             continue
         if is_loaded:
-            check_files(found, name)
-        return [path for path in found if path.exists()]
+            check_files(files_of_format, name)
+        return [path for path in files_of_format if path.exists()]
     return []
 
 
@@ -41,11 +41,11 @@ def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path
     """Return the files of one format that an engine would load, those that are missing among them."""
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
-    found = [path for path in data_files(folder, f"*.{suffix}") if not NO_WEIGHTS.fullmatch(path.name)]
-    own = [path for path in found if not path.name.startswith(OWN_COPY)] or found
-    if folder / whole in own:
+    paths = [path for path in data_files(folder, f"*.{suffix}") if not NO_WEIGHTS.fullmatch(path.name)]
+    own_paths = [path for path in paths if not path.name.startswith(OWN_COPY)] or paths
+    if folder / whole in own_paths:
         return [folder / whole]
-    return whole_set(own)
+    return whole_set(own_paths)
 
 
 def shards_of(index: Path) -> list[str]:
@@ -53,7 +53,7 @@ def shards_of(index: Path) -> list[str]:
     match files.read_json(index, LARGEST_SETTINGS * 16):
         case {"weight_map": {**weights}} if weights:
             return sorted({str(name) for name in weights.values()})
-    raise UsageError(f"{index}: no weight_map in it: it may be damaged; copy it again.")
+    raise UsageError(f"{index}: it lists no files (no weight_map in it): copy it again.")
 
 
 def whole_set(found: Sequence[Path]) -> list[Path]:
@@ -64,9 +64,9 @@ def whole_set(found: Sequence[Path]) -> list[Path]:
         if not shard:
             continue
         for number in range(1, int(shard[3]) + 1):
-            other = path.with_name(f"{shard[1]}-{number:05}-of-{shard[3]}{path.suffix}")
-            if other not in wanted:
-                wanted.append(other)
+            other_shard = path.with_name(f"{shard[1]}-{number:05}-of-{shard[3]}{path.suffix}")
+            if other_shard not in wanted:
+                wanted.append(other_shard)
     return sorted(wanted)
 
 

@@ -25,13 +25,13 @@ SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
 
 
 class Workload(NamedTuple):
-    """What `--workload` names in short; `path` is None where the samples are MLPerf's."""
+    """A workload that `--workload` names in short; `path` is None where the samples are MLPerf's."""
 
     path: Path | None
     imitates: str
 
 
-IMITATED = {  # by each workload, whose requests or profile are in a file of its name
+IMITATED = {  # published loads by each workload, whose requests or profile are in a file of its name
     OFFICIAL_WORKLOAD: "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens",
     "chat": "users of an assistant: short questions, some in mid-conversation",
     "classification": "labelling of reviews and tickets: short answers",
@@ -68,7 +68,7 @@ class RequestSet:
     digest: str
     notes: tuple[str, ...] = ()
     whole_rounds: bool = False  # each is asked as often as any other, since they belong together
-    replay: Replay | None = None  # where they come at the times of a trace
+    replay: Replay | None = None  # the trace whose times requests come at
 
     @property
     def key(self) -> str:

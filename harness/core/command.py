@@ -19,6 +19,7 @@ from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.core.given_values import RENAMED_SETTINGS, as_flag, check_path, check_printable
 from harness.core.moved_commands import raise_if_moved
+from harness.core.plain_numbers import has_other_digits
 from harness.core.software import module, program
 from harness.core.startup import prepare
 
@@ -48,7 +49,7 @@ class Command(TyperCommand):
     """A function of ours as a command, which returns the exit code. What a user does wrong ends it with one line."""
 
     examples: Sequence[str] = ()
-    panels: Sequence[str] = ()  # of the help, in order
+    panels: Sequence[str] = ()  # topics of the help, in order
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
     prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
@@ -57,7 +58,12 @@ class Command(TyperCommand):
     @property
     def options_by_flag(self) -> dict[str, Any]:
         """The options by each of their names."""
-        return {name: each for each in self.params if each.param_type_name == "option" for name in each.opts}
+        return {
+            name: parameter
+            for parameter in self.params
+            if parameter.param_type_name == "option"
+            for name in parameter.opts
+        }
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
@@ -69,8 +75,8 @@ class Command(TyperCommand):
         for parameter in self.params:
             value = ctx.params.get(parameter.name)
             if parameter.metavar != "URL":
-                for one in value if isinstance(value, list) else [value]:
-                    check_path(parameter.opts[0], one)
+                for item in value if isinstance(value, list) else [value]:
+                    check_path(parameter.opts[0], item)
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{parameter.opts[0]} takes a number; got {value:g}.")
         return left
@@ -102,7 +108,7 @@ class Command(TyperCommand):
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
         blocks = [fill(usage, width), fill(self.help or "", width)]
-        blocks += ["\n".join([f"{name}:", *found]) for name, found in panels.items() if found]
+        blocks += ["\n".join([f"{name}:", *entries]) for name, entries in panels.items() if entries]
         return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
@@ -113,8 +119,8 @@ class Command(TyperCommand):
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
-            shown = name if name in flags else before if before in flags else f"{word!r:.60}"
-            check_printable(shown, word.replace("\n", "") if name in MANY_LINES else word)
+            shown_name = name if name in flags else before if before in flags else f"{word!r:.60}"
+            check_printable(shown_name, word.replace("\n", "") if name in MANY_LINES else word)
         for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
@@ -122,8 +128,11 @@ class Command(TyperCommand):
                 continue
             if not equals and (name := after.partition("=")[0]) in flags:
                 raise UsageError(f"{flag} needs a value; {name} is another flag.")
+            given_value = value if equals else after
+            if parameter.bare_type() in ("int", "float") and has_other_digits(given_value):
+                raise UsageError(f"{flag} takes a number; got {given_value!r}.")
             is_path = parameter.bare_type() == "Path"
-            if not (value if equals else after) and (is_path or parameter.default is None):
+            if not given_value and (is_path or parameter.default is None):
                 raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
 
     def invoke(self, ctx: Any) -> Any:
@@ -135,18 +144,20 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
             except LoadGenError as error:  # a log that the user named
                 raise UsageError(str(error)) from None
-            except UsageError as error:  # of a word that is a flag elsewhere
+            except UsageError as error:  # the word is a flag of another command
                 flag, _, rest = str(error).partition(" ")
                 is_own = not flag.startswith("--") or flag in self.options_by_flag
                 raise error if is_own else UsageError(rest) from None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        shown: list[Any] = self.params
+        shown_parameters: list[Any] = self.params
         if self.basic:
-            shown = [parameter for parameter in shown if parameter.hidden or {*self.basic} & {*parameter.opts}]
-        formatter.write(self.page(ctx, shown, brief=True))
+            shown_parameters = [
+                parameter for parameter in shown_parameters if parameter.hidden or {*self.basic} & {*parameter.opts}
+            ]
+        formatter.write(self.page(ctx, shown_parameters, brief=True))
         if self.basic:
-            formatter.write(f"{HELP_ALL} shows {len(self.params) - len(shown)} more flags.\n")
+            formatter.write(f"{HELP_ALL} shows {len(self.params) - len(shown_parameters)} more flags.\n")
 
 
 class Group(TyperGroup):
@@ -160,7 +171,7 @@ class Group(TyperGroup):
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """What each command is for."""
+        """Write what each command is for."""
         width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
         column = max(map(len, commands)) + 4
         formatter.write(f"usage: {ctx.command_path} COMMAND [-h] ...\n\n{fill(self.help or '', width)}\n\n")
@@ -175,15 +186,15 @@ def make_command(function: Callable[..., object], about: str = "", **known: Any)
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
-    made: Any = typer.main.get_command(app)
-    vars(made).update(known)
-    return made  # type: ignore[no-any-return]
+    typer_command: Any = typer.main.get_command(app)
+    vars(typer_command).update(known)
+    return typer_command  # type: ignore[no-any-return]
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Runs a command with the words of the command line; ends the process with its exit code."""
     prepare()
-    get_completion_inspect_parameters()  # which tells Typer what the shells are
+    get_completion_inspect_parameters()  # tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
     if sys.argv[1:] == ["--version"]:
@@ -218,14 +229,14 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:
-        found = list[tuple[str, str]]()  # what a word belongs to, if it is one of the flags
+        owners = list[tuple[str, str]]()  # each word with the flag that it belongs to
         flag = ""
         for word, after in pairwise([*words, "-"]):
             if word.startswith("-"):
                 flag = word if word in flags and not after.startswith("-") else ""
-                found = [pair for pair in found if not flag or pair[0] != flag]
+                owners = [pair for pair in owners if not flag or pair[0] != flag]
             if not flag or word != flag:
-                found.append((flag, word))
-        return (f"{flag}={word}" if flag else word for flag, word in found)
+                owners.append((flag, word))
+        return (f"{flag}={word}" if flag else word for flag, word in owners)
 
     return rewritten

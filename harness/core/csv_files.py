@@ -21,7 +21,7 @@ def write_table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]
     write_text(path, text.getvalue())
 
 
-Columns = dict[str, list[float | None]]  # of numbers, by name
+Columns = dict[str, list[float | None]]  # numbers by column
 
 
 def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
@@ -29,7 +29,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
 
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
-    lines = read_given("", path, "a table", read_table, csv.Error, LARGEST_RECORDING)
+    lines = read_given("", path, "a table", read_table, csv.Error, most=LARGEST_RECORDING)
     wanted = names or [name for name in (lines[0] if lines else {}) if name]
     columns: Columns = {name: [] for name in wanted}
     for number, line in enumerate(lines, start=2):

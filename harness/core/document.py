@@ -1,4 +1,4 @@
-"""What a command has to say, as a document and as Markdown: answer, sections, tables, pictures; pages of templates/."""
+"""A document, which a command shows, also as Markdown: answer, sections, tables, pictures; pages of templates/."""
 
 import re
 from collections.abc import Sequence

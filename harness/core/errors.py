@@ -30,7 +30,7 @@ class UsageError(BenchmarkError):
 
 
 class NotAcceptedError(BenchmarkError):
-    """What was asked for cannot be had on this machine."""
+    """An error for what cannot be had on this machine."""
 
     exit_code = NOT_ACCEPTED
 
@@ -71,8 +71,8 @@ def as_input(error: BaseException) -> BaseException:
         return error
     name = str(error.filename or "standard output")
     kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
-    shown = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
-    return kind(f"{shown}: {why(error)}.")
+    shown_name = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
+    return kind(f"{shown_name}: {why(error)}.")
 
 
 @contextlib.contextmanager
@@ -88,7 +88,7 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
             sys.stdout.flush()
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be flushed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest is still to be flushed
             raise as_input(error) from None
     except BenchmarkError as error:
         suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""

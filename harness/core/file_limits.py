@@ -7,11 +7,12 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": KIB}
 
-LARGEST_LIST = MIB  # of checksums, or of the lines of .env
+LARGEST_LIST = MIB  # the largest list of checksums, or of the lines of .env
 LARGEST_SETTINGS = 4 * MIB  # YAML of --config and of sweeps, and the JSON that describes a checkpoint
+LARGEST_MODEL_JSON = 512 * MIB  # the largest tokenizer has some 35 MiB
 LARGEST_PROFILE = 64 * KIB  # YAML of a workload's lengths
-LARGEST_RUN_JSON = 256 * MIB  # of a run or a sweep; one of a thousand probes has some 5 MiB
-LARGEST_RUN_FILE = GIB  # of a run's tables and text, and the history; a line of it has some 4 KiB
+LARGEST_RUN_JSON = 256 * MIB  # the largest file of a run or a sweep; one of a thousand probes has some 5 MiB
+LARGEST_RUN_FILE = GIB  # the largest table or text of a run, and history; a line of the history has some 4 KiB
 LARGEST_RECORDING = 8 * GIB  # machine.csv: a month of a node of eight GPUs has some 2.5 GiB
 LARGEST_REQUESTS = 8 * GIB  # requests.csv: some 70 bytes a request
 LARGEST_LOADGEN_LOG = 64 * GIB  # LoadGen's detail log and trace: some 600 bytes a query, a day of 1,000 a second

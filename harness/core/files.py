@@ -1,5 +1,6 @@
 """Files: written whole or not at all, read with errors of one line; names and values that a user gave."""
 
+import errno
 import fcntl
 import json
 import os
@@ -8,25 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from harness.core import locations, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import LARGEST_RUN_JSON, MIB
 from harness.core.given_values import read_given
-from harness.core.message_text import why
+from harness.core.message_text import warn, why
 from harness.core.secrets import hide, hide_known
 
 # Files of this program: written whole or not at all, secrets left out; read as what they should hold.
 Parsed = TypeVar("Parsed")
 
 
-SPARE_BYTES = 2**23  # of a disk, below which it counts as full
+LOCK_NAME = ".lock"  # in a folder that one command at a time may change
+LOCK_IS_TAKEN = (errno.EAGAIN, errno.EACCES)  # answers of the kernel while another process has a lock
+SPARE_BYTES = 2**23  # a disk with less free counts as full
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """What fails within names the file, which the system leaves out where a write fails."""
+    """Name the file in an error raised within, which the system leaves out where a write fails."""
     try:
         yield
     except OSError as error:
@@ -43,16 +46,39 @@ def append_line(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
-    """Holds the lock of a folder, and yields its file descriptor. Raises UsageError where somebody has it: `what`."""
-    path = folder / ".lock"
+    """Hold the lock of a folder, and yield its file descriptor. Raises UsageError where somebody has it: `what`.
+
+    A mount without locks, such as some of NFS and Lustre, proves nothing: the command goes on, and says so.
+    """
+    path = folder / LOCK_NAME
     path.touch()
     reading.check_regular(path.stat(), path, MIB)  # a FIFO would wait for a reader
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{folder}: {what} is still running.") from None
+        except OSError as error:
+            if error.errno in LOCK_IS_TAKEN:
+                raise UsageError(f"{folder}: {what} is still running.") from None
+            warn(f"{folder}: no lock could be had ({why(error)}): start no other command in this folder meanwhile")
         yield file.fileno()
+
+
+def is_locked(folder: Path) -> bool | None:
+    """Return whether somebody holds the lock of a folder; None where that cannot be known."""
+    try:
+        with reading.open_bytes(folder / LOCK_NAME, MIB) as file:
+            return is_taken(file)
+    except OSError:
+        return None
+
+
+def is_taken(file: BinaryIO) -> bool | None:
+    """Return whether another process has the lock of an open file; None where the mount has no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return True if error.errno in LOCK_IS_TAKEN else None
+    return False
 
 
 def check_space(path: Path) -> None:
@@ -67,11 +93,13 @@ def check_space(path: Path) -> None:
 
 def existing(path: Path) -> Path:
     """The path, or the nearest folder above it that is there."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists() or each.is_symlink())
+    return next(
+        candidate for candidate in (path, *path.absolute().parents) if candidate.exists() or candidate.is_symlink()
+    )
 
 
 def free_gib(folder: Path) -> float:
-    """Of the disk that the folder is on, or will be."""
+    """Return the free space of the disk that the folder is on, or will be."""
     return shutil.disk_usage(existing(folder)).free / 2**30
 
 
@@ -136,7 +164,7 @@ def read(path: Path, kind: type[Parsed]) -> Parsed:
 
 
 def read_if_any(path: Path, kind: type[Parsed]) -> Parsed | None:
-    """The same; None where there is no such file."""
+    """Return what a file holds; None where there is no such file."""
     return read(path, kind) if path.exists() else None
 
 
@@ -158,6 +186,6 @@ def parse_as(path: Path, data: Any, kind: type[Parsed]) -> Parsed:
 def submodule_path(path: Path) -> Path:
     """A path in it. Raises UsageError where the submodule is empty."""
     if not path.exists():
-        shown = path.relative_to(locations.ROOT) if path.is_relative_to(locations.ROOT) else path
-        raise UsageError(f"{shown} is missing: `git submodule update --init third_party/inference`.")
+        shown_path = path.relative_to(locations.ROOT) if path.is_relative_to(locations.ROOT) else path
+        raise UsageError(f"{shown_path} is missing: `git submodule update --init third_party/inference`.")
     return path

@@ -49,8 +49,8 @@ def sentence(said: object) -> str:
 
 def cell(text: str | None) -> str:
     """Text that may stand in a Markdown table; a dash for none."""
-    found = " ".join((text or "–").split()).replace("|", "\\|")
-    return Finished(found) if isinstance(text, Finished) else found
+    cell_text = " ".join((text or "–").split()).replace("|", "\\|")
+    return Finished(cell_text) if isinstance(text, Finished) else cell_text
 
 
 def gpu_names(gpus: Sequence[str] | None) -> str:

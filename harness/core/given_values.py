@@ -26,7 +26,8 @@ def read_given(
     kind: str,
     parse: Callable[[str], Any],
     wrong: type[Exception] = ValueError,
-    most: int = 2**32,
+    *,
+    most: int,
 ) -> Any:
     """The content of a file, which the user may have named with `flag`. Raises UsageError when it cannot be read or
     parsed.
@@ -51,8 +52,8 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 def unknown_setting(key: str, names: Sequence[str]) -> str:
     """Return what to say of a key of a file that is none of these settings."""
     flag = as_flag(key)
-    if (own := key.removeprefix("no_")) in arguments():
-        return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {own}=VALUE."
+    if (positive_name := key.removeprefix("no_")) in arguments():
+        return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {positive_name}=VALUE."
     return (
         f"{key} {REPLACEMENTS[flag]}." if flag in REPLACEMENTS else f"unknown setting {key!r}{did_you_mean(key, names)}"
     )

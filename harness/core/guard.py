@@ -15,7 +15,7 @@ import time
 
 GUARD_GRACE_S = 3.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 4.0  # between two looks; the longest where nothing changes
-Processes = dict[int, tuple[int, str]]  # by id: the parent's, and when it began, as the kernel counts
+Processes = dict[int, tuple[int, str]]  # processes by id: the parent's id, and when it began, as the kernel counts
 
 
 def main(command: int, mark: str) -> None:
@@ -31,7 +31,7 @@ def main(command: int, mark: str) -> None:
 
 
 def ignore_signals() -> None:
-    """What follows is only to end well."""
+    """Ignore signals: what follows only ends what is left."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
@@ -47,9 +47,9 @@ def watch(command: int) -> dict[int, str]:
             return noted
         table = processes()
         forks = {int(line)} & set(table) if line else set()
-        found = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
-        pause = SHORTEST_LOOK_S if found.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
-        noted |= found
+        started = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
+        pause = SHORTEST_LOOK_S if started.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
+        noted |= started
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
@@ -61,15 +61,15 @@ def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
     """The processes that descend from `roots`, without this one."""
-    found = set[int]()
-    while new := {pid for pid, (parent, _) in table.items() if parent in roots | found} - found - {os.getpid()}:
-        found |= new
-    return found
+    children = set[int]()
+    while new := {pid for pid, (parent, _) in table.items() if parent in roots | children} - children - {os.getpid()}:
+        children |= new
+    return children
 
 
 def processes() -> Processes:
     """All processes of this machine that have not ended."""
-    found = {}
+    table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
@@ -77,8 +77,8 @@ def processes() -> Processes:
         except OSError:
             continue
         if state != "Z":
-            found[int(name)] = int(parent), rest[17]
-    return found
+            table[int(name)] = int(parent), rest[17]
+    return table
 
 
 def is_marked(pid: int, mark: bytes) -> bool:

@@ -20,7 +20,7 @@ def end_at_once(number: int, frame: object) -> None:
 
 
 def interruptible() -> None:
-    """From now on Ctrl-C is an exception, as Python has it, unless it was ignored from the beginning."""
+    """Make Ctrl-C an exception, as Python has it, unless it was ignored from the beginning."""
     sys.unraisablehook = raise_again
     if getsignal(SIGINT) is end_at_once:
         signal(SIGINT, default_int_handler)

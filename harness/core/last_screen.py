@@ -46,10 +46,10 @@ def show(console: Console, document: Document, path: object = None) -> None:
 
 def grid(found: Table) -> RichTable:
     """A table whose long cells are broken into lines."""
-    made = RichTable(*(Column(head, overflow="fold") for head in found.columns), box=SIMPLE_HEAD, pad_edge=False)
+    rich_table = RichTable(*(Column(head, overflow="fold") for head in found.columns), box=SIMPLE_HEAD, pad_edge=False)
     for row in found.rows:
-        made.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
-    return made
+        rich_table.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
+    return rich_table
 
 
 def paragraph(line: Line) -> list[str]:

@@ -1,8 +1,8 @@
-"""Where the files that come with the code are: templates, the demo, workloads, sweeps."""
+"""The places of the files that come with the code: templates, the demo, workloads, sweeps."""
 
 from pathlib import Path
 
-# Where what comes with the code is: templates, the demo, workloads, sweeps, run.py.
+# The places of what comes with the code: templates, the demo, workloads, sweeps, run.py.
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
 # An installed package holds them as data; `pip install` puts them there.

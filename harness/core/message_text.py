@@ -9,7 +9,7 @@ from typing import TextIO
 CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 LONGEST_PATH = 2**12
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
-LONGEST_LINE = 900  # of all such words
+LONGEST_LINE = 900  # the longest line of such words
 LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
 
 
@@ -38,15 +38,15 @@ def why(error: OSError) -> str:
 
 def line_of(text: str) -> str:
     """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
-    kept = []
+    kept_words = []
     length = 0
     for word in text.split(" "):
         path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
-        kept.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
-        length += 0 if path else len(kept[-1]) + 1
+        kept_words.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
+        length += 0 if path else len(kept_words[-1]) + 1
         if length > LONGEST_LINE:
-            return " ".join([*kept[:-1], "..."])
-    return " ".join(kept)
+            return " ".join([*kept_words[:-1], "..."])
+    return " ".join(kept_words)
 
 
 def first_line(error: BaseException) -> str:

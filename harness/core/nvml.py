@@ -46,7 +46,7 @@ def visible(nvml: Any) -> list[Any]:
     if chosen is None:
         return every
     uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in every]
-    found = []
+    visible_handles = []
     for word in device_words(chosen):
         if word.startswith("MIG-"):
             handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
@@ -57,10 +57,10 @@ def visible(nvml: Any) -> list[Any]:
             handle = every[int(word)] if int(word) < len(every) else None
         if handle is None:
             break
-        if handle in found:
+        if handle in visible_handles:
             return []
-        found.append(handle)
-    return found
+        visible_handles.append(handle)
+    return visible_handles
 
 
 def device_words(text: str) -> list[str]:
@@ -75,8 +75,8 @@ def device_words(text: str) -> list[str]:
         if prefix:
             read = word if word.startswith(prefix) else ""
         else:
-            number = re.match(r"\+?([0-9]+)", word)
-            read = str(int(number[1])) if number else ""
+            number = re.match(r"[+-]?[0-9]+", word)
+            read = str(int(number[0])) if number and int(number[0]) >= 0 else ""
         if not read:
             break
         if read in found:
@@ -86,7 +86,11 @@ def device_words(text: str) -> list[str]:
 
 
 def is_split(nvml: Any, handle: Any) -> bool:
-    """Return whether a GPU is split into parts (MIG), so that what the whole of it takes is not one engine's."""
+    """Return whether a GPU is split into parts (MIG), or is such a part, so that what the whole of it takes is not one
+    engine's.
+    """
+    if query_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
+        return True
     modes = query_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the one in use, and the one after a restart
     return bool(modes and modes[0])
 
@@ -115,13 +119,13 @@ def ask_gpus(question: str, *about: int) -> list[Any]:
 
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
-    told = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
+    names_and_memory = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
     shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
-    return [GPU(name, int(own.total) if own else shared) for name, own in told]
+    return [GPU(name, int(memory.total) if memory else shared) for name, memory in names_and_memory]
 
 
 def power_limits() -> list[tuple[float, float]]:
-    """Of the visible GPUs what each may take, and would by its maker's default, W."""
+    """Return the power in W that each visible GPU may take, and the one of its maker's default."""
     powers = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
     return [(limit / 1000, default / 1000) for limit, default in zip(*powers, strict=True) if limit and default]
 
@@ -139,22 +143,22 @@ def gpu_settings() -> dict[str, str]:
     """The settings of the visible GPUs, those of unlike ones side by side."""
     words = {}
     for name, (question, about, say) in GPU_SETTINGS.items():
-        if (told := ask_gpus(question, *about)) and None not in told:
-            words[name] = [say(each) for each in told]
+        if (values := ask_gpus(question, *about)) and None not in values:
+            words[name] = [say(value) for value in values]
     with nvml_gpus() as (nvml, handles):
         if handles and (state := query_or_none(lambda: nvml.nvmlSystemGetConfComputeState())):
             words["confidential computing"] = [SWITCH[state.ccFeature]]
         words["vboost"] = boosts() if handles else []
-    return {name: ", ".join(dict.fromkeys(told)) for name, told in words.items() if told}
+    return {name: ", ".join(dict.fromkeys(values)) for name, values in words.items() if values}
 
 
 def boosts() -> list[str]:
     """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(
+        completed = subprocess.run(
             ["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10, check=False
         ).stdout
-        rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in said.splitlines()]
+        rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in completed.splitlines()]
         place = next((n for row in rows for n, cell in enumerate(row) if "current" in cell), 0)
         return [row[place] for row in rows if place and "vboost" in row and len(row) > place]
     return []
@@ -163,4 +167,4 @@ def boosts() -> list[str]:
 def gpu_memory_used(number: int | None = None) -> int:
     """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
     memory = ask_gpus("nvmlDeviceGetMemoryInfo")
-    return sum(int(own.used) for own in (memory if number is None else memory[number : number + 1]) if own)
+    return sum(int(usage.used) for usage in (memory if number is None else memory[number : number + 1]) if usage)

@@ -7,6 +7,11 @@ WHOLE = re.compile(r"[0-9]{1,25}(?:\.0*)?(?:[eE]\+?[0-9]{1,2})?")
 DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[0-9]+\.")
 
 
+def has_other_digits(text: str) -> bool:
+    """Return whether Python would read a number in a text that is not written in ASCII digits alone, as in 1_000."""
+    return not text.isascii() or "_" in text
+
+
 def whole_number(value: object) -> int | None:
     """Return the whole number that a value is, as in 16, 16.0, "16" or "1e3"; None for any other, also below zero.
 

@@ -20,7 +20,7 @@ GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
 COMMAND_MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
 ignore_signals = guard.ignore_signals
-guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the process that it guards: a fork has none yet
+guards: dict[int, "subprocess.Popen[bytes]"] = {}  # guards by the process that they guard: a fork has none yet
 
 
 def install_signal_handlers() -> None:

@@ -1,4 +1,4 @@
-"""What a person sees while it runs: a live line on a terminal, plain lines now and then elsewhere."""
+"""The progress that a person sees: a live line on a terminal, plain lines now and then elsewhere."""
 
 import errno
 import io
@@ -29,7 +29,7 @@ CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the
 
 @dataclass
 class Counters:
-    """What the display shows while a test runs. Results never come from here."""
+    """The counts that the display shows while a test runs. Results never come from here."""
 
     issued: int = 0
     started: int = 0  # first tokens
@@ -55,7 +55,7 @@ class Display:
         self.console = console
         self._stage = ""
         self._told = True  # a line of the stage stays on the screen
-        self._head: Sequence[str] = ()  # of the table whose rows are shown
+        self._head: Sequence[str] = ()  # the head of the table whose rows are shown
         self._start = self._began = self._shown = time.monotonic()
         self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[Stage] = []

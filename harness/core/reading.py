@@ -18,10 +18,10 @@ from harness.core.file_limits import LARGEST_RUN_FILE, size_text
 from harness.core.stored_text import NoTextError, TooLongError, decoded
 
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
-LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # of files of which a part is as good as the whole
+LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # suffixes of files of which a part is as good as the whole
 
 
-# What is raised where data of a file, or of a server, are not as they should be.
+# Errors that are raised for data of a file, or of a server, that are not as they should be.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError)
 
 
@@ -145,9 +145,9 @@ def size(node: Any, sizes: dict[int, int | None]) -> int:
     TooLargeError for a node within itself.
     """
     if id(node) in sizes:
-        if (found := sizes[id(node)]) is None:
+        if (known_size := sizes[id(node)]) is None:
             raise TooLargeError("unsupported YAML: anchors must not be recursive")
-        return found
+        return known_size
     sizes[id(node)] = None
     check_node(node)
     children = node.value if isinstance(node.value, list) else []
@@ -160,7 +160,7 @@ def check_node(node: Any) -> None:
     """Raises YAMLError for a control character, a number to base 60, or a key that is given twice."""
     import yaml
 
-    value, problems = node.value, {}  # by where they are
+    value, problems = node.value, {}  # problems by their place
     if isinstance(value, str) and re.search("[\x00-\x08\x0b-\x1f\x7f]", value):
         problems[node] = "a control character, such as NUL, in a value"
     elif isinstance(value, str) and not node.style and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", value):

@@ -1,4 +1,4 @@
-"""What all files of this program have in common: a format number, frozen models, GPUs as people name them."""
+"""The parts that all files of this program share: a format number, frozen models, GPUs as people name them."""
 
 from typing import Annotated, Any
 

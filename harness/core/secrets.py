@@ -1,4 +1,4 @@
-"""What must not be written down, found by its name or by its look. The one place that hides it."""
+"""Find and mask secrets, by the name of a setting or by pattern. Nothing else hides them."""
 
 import re
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from harness.core.word_list import names_in
 MASK = "***"
 SHELL_FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
-noted: set[str] = set()  # of addresses and engine arguments: hidden from now on
-PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # of a path, as in /openai/v1
+noted: set[str] = set()  # addresses and engine arguments, hidden from now on
+PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
@@ -32,13 +32,15 @@ ASSIGNED = (
     r"(?is)((?:token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
     r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature)[\w-]*[\"']?\s*[:=]\s*).*"
 )
+NAMED_IN_ADDRESS = r"(?s)^((?:--[\w-]+=)?[A-Za-z][\w+.-]*:/+).*@"  # the part of an address up to its last at sign
 SECRET_FORMS = (
     (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", MASK),
     (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {MASK}"),
     (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", MASK),
     (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", MASK),
     (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", MASK),  # a JWT
-    (r"(//|:/)[^/@\s]+@", rf"\1{MASK}@"),  # whoever an address, or a path made of one, names
+    # Whoever an address names, or a path made of one. A password may hold any character, and ends at the last `@`.
+    (r"(//|\b[A-Za-z][\w+.-]+:/)(?!/)[^\s\"'<>|]*@", rf"\1{MASK}@"),
     (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{MASK}"),
     (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{MASK}"),
 )
@@ -76,28 +78,33 @@ def hide_text(text: str) -> str:
     """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
     those of this process's environment.
     """
-    for look, shown in SECRET_FORMS:
-        text = re.sub(look, shown, text)
+    for look, replacement in SECRET_FORMS:
+        text = re.sub(look, replacement, text)
     return hide_known(re.sub(QUERY, lambda found: found[1] + hide_query(found[2]), text))
 
 
 def hide_query(query: str) -> str:
-    """The query of an address without the values of keys that are not known to be plain, and without words alone."""
-    return re.sub(
-        r"([^&;=]+)(=?)[^&;]*",
-        lambda part: part[0] if part[2] and part[1].lower() in PLAIN_QUERY else f"{part[2] and part[1] + '='}{MASK}",
-        query,
-    )
+    """Return the query of an address without the values of keys that are not known to be plain; a word without a key is
+    masked, too.
+    """
+
+    def masked(part: re.Match[str]) -> str:
+        key, equals = part[1], part[2]
+        if not equals:
+            return MASK
+        return part[0] if key.lower() in PLAIN_QUERY else f"{key}={MASK}"
+
+    return re.sub(r"([^&;=]+)(=?)[^&;]*", masked, query)
 
 
 def hide_known(text: str) -> str:
     """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
     those that were noted.
     """
-    found = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
-    found |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
-    found = {value for value in found if len(value) >= SHORTEST_SECRET} | noted
-    for secret in sorted(found, key=len, reverse=True):  # one may begin another
+    known_secrets = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
+    known_secrets |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
+    known_secrets = {value for value in known_secrets if len(value) >= SHORTEST_SECRET} | noted
+    for secret in sorted(known_secrets, key=len, reverse=True):  # one may begin another
         text = text.replace(secret, MASK)
     return text
 
@@ -115,6 +122,7 @@ def hide_word(word: str) -> str:
         value = from_yaml(pair[3])
         hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
         return word if hidden == value else pair[1] + as_text(hidden)
+    word = re.sub(NAMED_IN_ADDRESS, rf"\1{MASK}@", word)
     return hide_text(re.sub(ASSIGNED, rf"\1{MASK}", word))
 
 

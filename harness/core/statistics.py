@@ -11,16 +11,17 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
-RESAMPLES = 1000  # of a bootstrap
-BLOCK_COUNTS = (5, 10, 20)  # of a test's time
+RESAMPLES = 1000  # the resamples of a bootstrap
+BLOCK_COUNTS = (5, 10, 20)  # numbers of blocks into which a test's time is cut
 FEWEST_BLOCKS_FOR_CORRELATION = 10
-# By this factor 93 % hold of the intervals of 600 and 2,000 requests in queues (M/M/1) at 0.7 to 0.9 of their capacity.
+# With this factor at least 93 % of the intervals of 600 and 2,000 requests hold, in queues (M/M/1) at 0.7 to 0.9 of
+# their capacity.
 QUEUE_WIDENING = 1.3
-LOADGEN_CONFIDENCE = 0.99  # of early stopping
-MOST_QUERIES = 2**40  # of a test, for it to show anything
-FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # of a paired interval: with fewer it covers less than it claims
+LOADGEN_CONFIDENCE = 0.99  # the confidence of early stopping
+MOST_QUERIES = 2**40  # a test of more queries shows nothing
+FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # a paired interval of fewer covers less than it claims
 FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
-RULE_OF_THREE = 3.0  # what was seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
+RULE_OF_THREE = 3.0  # an event seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
 
 
 def tail_name(kind: str, is_few: bool) -> str:
@@ -164,10 +165,12 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
     """The probability of at most `over` of n queries over a limit that `percentile` of all keep."""
-    return sum(
-        exp(lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) + i * log(1 - percentile) + (n - i) * log(percentile))
-        for i in range(min(over, n) + 1)
-    )
+    probability = 0.0
+    for i in range(min(over, n) + 1):
+        log_of_ways = lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1)
+        log_of_each = i * log(1 - percentile) + (n - i) * log(percentile)
+        probability += exp(log_of_ways + log_of_each)
+    return probability
 
 
 def intervals(values: Any) -> Any:

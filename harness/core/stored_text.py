@@ -1,4 +1,4 @@
-"""How a file's text is stored, by its first bytes: encoding, compression, or what else than text it is."""
+"""The storage of a file's text, by its first bytes: encoding, compression, or what it is if it is no text."""
 
 import codecs
 import gzip
@@ -22,7 +22,7 @@ BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# What files begin with that are no text: what such a file is, and how to get at its text.
+# The first bytes of files that are no text: what such a file is, and how to get at its text.
 OTHER_FORMS = (
     (POINTER_MARK, POINTER),
     (b"/annex/objects/", "a git-annex pointer, not the file: run `git annex get` in the folder"),
@@ -38,7 +38,7 @@ OTHER_FORMS = (
     (b"\x89HDF", "an HDF5 file, not text"),
     (b"\x93NUMPY", "a NumPy array, not text"),
 )
-# What a stream raises that is cut short or damaged.
+# Errors of a stream that is cut short or damaged.
 DAMAGED_STREAM = (EOFError, DamagedStream, gzip.BadGzipFile)
 
 
@@ -73,7 +73,7 @@ class LimitedStream(io.RawIOBase):
 
 
 class TextForm(NamedTuple):
-    """How a text is stored."""
+    """The storage of a text."""
 
     encoding: str
     is_gzip: bool = False

@@ -1,15 +1,17 @@
-"""What machine and what software: facts for the report. Nothing here may fail a run."""
+"""The machine and its software: facts for the report. Nothing here may fail a run."""
 
 import os
 import platform
 import re
 from contextlib import suppress
+from math import ceil
 from os import environ
 from pathlib import Path
 
 import psutil
 from pydantic import computed_field
 
+from harness.core import control_groups
 from harness.core.file_limits import GIB
 from harness.core.nvml import gpu_settings, gpus, nvml_gpus
 from harness.core.schema import FrozenModel
@@ -21,7 +23,7 @@ ENGINE_VARIABLES = names_in("VLLM_ PYTORCH_ TORCH_ NCCL_ OMP_ CUDA_")  # variabl
 
 
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
-CGROUP = Path("/sys/fs/cgroup")  # in a container its own group
+CGROUP = Path("/sys/fs/cgroup")  # the mount of the groups of processes
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -59,7 +61,7 @@ class System(FrozenModel):
 
 
 def detect() -> System:
-    found = gpus()
+    gpu_list = gpus()
     driver = cuda = None
     with nvml_gpus() as (nvml, _):
         if nvml:
@@ -67,13 +69,13 @@ def detect() -> System:
             number = nvml.nvmlSystemGetCudaDriverVersion()
             cuda = f"{number // 1000}.{number % 1000 // 10}"
     return System(
-        gpus=[card.name for card in found],
-        gpu_memory_gib=round(found[0].memory / GIB, 1) if found else None,
+        gpus=[card.name for card in gpu_list],
+        gpu_memory_gib=round(gpu_list[0].memory / GIB, 1) if gpu_list else None,
         driver=driver,
         cuda=cuda,
         cpu=cpu_line("model name") or platform.processor() or platform.machine(),
         cores=core_count(),
-        memory_gib=round(psutil.virtual_memory().total / GIB, 1),
+        memory_gib=round(memory_bytes() / GIB, 1),
         os=os_name(),
         container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ,
         python=platform.python_version(),
@@ -90,19 +92,29 @@ def cores() -> set[int]:
 
 
 def core_count() -> int:
-    """Return how many cores this process may use: those above, or those of its container's quota, rounded up."""
-    with suppress(OSError, ValueError):
-        quota, period = map(int, (CGROUP / "cpu.max").read_text().split())  # of a group without a quota: max
-        return min(len(cores()), -(-quota // period))
-    return len(cores())
+    """Return how many cores this process may use: those above, or those of its groups' quota, rounded up."""
+    limit = control_groups.cpu_limit(CGROUP)
+    return min(len(cores()), ceil(limit.cores)) if limit else len(cores())
 
 
 def container_s() -> float | None:
-    """CPU seconds of the container of this process, where its quota is less than the cores; else None."""
-    with suppress(OSError, ValueError, IndexError):
-        if core_count() < len(cores()):
-            return int((CGROUP / "cpu.stat").read_text().split()[1]) / 1e6  # usage_usec, the first
-    return None
+    """CPU seconds of those that share this process's quota, where it is less than the cores; else None."""
+    limit = control_groups.cpu_limit(CGROUP)
+    return limit.used_s if limit and ceil(limit.cores) < len(cores()) else None
+
+
+def memory_bytes() -> int:
+    """Return the memory of the machine, or the limit of this process's groups."""
+    limit = control_groups.memory_limit(CGROUP)
+    whole = int(psutil.virtual_memory().total)
+    return min(whole, limit.most) if limit else whole
+
+
+def free_memory_bytes() -> int:
+    """Return the memory that this process can still take, of the machine and of its groups' limit."""
+    limit = control_groups.memory_limit(CGROUP)
+    free = int(psutil.virtual_memory().available)
+    return min(free, limit.free) if limit and limit.free is not None else free
 
 
 def variables() -> dict[str, str]:
@@ -117,8 +129,8 @@ def cpu_flags() -> set[str]:
 def cpu_line(name: str) -> str:
     """Return what Linux tells of the first CPU under a name; empty for nothing."""
     with suppress(OSError):
-        if found := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
-            return found[1].strip()
+        if line_match := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
+            return line_match[1].strip()
     return ""
 
 

@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 
 def line(cells: Sequence[object]) -> str:
-    return f"| {' | '.join(each if isinstance(each, Finished) else shown(each) for each in cells)} |"
+    return f"| {' | '.join(cell if isinstance(cell, Finished) else shown(cell) for cell in cells)} |"
 
 
 def shown(value: object) -> str:

@@ -9,7 +9,7 @@ from harness.core.markdown import code, harmless, quoted
 
 
 def jinja_environment(*folders: Path, **options: Any) -> Any:
-    """Of the templates in these folders; a name that one asks for and does not get is an error."""
+    """Return the environment of the templates in these folders; a name that a template lacks is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -19,7 +19,7 @@ def jinja_environment(*folders: Path, **options: Any) -> Any:
 
 def render(template: str, **values: Any) -> str:
     """The template filled in, as Markdown."""
-    made = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
+    environment = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
     filters = (number, percent, cell, code, quoted)
-    made.filters |= {each.__name__: each for each in filters} | {"gpus": gpu_names}
-    return str(made.get_template(template).render(**values)).removesuffix("\n")
+    environment.filters |= {text_filter.__name__: text_filter for text_filter in filters} | {"gpus": gpu_names}
+    return str(environment.get_template(template).render(**values)).removesuffix("\n")

@@ -1,4 +1,4 @@
-"""What the installed vLLM offers, read from its sources: importing vLLM takes 10 to 20 seconds."""
+"""The options of the installed vLLM, read from its sources: importing vLLM takes 10 to 20 seconds."""
 
 import ast
 import re
@@ -24,8 +24,10 @@ def enumerations() -> frozenset[str]:
     """The values of the enumerations among vLLM's settings; none without vLLM."""
     place = folder()
     files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
-    lists = (found for path in files for found in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")))
-    return frozenset(word for found in lists for word in re.findall(r"[\"']([\w.+-]+)[\"']", found))
+    lists = (
+        choices for path in files for choices in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace"))
+    )
+    return frozenset(word for choices in lists for word in re.findall(r"[\"']([\w.+-]+)[\"']", choices))
 
 
 @cache
@@ -44,6 +46,11 @@ def variables() -> frozenset[str]:
 def arguments() -> frozenset[str]:
     """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
     classes = (node for node in ast.parse(source("engine", "arg_utils.py")).body if isinstance(node, ast.ClassDef))
-    fields = (item for each in classes if each.name in ("EngineArgs", "AsyncEngineArgs") for item in each.body)
+    fields = (
+        item
+        for class_node in classes
+        if class_node.name in ("EngineArgs", "AsyncEngineArgs")
+        for item in class_node.body
+    )
     named = (item.target for item in fields if isinstance(item, ast.AnnAssign))
     return frozenset(target.id for target in named if isinstance(target, ast.Name))

@@ -25,5 +25,5 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> Engine:
 
     `choosing`: one that is asked with `score_choices`.
     """
-    made: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, choosing)
-    return made
+    engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, choosing)
+    return engine

@@ -1,4 +1,4 @@
-"""How servers delivered their answers, and which of our own figures that makes doubtful."""
+"""The delivery of servers' answers, and which of our own figures it makes doubtful."""
 
 import time
 from collections import Counter
@@ -12,12 +12,12 @@ from harness.core.formatting import number
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
 SUMS = word_list.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled is_hidden")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
-SAME_COUNT = 0.02  # by which a server's count of tokens and ours may differ
-CACHED_PERCENT = 1.0  # of the prompt tokens that may come from a server's cache without a word
-WHOLE_SHARE = 0.1  # of the answers that may come in one message without a word
+SAME_COUNT = 0.02  # a server's count of tokens and ours may differ by this share
+CACHED_PERCENT = 1.0  # this percentage of the prompt tokens may come from a server's cache without a word
+WHOLE_SHARE = 0.1  # this share of the answers may come in one message without a word
 READ_LESS = "it truncates prompts, or leaves out of `usage` what came from its cache"
 READ_MORE = "it adds to them, as a chat template or a system prompt does"
-TEMPLATE_TOKENS = 64  # that a chat template may add to a prompt without a word
+TEMPLATE_TOKENS = 64  # a chat template may add so many tokens to a prompt without a word
 
 
 class TokenCounts(NamedTuple):
@@ -25,22 +25,22 @@ class TokenCounts(NamedTuple):
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt's, those that were not computed again
-    unexplained_tokens: int = 0  # of the server's total, those that are neither prompt nor output
+    cached_tokens: int | None = None  # tokens of the prompt that were not computed again
+    unexplained_tokens: int = 0  # tokens of the server's total that are neither prompt nor output
 
 
 class Delivery(NamedTuple):
-    """How an answer came over the wire."""
+    """The delivery of an answer over the wire."""
 
-    tokens: int  # by whose count is the result (docs/reference/metrics.md)
-    client_tokens: int = 0  # by this client's count
-    first_tokens: int = 0  # that came at once with the first
-    messages: int = 0  # that held tokens, where it was streamed
+    tokens: int  # the count that the result is of (docs/reference/metrics.md)
+    client_tokens: int = 0  # tokens as this client counts them
+    first_tokens: int = 0  # tokens that came at once with the first
+    messages: int = 0  # messages that held tokens, if it was streamed
     usage: TokenCounts | None = None  # the server's own counts
     rushed: int = 0  # messages that came less than RUSH_S after the one before
     is_capped: bool = False  # it ended by length with fewer tokens than were asked for
     end: str = ""  # the server's word for its end where it is none of the usual ones
-    model: str = ""  # that the server names beside it, where that is not the one that it named at first
+    model: str = ""  # the model that the server names beside it, if it named another one at first
     is_hidden: bool = False  # `usage` counts its tokens, and none came
     why_empty: str = ""  # why it has no token, in words
 
@@ -60,7 +60,7 @@ class Delivery(NamedTuple):
 
 @dataclass(slots=True)
 class Exchange:
-    """What an engine notes of a request that it sends on: when it was sent, by time.perf_counter, which the processes
+    """An engine's notes on a request that it sends on: when it was sent, by time.perf_counter, which the processes
     of a machine share, and how its answer came. One that sends nothing on leaves both as they are.
     """
 
@@ -110,7 +110,7 @@ class ServerUse(schema.FrozenModel):
 
     @classmethod
     def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
-        counted = [each.usage for each in found if each.usage]
+        counted = [delivery.usage for delivery in found if delivery.usage]
         usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
         columns = zip(TokenCounts._fields, zip(*usages, strict=True), strict=True)
         known |= {name: None if None in counts else sum(filter(None, counts)) for name, counts in columns}
@@ -118,15 +118,17 @@ class ServerUse(schema.FrozenModel):
             uncounted=len(found) - len(counted) if counted else 0,
             answers=len(found),
             sent_tokens=sent_tokens,
-            ends=Counter(each.end for each in found if each.end),
-            models=sorted({each.model for each in found if each.model}),
-            **{name.removeprefix("is_"): sum(getattr(each, name) for each in found) for name in SUMS},
+            ends=Counter(delivery.end for delivery in found if delivery.end),
+            models=sorted({delivery.model for delivery in found if delivery.model}),
+            **{name.removeprefix("is_"): sum(getattr(delivery, name) for delivery in found) for name in SUMS},
             **known,
         )
 
     @property
     def cached_percent(self) -> float | None:
-        """Of the prompt tokens, by `usage` or by the server's metrics, whichever has more; null where neither tells."""
+        """The percentage of prompt tokens from the cache, by `usage` or by the server's metrics, whichever has more;
+        null where neither tells.
+        """
         shares = [] if self.cache_hit_percent is None else [self.cache_hit_percent]
         if self.cached_tokens is not None and self.prompt_tokens:
             shares.append(100 * self.cached_tokens / self.prompt_tokens)

@@ -14,9 +14,9 @@ Encoder = Callable[[Sequence[CompletionChunk]], tuple[list[int], str]]
 
 
 class AnswerReading:
-    """What has come of one answer. `first` are the token ids that came at once with the first, `opening` counts those
-    of the whole read of the connection that brought it, `messages` those with tokens, and `rushed` those that came
-    less than RUSH_S after the one before.
+    """The part of one answer that has come. `first` are the token ids that came at once with the first, `opening`
+    counts those of the whole read of the connection that brought it, `messages` those with tokens, and `rushed` those
+    that came less than RUSH_S after the one before.
     """
 
     def __init__(self, encode: Encoder, ids_out: bool) -> None:

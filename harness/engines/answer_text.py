@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.core import word_list
 
-# What holds the text of a part, the first that is there: of OpenAI, Mistral, Anthropic by way of a gateway, OpenRouter.
+# Keys with the text of a part, the first that is there: of OpenAI, Mistral, Anthropic by way of a gateway, OpenRouter.
 PART_KEYS = word_list.names_in("text thinking content reasoning summary refusal transcript output_text input_text")
 # Several servers send what a model thinks twice, under an older and a newer name: the first that is there counts.
 THOUGHT_KEYS = word_list.names_in(

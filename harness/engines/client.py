@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from os import environ
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from aiohttp import (
     ClientConnectorCertificateError,
@@ -25,8 +24,11 @@ from aiohttp import (
 )
 
 from harness.config import run, server_addresses
+from harness.config.hub_environment import proxy_of
 from harness.core.errors import EndpointError, ServerFullError, UsageError
 from harness.core.secrets import HEADERS
+from harness.core.tokenizer import Tokenizer
+from harness.core.web_addresses import is_usable
 from harness.engines.answer_delivery import Delivery, Exchange, TokenCounts
 from harness.engines.answer_reading import AnswerReading
 from harness.engines.answer_text import whole_characters
@@ -44,6 +46,7 @@ from harness.engines.completions import (
     error_message,
     piece,
 )
+from harness.engines.other_protocols import spoken_instead
 from harness.engines.protocol import ChoiceLogprobs, MessagePrompt, Sampling, TokenStream
 from harness.engines.request_formats import Content, RequestFormat
 
@@ -52,10 +55,10 @@ TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 91
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
 IDLE_S = 2.0
-FULL_STATUSES = (429, 503)  # of a server that has no room for a request
-SPARE_MESSAGES = 1000  # of an answer: a server may send some without a token
+FULL_STATUSES = (429, 503)  # statuses of a server that has no room for a request
+SPARE_MESSAGES = 1000  # messages without a token that a server may send in an answer
 REPLACEMENT = "\ufffd"  # stands for half of a character
-TEXT_SHARE = 0.9  # of an engine's tokens that its text, encoded here, has at least
+TEXT_SHARE = 0.9  # an engine's text, encoded here, has at least this share of its tokens
 
 
 def extra_headers() -> dict[str, str]:
@@ -63,7 +66,7 @@ def extra_headers() -> dict[str, str]:
 
     Raises UsageError, which never shows a value.
     """
-    found = {}
+    headers = {}
     for number, line in enumerate(environ.get(HEADERS, "").splitlines(), 1):
         name, colon, value = (part.strip() for part in line.partition(":"))
         if not line.strip():
@@ -72,8 +75,8 @@ def extra_headers() -> dict[str, str]:
             raise UsageError(f"{HEADERS}: line {number}: a header is a line such as X-Team: search.")
         if name.lower() in REFUSED_HEADERS:
             raise UsageError(f"{HEADERS}: line {number}: {name} is for this program to set.")
-        found[name] = value
-    return found
+        headers[name] = value
+    return headers
 
 
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
@@ -91,7 +94,7 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
             headers["Authorization"] = f"Bearer {key}"
         headers |= extra_headers()
     proxy = environ.get(PROXY) or None
-    if proxy and not server_addresses.is_usable(proxy):
+    if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
     fresh = config.new_connections
     return ClientSession(
@@ -120,7 +123,7 @@ class Client:
 
     config: run.RunConfig
     sampling: Sampling
-    tokenizer: Any
+    tokenizer: Tokenizer
     vocabulary: int
     model: str
     form: RequestFormat
@@ -225,10 +228,12 @@ class Client:
             page = await read_whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
-        if found := choice_logprobs(page, choices):
-            return found
-        said = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
-        raise UsageError(f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{said}.")
+        if logprobs := choice_logprobs(page, choices):
+            return logprobs
+        status_text = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
+        raise UsageError(
+            f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{status_text}."
+        )
 
     def content(self, prompt: list[int]) -> Content:
         """A prompt as its server takes it: its ids; the messages of a conversation; or its text, special tokens
@@ -273,11 +278,11 @@ class Client:
         cannot be those of the text beside them.
         """
         if not self.form.ids_out:
-            text, half = whole_characters(found.text for found in pieces)
+            text, half = whole_characters(chunk.text for chunk in pieces)
             return self._encode_text(text), half
-        if any(found.text and found.ids is None for found in pieces):
+        if any(chunk.text and chunk.ids is None for chunk in pieces):
             raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
-        tokens = [token for found in pieces for token in found.ids or ()]
+        tokens = [token for chunk in pieces for token in chunk.ids or ()]
         if tokens and max(tokens) >= self.vocabulary:
             raise EndpointError(
                 f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
@@ -306,9 +311,9 @@ class Client:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             said = str(error.message if isinstance(error, ClientResponseError) else error)
-            if found := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # of an answer that aiohttp cannot read
+            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # aiohttp cannot read such an answer
                 raise UsageError(
-                    f"--endpoint {address} compresses its answers ({found[1]}) although they were asked for as they "
+                    f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
             raise ServerFullError(f"{address} broke the connection off: {error_message(said)}") from None
@@ -367,17 +372,19 @@ def key_hint(challenge: str) -> str:
     return f"refuses the key in {KEY}" if environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
 
 
-def why_unreached(error: ClientError, address: str) -> str:
-    """Return why a server was not reached at all, or not in HTTP."""
+async def why_unreached(error: ClientError, address: str) -> str:
+    """Return why a server was not reached at all, or not in HTTP: then it is asked what it speaks."""
     if isinstance(error, ClientConnectorCertificateError):
         return (
             f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "
             "authorities that are"
         )
     scheme = urlsplit(address).scheme
-    if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
-        other = "http" if scheme == "https" else "https"
-        return f"it does not answer as {scheme}:// does ({error_message(error)}): is it {other}://?"
-    is_unused = getproxies().get(scheme) and not environ.get(PROXY)
+    is_broken_off = isinstance(error, ClientConnectorError) and isinstance(error.os_error, ConnectionResetError)
+    if isinstance(error, ClientSSLError) or is_broken_off or not isinstance(error, ClientConnectorError):
+        # Behind a proxy it is the proxy that would answer.
+        spoken = "" if environ.get(PROXY) else await spoken_instead(address)
+        return f"it does not answer as {scheme}:// does: {spoken or error_message(error)}"
+    is_unused = proxy_of(urlsplit(address)) and not environ.get(PROXY)
     hint = f"; a proxy is set in the environment, and not used: {PROXY} names one that is" if is_unused else ""
     return f"no server there: {error_message(error)}{hint}"

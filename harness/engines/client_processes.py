@@ -57,7 +57,8 @@ class RemoteClient:
 
     def __init__(self, client: Client) -> None:
         self._ours, theirs = socket.socketpair()
-        work = (replace(client, tokenizer=None), theirs)
+        # The process loads the tokenizer itself.
+        work = (replace(client, tokenizer=None), theirs)  # type: ignore[arg-type]
         spawn = multiprocessing.get_context("spawn")
         self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
         self._process.start()
@@ -88,7 +89,7 @@ class RemoteClient:
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """As `Client.answer`. Raises EngineError where the process is gone."""
+        """Yield an answer as `Client.answer` does. Raises EngineError where the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
         try:
@@ -115,7 +116,7 @@ class RemoteClient:
 
 
 def serve(client: Client, theirs: socket.socket) -> None:
-    """What the process does: answer until the other side is gone."""
+    """Answer until the other side is gone: the work of the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     if not (client.form.ids_in and client.form.ids_out):
         client.tokenizer = pretrained.load_tokenizer(client.config)

@@ -22,28 +22,30 @@ from harness.engines.protocol import ChoiceLogprobs
 from harness.engines.request_formats import Content
 from harness.engines.server_usage import StatedUsage, usage_in
 
-ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # by `owned_by` of their model lists
+# Engines by `owned_by` of their model lists.
+ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
-LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # of an answer, and more for each token that it may have
+LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # the largest answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
-OVERLOADED = "overloaded"  # what servers say that are full, whatever their status
+OVERLOADED = "overloaded"  # a word of servers that are full, whatever their status
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
-NO_END = (None, "", "null")  # what servers send as finish_reason while an answer goes on
-REASONS = names_in("error detail message")  # what servers call why they failed, the outermost first
+NO_END = (None, "", "null")  # values of finish_reason that servers send while an answer goes on
+REASONS = names_in("error detail message")  # keys of servers for why they failed, the outermost first
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-ENDS = names_in("stop eos eos_token")  # what servers call the end of an answer that is all there
-LENGTH = names_in("length max_tokens model_length max_length")  # of one that has all tokens it may have
-# What says that an answer is not all there; any other word is taken as `stop`, and noted.
+ENDS = names_in("stop eos eos_token")  # words of servers for the end of an answer that is all there
+# Words of servers for an answer that has all tokens it may have.
+LENGTH = names_in("length max_tokens model_length max_length")
+# Words that say that an answer is not all there; any other word is taken as `stop`, and noted.
 BROKEN = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
 
-# What asks a server, by its name, not to answer from what it computed before.
+# Fields that ask a server, by its name, not to answer from what it computed before.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
 class CompletionChunk(NamedTuple):
-    """What one message holds of an answer; `end` is `stop` or `length` where it is the last, `word` the server's own
-    for it, and `model` the one that it names.
+    """The part of an answer that one message holds; `end` is `stop` or `length` where it is the last, `word` the
+    server's own for it, and `model` the one that it names.
     """
 
     text: str = ""
@@ -85,17 +87,17 @@ def piece(data: Any, address: str) -> CompletionChunk:
             return CompletionChunk(usage=usage)
         first = choices[0]
         word = first.get("finish_reason")
-        said = "" if word in NO_END else error_message(word)
-        end = end_kind(said)
+        end_word = "" if word in NO_END else error_message(word)
+        end = end_kind(end_word)
         model = message.get("model") if end else None
-        found = CompletionChunk(message_text(first), first.get("token_ids"), end, usage, said, model)
-        if not all(type(token) is int and 0 <= token < MOST_ID for token in found.ids or ()):
+        chunk = CompletionChunk(message_text(first), first.get("token_ids"), end, usage, end_word, model)
+        if not all(type(token) is int and 0 <= token < MOST_ID for token in chunk.ids or ()):
             raise ValueError
     except DAMAGED:
         raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
-    if found.word.lower() in BROKEN:
-        raise EndpointError(f"{address} broke an answer off: finish_reason {found.word!r}")
-    return found
+    if chunk.word.lower() in BROKEN:
+        raise EndpointError(f"{address} broke an answer off: finish_reason {chunk.word!r}")
+    return chunk
 
 
 def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
@@ -140,7 +142,7 @@ class EventReader:
         self.address = address
         self.stray = b""
         self._line = b""  # the beginning of one
-        self._data: list[bytes] = []  # of the event that is being read
+        self._data: list[bytes] = []  # the lines of the event that is being read
         self._kind = b""
         self._after_return = False  # a line feed that comes next belongs to the line end before
 
@@ -148,7 +150,7 @@ class EventReader:
         """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
         Raises EndpointError for a line of more than MOST_BYTES.
         """
-        if not chunk:  # which ends no line
+        if not chunk:  # an empty chunk ends no line
             return []
         if self._after_return:
             chunk = chunk.removeprefix(b"\n")
@@ -199,10 +201,10 @@ class EventReader:
 
     def missing_end_error(self) -> EndpointError:
         """Return why an answer whose end did not come is none, in the server's own words where it left any."""
-        said = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
-        if b'"choices"' in said:
+        last_bytes = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
+        if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
-        words = f": {error_message(said)}" if said else ""
+        words = f": {error_message(last_bytes)}" if last_bytes else ""
         return EndpointError(f"{self.address} closed an answer before its end{words}")
 
 

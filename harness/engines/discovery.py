@@ -1,4 +1,6 @@
-"""What servers tell of themselves: readiness, model and engine before a run, their counters during it."""
+"""Discovery of servers by what they tell of themselves: readiness, model and engine before a run, their counters during
+it.
+"""
 
 import asyncio
 import contextlib
@@ -24,7 +26,8 @@ ANSWER_S = 10.0  # for what a server tells of itself
 READY_S = 1.0  # between two tries of a server that loads
 PAGE_S = 1.0  # for a page that it need not have
 BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
-UNSTARTED_WEIGHT = 8  # of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance
+# The weight of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance.
+UNSTARTED_WEIGHT = 8
 LONGEST_SERVER_NAME = 60  # characters of what a server calls itself
 
 
@@ -36,10 +39,10 @@ class Server:
     model: str
     name: str
     version: str
-    other_model: str = ""  # that it serves, where that is surely not the one that was named
+    other_model: str = ""  # the model that it serves, if that is surely not the one that was named
     form: RequestFormat | None = None
     in_flight: int = 0
-    unstarted: int = 0  # of them, those without a first token
+    unstarted: int = 0  # requests among them without a first token
     tells_cache: bool = True  # whether each answer so far says what of its prompt came from a cache
 
     @property
@@ -49,7 +52,7 @@ class Server:
 
 
 Say = Callable[[str], object]  # shows a line
-ListedModel = Mapping[str, object]  # what a server's list tells of one
+ListedModel = Mapping[str, object]  # an entry of a server's list of models
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,12 @@ class Discovery:
                 status, listed, _ = await self.get(address, "/models")
                 if listed.get("data") or status in (401, 403):
                     return
-                said = f"status {status}, no model listed"
+                state = f"status {status}, no model listed"
             except UsageError as error:
-                said = str(error).removeprefix(f"--endpoint {address}: ")
-            if said != before:
-                self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {said}")
-            before = said
+                state = str(error).removeprefix(f"--endpoint {address}: ")
+            if state != before:
+                self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {state}")
+            before = state
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
@@ -86,12 +89,12 @@ class Discovery:
         context.
         """
         config = self.config
-        found, header = await self.models(address)
+        listed_models, header = await self.models(address)
         named = config.served_model_name
         wanted = (named,) if named else (config.model, config.model_path)
-        chosen = next((item for name, item in found.items() if name in wanted), {})
-        if not chosen and not named and is_one(found):
-            chosen = next(iter(found.values()))
+        chosen = next((item for name, item in listed_models.items() if name in wanted), {})
+        if not chosen and not named and is_one(listed_models):
+            chosen = next(iter(listed_models.values()))
         most = chosen.get("max_model_len")
         if isinstance(most, int) and most < max_model_len:
             raise UsageError(
@@ -113,8 +116,8 @@ class Discovery:
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
         models = listed.get("data")
-        found = models if isinstance(models, list) else []
-        return {str(item["id"]): item for item in found if isinstance(item, dict) and "id" in item}, header
+        entries = models if isinstance(models, list) else []
+        return {str(item["id"]): item for item in entries if isinstance(item, dict) and "id" in item}, header
 
     async def version(self, address: str) -> str:
         """The engine's version where the server tells, else empty."""
@@ -150,7 +153,7 @@ class Discovery:
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
-            raise UsageError(f"--endpoint {address}: {why_unreached(error, address)}.") from None
+            raise UsageError(f"--endpoint {address}: {await why_unreached(error, address)}.") from None
 
 
 def is_one(models: Mapping[str, ListedModel]) -> bool:

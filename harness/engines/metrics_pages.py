@@ -31,10 +31,10 @@ def own_rows(text: str, names: Collection[str]) -> str:
     Where no row is of one of them, the model goes by a name of its own on that page, and all rows are kept.
     """
     models = {model for line in text.splitlines() if (model := model_of(line))}
-    others = {model for model in models if not is_one_of(model, names)}
-    if not others or others == models:
+    other_models = {model for model in models if not is_one_of(model, names)}
+    if not other_models or other_models == models:
         return text
-    return "".join(f"{line}\n" for line in text.splitlines() if model_of(line) not in others)
+    return "".join(f"{line}\n" for line in text.splitlines() if model_of(line) not in other_models)
 
 
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
@@ -43,11 +43,11 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
     """
     lines = [line for line in with_plain_names(text).splitlines() if metric_name(line) in SOURCES]
     models = {model for line in lines if (model := model_of(line))}
-    others = sorted(model for model in models if not is_one_of(model, names))
-    if others and len(others) < len(models):
-        yield f"rows of other models on the page of metrics are left out: model_name {shown(others)}"
-    elif len(others) == 1:
-        yield f"the page of metrics is of model_name {others[0]}, which may be another name of the model"
+    other_models = sorted(model for model in models if not is_one_of(model, names))
+    if other_models and len(other_models) < len(models):
+        yield f"rows of other models on the page of metrics are left out: model_name {shown(other_models)}"
+    elif len(other_models) == 1:
+        yield f"the page of metrics is of model_name {other_models[0]}, which may be another name of the model"
     for name, values in foreign_labels(own_rows("\n".join(lines), names)).items():
         yield f"rows on the page of metrics are counted together: {name} {shown(sorted(values))}"
 
@@ -56,9 +56,9 @@ def foreign_labels(text: str) -> Mapping[str, set[str]]:
     """Return the labels, with their values, in which rows of one metric differ that are counted together."""
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):
-        own = frozenset(item for item in sample.labels.items() if item[0] in OWN_LABELS)
+        own_labels = frozenset(item for item in sample.labels.items() if item[0] in OWN_LABELS)
         foreign = {name: value for name, value in sample.labels.items() if name not in OWN_LABELS}
-        groups[sample.name, own].append(foreign)
+        groups[sample.name, own_labels].append(foreign)
     found: dict[str, set[str]] = defaultdict(set)
     for rows in groups.values():
         for name in {name for labels in rows for name in labels}:

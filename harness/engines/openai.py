@@ -116,7 +116,8 @@ class OpenAI(Engine):
         """The best form that the server takes, tried as the run will ask. Raises UsageError."""
         refused: object = ""
         for form in (
-            each._replace(switches=NO_CACHE.get(server.name, ())) for each in FORMATS_BY_API[self.config.endpoint_api]
+            request_format._replace(switches=NO_CACHE.get(server.name, ()))
+            for request_format in FORMATS_BY_API[self.config.endpoint_api]
         ):
             try:
                 with_ids = await self._has_ids(server, form)
@@ -128,14 +129,14 @@ class OpenAI(Engine):
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
             # With those sampling fields in neutral values that the server takes: all, else each tried alone.
-            taken = list[tuple[str, float]]()
+            accepted = list[tuple[str, float]]()
             for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
                 with suppress(RefusedError):
                     await self._has_ids(server, form._replace(ids_out=with_ids, neutral=fields))
-                    taken += fields
-                if len(taken) == len(NEUTRAL):
+                    accepted += fields
+                if len(accepted) == len(NEUTRAL):
                     break
-            return form._replace(ids_out=with_ids, neutral=tuple(taken))
+            return form._replace(ids_out=with_ids, neutral=tuple(accepted))
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
@@ -153,20 +154,20 @@ class OpenAI(Engine):
             raise UsageError(f"--endpoint {server.address} {key_hint(challenge)} ({status}).")
         if status != 200:
             hint = "; most servers' addresses end in /v1, as in http://host:8000/v1" if status == 404 else ""
-            said = f"{error_message(page)}{'' if '/v1' in server.address else hint}"
-            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {said}.")
+            message = f"{error_message(page)}{'' if '/v1' in server.address else hint}"
+            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {message}.")
         try:
             reader = EventReader(server.address)
             pieces = [piece(data, server.address) for data in (reader.feed(page) if stream else [page])]
-            if not any(found.end for found in pieces):
+            if not any(chunk.end for chunk in pieces):
                 raise reader.missing_end_error()
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
-        self._client.served = next(found.model for found in pieces if found.end)
-        server.tells_cache &= any(found.usage and found.usage.cached_tokens is not None for found in pieces)
-        if sum(len(found.ids or ()) for found in pieces) > PROBE_TOKENS:
+        self._client.served = next(chunk.model for chunk in pieces if chunk.end)
+        server.tells_cache &= any(chunk.usage and chunk.usage.cached_tokens is not None for chunk in pieces)
+        if sum(len(chunk.ids or ()) for chunk in pieces) > PROBE_TOKENS:
             raise UsageError(f"--endpoint {server.address} ignores max_tokens: its answers are longer.")
-        return form.ids_out and all(found.ids is not None for found in pieces if found.text)
+        return form.ids_out and all(chunk.ids is not None for chunk in pieces if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
         """Status, page and WWW-Authenticate of a completion; a server that is too busy, or has no backend for it, is
@@ -243,11 +244,11 @@ class OpenAI(Engine):
         return min(most, len(self.config.endpoint) * few) if few else most
 
     def limit_in_flight(self, most: int) -> int:
-        each = max(1, most // len(self.config.endpoint))
-        self.config = self.config.changed(max_in_flight=each)
+        per_server = max(1, most // len(self.config.endpoint))
+        self.config = self.config.changed(max_in_flight=per_server)
         self._slots = asyncio.Semaphore(self.config.most_in_flight)
-        self.args["max_in_flight"] = each
-        return each
+        self.args["max_in_flight"] = per_server
+        return per_server
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -291,15 +292,15 @@ class OpenAI(Engine):
         self.stop_loop()
 
     async def _disconnect(self) -> None:
-        clients = (client.disconnect() for client in self._remote)  # which may have died as they started
+        clients = (client.disconnect() for client in self._remote)  # some may have died as they started
         await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
 
 
 def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:
     """Raises UsageError where `what` differs between servers: they share one load, and must be alike."""
-    found = {what(server): server.address for server in servers}
-    if len(found) > 1:
-        raise UsageError(f"the endpoints {trouble}: {'; '.join(f'{at}: {value}' for value, at in found.items())}.")
+    addresses = {what(server): server.address for server in servers}
+    if len(addresses) > 1:
+        raise UsageError(f"the endpoints {trouble}: {'; '.join(f'{at}: {value}' for value, at in addresses.items())}.")
 
 
 def raise_open_file_limit(connections: int) -> None:

@@ -13,22 +13,22 @@ from harness.config.engine import EngineConfig
 from harness.core.errors import UsageError
 from harness.core.given_values import did_you_mean
 
-VARIABLE = "LLAMA31_ENGINE_PATCH"  # of the environment: the workers read the names there
+VARIABLE = "LLAMA31_ENGINE_PATCH"  # a variable of the environment: the workers read the names there
 TORCH_FP8 = "PerTensorTorchFP8ScaledMMLinearKernel"
-VERSIONS = ("0.32", "0.33")  # of vLLM whose sources were read: the files that are changed are equal in both
+VERSIONS = ("0.32", "0.33")  # versions of vLLM whose sources were read: the files that are changed are equal in both
 
 
 class Patch(NamedTuple):
     """A change to one place of vLLM."""
 
-    place: str  # what it changes, below `vllm.model_executor`
-    versions: tuple[str, ...]  # of vLLM that have this place as it was read
+    place: str  # the module that it changes, below `vllm.model_executor`
+    versions: tuple[str, ...]  # versions of vLLM that have this place as it was read
     apply: Callable[[], None]
     changes: Callable[[Any, str], bool]  # whether a layer of the model, with its kernel's name, runs what is changed
-    part: str  # of the engine's kernels, and what stands there of the patch
+    part: str  # the kind among the engine's kernels, and what stands there of the patch
     kernel: str
     effect: str  # on answers, and on the speed
-    argument: tuple[str, str] | None = None  # of the engine, without which the place is never run
+    argument: tuple[str, str] | None = None  # an engine argument without which the place is never run
 
 
 def accumulate_fast() -> None:

@@ -29,7 +29,7 @@ EVERY_S = 0.1
 
 
 class Sampling(NamedTuple):
-    """How answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
+    """The settings by which answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
 
     `exact`: as many tokens as a request allows, whatever the model says.
     """
@@ -95,7 +95,7 @@ class Engine:
         self.start_s = time.monotonic() - begin
 
     async def load(self) -> None:
-        """What its start takes, on its loop. Raises EngineError, UsageError."""
+        """Load the engine, on its loop. Raises EngineError, UsageError."""
 
     def stream(
         self,
@@ -152,7 +152,7 @@ class Engine:
 
     @property
     def ended(self) -> str:
-        """The same with which engine it is: a client's name holds its addresses."""
+        """`failure` with the engine's name: a client's name holds its addresses."""
         failure = self.failure or ""
         return failure if failure.startswith(self.name) else f"{self.name}: {failure}"
 

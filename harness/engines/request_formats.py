@@ -1,4 +1,4 @@
-"""How servers take a prompt: the request formats of the completions and the chat API."""
+"""The request formats of the completions and the chat API, by which servers take prompts."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -11,7 +11,7 @@ Content = Sequence[int] | str | Sequence[Mapping[str, str]]
 
 
 class RequestFormat(NamedTuple):
-    """How a server takes prompts and gives answers, found out with one small request."""
+    """The form in which a server takes prompts and gives answers, found out with one small request."""
 
     ids_in: bool
     ids_out: bool
@@ -19,7 +19,7 @@ class RequestFormat(NamedTuple):
     usage: bool  # at the end of streams, too
     chat: bool = False  # the prompt as messages, which the server puts into its chat template
     switches: tuple[tuple[str, bool], ...] = ()  # fields that only this server has
-    neutral: tuple[tuple[str, float], ...] = ()  # of NEUTRAL, what the server takes
+    neutral: tuple[tuple[str, float], ...] = ()  # the neutral settings that the server takes
 
     @property
     def path(self) -> str:
@@ -62,11 +62,11 @@ class RequestFormat(NamedTuple):
 
 
 COMPLETIONS = tuple(RequestFormat(*traits) for traits in product((True, False), repeat=4))  # type: ignore[arg-type]
-FORMATS_BY_API = {  # by `--endpoint-api`, best first
+FORMATS_BY_API = {  # formats by `--endpoint-api`, best first
     "completions": COMPLETIONS,
     "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
 }
-# What leaves greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
+# Settings that leave greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
 NEUTRAL = (
     ("top_p", 1.0),
     ("presence_penalty", 0.0),

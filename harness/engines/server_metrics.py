@@ -1,4 +1,4 @@
-"""What engines publish of themselves in Prometheus' text format, as columns of one table."""
+"""The metrics that engines publish in Prometheus' text format, as columns of one table."""
 
 import contextlib
 import math
@@ -12,8 +12,8 @@ from prometheus_client.samples import Sample
 
 from harness.core.formatting import Measured
 
-# What engines tell of themselves in Prometheus' text format, as columns of one table.
-Readings = dict[str, list[float]]  # by metric, of each replica
+# The metrics that engines publish in Prometheus' text format, as columns of one table.
+Readings = dict[str, list[float]]  # values by metric, one of each replica
 
 
 class MetricColumn(NamedTuple):
@@ -70,7 +70,7 @@ METRIC_COLUMNS = (
     ),
     MetricColumn("generation_tokens_per_sec", "rate", GENERATED),
 )
-# What a request waits for before its first token, on average: its turn, and its own prompt. Histograms, in ms.
+# The waits of a request before its first token, on average: its turn, and its own prompt. Histograms, in ms.
 WAITS = tuple(
     MetricColumn(
         name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count"
@@ -101,7 +101,7 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
 
 
 def increase(before: Readings, now: Readings, metrics: str) -> Measured:
-    """Of counters since a reading before; None where a reading has none of them."""
+    """Return the increase of counters since a reading before; None where a reading has none of them."""
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
         return None
@@ -115,7 +115,7 @@ def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measu
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
-    """Of the prompt tokens between two readings, the percentage that came from the servers' prefix caches."""
+    """Return the percentage of the prompt tokens between two readings that came from the servers' prefix caches."""
     part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
     return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)
 
@@ -143,11 +143,11 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 def samples(expositions: Iterable[str]) -> Readings:
     """The values of the metrics in SOURCES, one for each replica; a row that is none counts as left out."""
-    found = defaultdict(list)
+    samples_by_name = defaultdict(list)
     for text in expositions:
         for name, _, values in fold(parse_rows(with_plain_names(text), SOURCES), RANKS):
-            found[name].append(max(values))
-    return found
+            samples_by_name[name].append(max(values))
+    return samples_by_name
 
 
 def with_plain_names(text: str) -> str:
@@ -159,11 +159,11 @@ def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, 
     """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
     several rows.
     """
-    found = defaultdict(list)
+    values_by_name = defaultdict(list)
     for row in rows:
         labels = frozenset((key, value) for key, value in row.labels.items() if key not in parts)
-        found[row.name, labels].append(row.value)
-    for (name, labels), values in found.items():
+        values_by_name[row.name, labels].append(row.value)
+    for (name, labels), values in values_by_name.items():
         yield name, dict(labels), values
 
 
@@ -176,11 +176,11 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
         return parse("\n".join(lines))
     except ValueError:
         pass
-    found = []
+    rows = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            found += parse(line)
-    return found
+            rows += parse(line)
+    return rows
 
 
 def parse(text: str) -> list[Sample]:

@@ -7,7 +7,7 @@ from harness.core import word_list
 from harness.core.plain_numbers import whole_number
 from harness.engines.answer_delivery import SAME_COUNT, TokenCounts
 
-MOST_COUNT = 2**31  # of tokens that a server may name
+MOST_COUNT = 2**31  # the most tokens that a server may name
 DETAILS = word_list.names_in(
     "prompt_tokens_details input_tokens_details completion_tokens_details output_tokens_details tokens"
 )  # dictionaries within `usage`, whose counts are read as if they stood in it
@@ -26,7 +26,7 @@ CACHE_WRITE_NAMES = word_list.names_in(
     "cache_creation_input_tokens cache_write_tokens cacheWriteInputTokens cache_creation_tokens"
 )
 REASONING_NAMES = word_list.names_in("reasoning_tokens thoughtsTokenCount thinking_tokens")
-APART_NAME = "cache_read_input_tokens"  # of a convention that always counts a prompt's cached tokens apart
+APART_NAME = "cache_read_input_tokens"  # a name of the convention that always counts a prompt's cached tokens apart
 
 
 class StatedUsage(NamedTuple):
@@ -60,10 +60,10 @@ def read_usage(said: Any) -> StatedUsage | None:
     """
     if not isinstance(said, dict):
         return None
-    found = flat_counts(said)
-    prompt, output = first_count(found, PROMPT_NAMES), first_count(found, OUTPUT_NAMES)
-    cached, written = first_count(found, CACHED_NAMES), first_count(found, CACHE_WRITE_NAMES) or 0
-    total, reasoning = first_count(found, TOTAL_NAMES), first_count(found, REASONING_NAMES) or 0
+    counts = flat_counts(said)
+    prompt, output = first_count(counts, PROMPT_NAMES), first_count(counts, OUTPUT_NAMES)
+    cached, written = first_count(counts, CACHED_NAMES), first_count(counts, CACHE_WRITE_NAMES) or 0
+    total, reasoning = first_count(counts, TOTAL_NAMES), first_count(counts, REASONING_NAMES) or 0
     prompt, output = prompt or None, output or None
     unexplained = max(0, (total or 0) - (prompt or 0) - (output or 0)) if prompt else 0
     apart = (cached or 0) + written
@@ -71,21 +71,21 @@ def read_usage(said: Any) -> StatedUsage | None:
         output, unexplained = (output or 0) + reasoning, 0
     elif apart and unexplained == apart:
         prompt, unexplained = (prompt or 0) + apart, 0
-    elif prompt and apart and not total and (APART_NAME in found or apart > prompt):
+    elif prompt and apart and not total and (APART_NAME in counts or apart > prompt):
         prompt += apart
     if cached is not None and cached > (prompt or cached):
-        cached = None  # of another prompt than the one that is counted
+        cached = None  # it is of another prompt than the one that is counted
     return StatedUsage(prompt, output, cached, unexplained)
 
 
 def flat_counts(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts of `usage`, those of its details among them; what stands outside them wins."""
-    found: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     for name in DETAILS:
         details = said.get(name)
         if isinstance(details, dict):
-            found |= details
-    return found | {name: value for name, value in said.items() if name not in DETAILS and value is not None}
+            counts |= details
+    return counts | {name: value for name, value in said.items() if name not in DETAILS and value is not None}
 
 
 def first_count(found: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
@@ -103,6 +103,6 @@ def usage_in(message: Mapping[str, Any]) -> StatedUsage | None:
     """
     choices = message.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    own = message.get("x_groq")
-    places = (message.get("usage"), first.get("usage"), own.get("usage") if isinstance(own, dict) else None)
+    groq_part = message.get("x_groq")
+    places = (message.get("usage"), first.get("usage"), groq_part.get("usage") if isinstance(groq_part, dict) else None)
     return next((stated for stated in map(read_usage, places) if stated), None)

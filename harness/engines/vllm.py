@@ -25,7 +25,7 @@ from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStre
 from harness.engines.server_metrics import SOURCES
 from harness.engines.vllm_arguments import args_for, check_quantization, refusal
 
-PROFILED_STEPS = 200  # of the engine at most: enough to see each kind of work, and a trace below some hundred MB
+PROFILED_STEPS = 200  # the most steps of the engine: enough to see each kind of work, and a trace below some hundred MB
 
 
 def profiler(traces: Path) -> dict[str, object]:
@@ -45,7 +45,7 @@ def profiler(traces: Path) -> dict[str, object]:
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 SHUTDOWN_GRACE_S = 3.0
-EXTENSION = "worker_extension_cls"  # of --engine-arg: a class whose module each worker imports
+EXTENSION = "worker_extension_cls"  # an --engine-arg: a class whose module each worker imports
 WORKER = "harness.engines.worker.Extension"
 RPC_S = 10.0
 AMX_LOST = (
@@ -88,7 +88,7 @@ class VLLM(Engine):
         args: dict[str, object],
         sampling: Sampling,
         streaming: bool,
-        patched: tuple[str, ...],  # by which of `patches`
+        patched: tuple[str, ...],  # names of the patches that are applied
     ) -> None:
         super().__init__(args, sampling)
         self.streaming, self.patched = streaming, patched
@@ -142,11 +142,11 @@ class VLLM(Engine):
         if "data_parallel_size_local" in self.args or EXTENSION in self.args:
             return {}
         try:
-            told = await self._llm.collective_rpc("chosen_kernels", timeout=RPC_S)
+            worker_kernels = await self._llm.collective_rpc("chosen_kernels", timeout=RPC_S)
         except Exception as error:  # a name for the record: no run fails for want of it
             traceback.print_exception(error)  # to engine.log
             return {}
-        return dict(told[0]) if told else {}
+        return dict(worker_kernels[0]) if worker_kernels else {}
 
     async def stream(
         self,

@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable
 from os import environ
 from typing import Any
 
-import psutil
-
 from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 from harness.core import given_values, nvml, software, system, vllm_source
@@ -50,7 +48,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
             args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
         if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
             # vLLM would take this share of main memory, which other programs need too.
-            args["kv_cache_memory_bytes"] = spec.cache_bytes or psutil.virtual_memory().available // 4
+            args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
         if spec.sequences:
             args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
             args.setdefault("max_num_seqs", spec.sequences)
@@ -69,8 +67,10 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
             )
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args
-    own = config.engine_args.get("additional_config")
-    return config.engine_args | {"additional_config": {**(own if isinstance(own, dict) else {}), "engine_patch": names}}
+    given_config = config.engine_args.get("additional_config")
+    return config.engine_args | {
+        "additional_config": {**(given_config if isinstance(given_config, dict) else {}), "engine_patch": names}
+    }
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
@@ -81,10 +81,10 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
     missing += [
         f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in vllm_source.variables()
     ]
-    said = [f"this vLLM has {', '.join(missing)}"] if missing else []
+    problems = [f"this vLLM has {', '.join(missing)}"] if missing else []
     if copies == 1 and "prefill_schedule_interval" in arguments and installed_version() < (0, 33):
-        said.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
-    return "; ".join(said)
+        problems.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
+    return "; ".join(problems)
 
 
 def installed_version() -> tuple[int, ...]:
@@ -94,7 +94,9 @@ def installed_version() -> tuple[int, ...]:
 
 
 def refusal(error: Exception) -> str:
-    """Return what vLLM has against its arguments first; pydantic, with which it checks them, says so below a heading."""
+    """Return what vLLM has against its arguments first; pydantic, with which it checks them, says so below a
+    heading.
+    """
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)

@@ -19,23 +19,25 @@ from harness.core.nvml import ask_gpus
 from harness.core.system import container_s, core_count, cores
 
 # Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.
-CPU_SHARE = 0.1  # of the cores, from which others' load counts where the answers are computed on them
+CPU_SHARE = 0.1  # others' load counts from this share of the cores where the answers are computed on them
 SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
-CLIENT_SHARE = 0.9  # of a core, from which a client process may be what is slow
-PRECISION_FLAGS = ("--dtype", "--quantization")  # of vLLM and SGLang
+CLIENT_SHARE = 0.9  # a client process that takes this share of a core may be what is slow
+PRECISION_FLAGS = ("--dtype", "--quantization")  # flags of vLLM and SGLang
 RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
 GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
 
 
 @dataclass
 class BackgroundLoad:
-    """What other programs used in a test: CPU cores on average, None beside a server on this machine; GPUs by index."""
+    """The load of other programs during a test: CPU cores on average, None beside a server on this machine; GPUs by
+    index.
+    """
 
     cpu_cores: Measured = None
     cores: int = field(default_factory=core_count)
     gpus: list[int] = field(default_factory=list)
-    share: float = CPU_SHARE  # of the cores, from which it counts
-    client_share: Measured = None  # of a core, of the busiest process that asks an endpoint
+    share: float = CPU_SHARE  # the share of the cores from which it counts
+    client_share: Measured = None  # the share of a core that the busiest process takes that asks an endpoint
 
     def warnings(self, when: str = "during the test") -> list[str]:
         """Return what of it may have cost speed, in words."""
@@ -62,12 +64,12 @@ def busy_s() -> float:
     if (used := container_s()) is not None:
         return used
     online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # those of which psutil tells, in order
-    each = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
-    return sum(busy_time(times) for core, times in each if core in cores())
+    core_times = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
+    return sum(busy_time(times) for core, times in core_times if core in cores())
 
 
 def busy_time(times: Any) -> float:
-    guests = times.guest + times.guest_nice  # which user time holds already
+    guests = times.guest + times.guest_nice  # user time holds these already
     return float(sum(times) - times.idle - times.iowait - guests)
 
 
@@ -88,40 +90,40 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
     """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
     another user, or in a container, of which the listener is a relay.
     """
-    found = set[int]()
+    process_ids = set[int]()
     for address in addresses:
         parts = urlsplit(address)
         if not is_here(parts.hostname or ""):
             continue
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
         owners = {
-            each.pid and top_of(each.pid)
-            for each in psutil.net_connections("tcp")
-            if each.status == "LISTEN" and each.laddr.port == port
+            connection.pid and top_of(connection.pid)
+            for connection in psutil.net_connections("tcp")
+            if connection.status == "LISTEN" and connection.laddr.port == port
         }
         if not owners or None in owners:
             return None
-        found.update(filter(None, owners))
-    return found
+        process_ids.update(filter(None, owners))
+    return process_ids
 
 
 def precision_of(addresses: Sequence[str]) -> dict[str, str]:
     """The flags for the number format of the weights that the servers of this machine were started with, as far as
     their processes tell.
     """
-    found = dict[str, str]()
+    flags = dict[str, str]()
     for pid in servers_here(addresses) or ():
         with suppress(psutil.Error):
             words = [part for word in psutil.Process(pid).cmdline() for part in word.split("=", 1)]
-            found |= {f"server_{name[2:]}": value for name, value in pairwise(words) if name in PRECISION_FLAGS}
-    return found
+            flags |= {f"server_{name[2:]}": value for name, value in pairwise(words) if name in PRECISION_FLAGS}
+    return flags
 
 
 def is_here(host: str) -> bool:
     """Tell whether a host of an address is this machine."""
-    own = {each.address for name in psutil.net_if_addrs().values() for each in name}
+    own_addresses = {interface.address for name in psutil.net_if_addrs().values() for interface in name}
     with suppress(OSError):
-        return any(str(found[4][0]) in own for found in socket.getaddrinfo(host, None))
+        return any(str(resolved[4][0]) in own_addresses for resolved in socket.getaddrinfo(host, None))
     return False
 
 
@@ -142,7 +144,7 @@ def top_of(pid: int) -> int | None:
 def busy_gpus() -> list[int]:
     """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
     memory = ask_gpus("nvmlDeviceGetMemoryInfo")
-    return [index for index, own in enumerate(memory) if own and own.used > GPU_SLACK_BYTES]
+    return [index for index, usage in enumerate(memory) if usage and usage.used > GPU_SLACK_BYTES]
 
 
 @contextmanager
@@ -152,15 +154,15 @@ def watch_others(
     """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
     `endpoints` the processes of a server on this machine are no others.
     """
-    found = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
-    servers, own = servers_here(endpoints), {os.getpid()}
-    known = own | (servers or set())
+    load = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
+    servers, own_processes = servers_here(endpoints), {os.getpid()}
+    known = own_processes | (servers or set())
     begin, busy, before = time.monotonic(), busy_s(), cpu_by_process(known)
-    yield found
+    yield load
     if (seconds := time.monotonic() - begin) <= 1:
         return
     used = {pid: s - before.get(pid, 0.0) for pid, s in cpu_by_process(known).items()}
     if endpoints:
-        found.client_share = max(round(used.get(pid, 0.0) / seconds, 2) for pid in cpu_by_process(own))
+        load.client_share = max(round(used.get(pid, 0.0) / seconds, 2) for pid in cpu_by_process(own_processes))
     if servers is not None:
-        found.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))
+        load.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))

@@ -14,8 +14,8 @@ from harness.loadgen.gpu_readings import GPUs
 from harness.loadgen.test_run import Recording
 
 # GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
-LARGEST_READING = 1e6  # of any of its quantities
-DCGM_COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
+LARGEST_READING = 1e6  # the largest value of any quantity
+DCGM_COLUMNS = {  # columns of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
     "DCGM_FI_DEV_FB_USED": "memory_gib",
     "DCGM_FI_DEV_POWER_USAGE": "power_w",
@@ -28,12 +28,14 @@ DCGM_COLUMNS = {  # of machine.csv, in its units but for the memory's, MiB
 # A share of the time in which a part of a split GPU computed: there DCGM's GPU_UTIL is 0 whatever it does.
 ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # labels of the parts of a split GPU (MIG), whose memory is theirs alone
-# Of a split GPU these are unknown, or of the whole card, on which others may compute.
+# A split GPU does not tell these, or tells those of the whole card, on which others may compute.
 UNKNOWN_IF_SPLIT = ("load_percent", "memory_load_percent", "power_w")
 
 
 class ExporterReading(NamedTuple):
-    """What exporters report of a server's GPUs: their values, models, and which of them are split into parts (MIG)."""
+    """A reading of the exporters of a server's GPUs: their values, models, and which of them are split into parts
+    (MIG).
+    """
 
     gpus: GPUs
     models: list[str]
@@ -55,7 +57,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
     """Return what the pages tell of the GPUs that the addresses name. Raises UsageError for a page that is none, or
     lacks one of them.
     """
-    found: GPUs = {}
+    values: GPUs = {}
     models, split = {}, set[str]()
     for url in urls:
         address, gpus, host = exporter(url)
@@ -64,7 +66,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
             if sample.gpu not in (gpus or [sample.gpu]) or sample.host != (host or sample.host):
                 continue
             name = f"{address} {sample.host} {sample.gpu}"
-            found.setdefault(name, {})[sample.column] = sample.value
+            values.setdefault(name, {})[sample.column] = sample.value
             models[name] = sample.model
             seen.add(sample.gpu)
             if sample.is_split:
@@ -72,11 +74,11 @@ def read(urls: Sequence[str]) -> ExporterReading:
         if not seen or set(gpus) - seen:
             wanted = f"GPU {', '.join(sorted(set(gpus) - seen))}" if gpus else f"GPU of host {host}"
             raise UsageError(f"--telemetry-url {address} reports no {wanted}.")
-    return ExporterReading(found, [models[name] for name in sorted(found)], sorted(split))
+    return ExporterReading(values, [models[name] for name in sorted(values)], sorted(split))
 
 
 def readings(urls: Sequence[str]) -> ExporterReading:
-    """The same during a test: nothing where it fails, which is a gap."""
+    """Return a reading during a test; nothing where it fails, which is a gap."""
     try:
         return read(urls)
     except UsageError:

@@ -21,10 +21,11 @@ from harness.engines import server_metrics
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
-GPUs = dict[str, dict[str, float]]  # by page and GPU: its values, by column
+GPUs = dict[str, dict[str, float]]  # values by page, GPU and column
 Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 READ_S = 2.0  # for one reading of all GPUs
+END_S = 10.0  # until the last reading is written, and the process that reads the GPUs has said how it ended
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
@@ -36,19 +37,19 @@ def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
 
 def field_value(nvml: Any, handle: Any, field: object) -> Any:
     """A GPU's value of a field of NVML's. Raises ValueError where it has none."""
-    (found,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
-    if found.nvmlReturn:
+    (field_reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+    if field_reading.nvmlReturn:
         raise ValueError("no such field")
-    return found.value
+    return field_reading.value
 
 
-# What a GPU has sent and received since its driver was loaded, by all its links: NVML's fields, in KiB.
+# NVML's fields for what a GPU has sent and received by all its links since its driver was loaded, in KiB.
 # PCIe's fields (197, 198) have 32 bits, which 4.3 GB/s go through in a second: its throughput is asked for instead.
 ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
-Read = Callable[[Any, Any], Measured]  # of NVML and a GPU; raises where the GPU does not tell
+Read = Callable[[Any, Any], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
 
 
 def increase(field: int) -> Read:
@@ -65,19 +66,21 @@ def increase(field: int) -> Read:
     return read
 
 
-def power_w(nvml: Any, handle: Any) -> Measured:
-    """A GPU's power; None for a card that is split, of which others may have a part."""
-    return None if is_split(nvml, handle) else round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+def unless_split(read: Read) -> Read:
+    """Return what reads a GPU, and nothing of a card that is split (MIG): there NVML tells no load, some drivers 0 for
+    it, and power is the whole card's, of which others may have a part.
+    """
+    return lambda nvml, handle: None if is_split(nvml, handle) else read(nvml, handle)
 
 
 GPU_COLUMNS: dict[str, Read] = {
-    "load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+    "load_percent": unless_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
-    "power_w": lambda nvml, handle: power_w(nvml, handle),
+    "power_w": unless_split(lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)),
     "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
     "max_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK),
     "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
-    "memory_load_percent": lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory,
+    "memory_load_percent": unless_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory),
     "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
     "memory_temperature_c": lambda nvml, handle: field_value(nvml, handle, MEMORY_SENSOR).uiVal,
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
@@ -118,14 +121,14 @@ def recording(
             names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
             names += [column.name for column in server_metrics.METRIC_COLUMNS]
             table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
-            psutil.cpu_percent()  # which tells of the time since it was last called
+            psutil.cpu_percent()  # it tells of the time since it was last called
             then, before = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
                 machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-                told, now = read_gpus(), remote()
-                told += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
-                table.writerow([*machine, *told, *server_metrics.row(before, counted, seconds - then)])
+                row_values, now = read_gpus(), remote()
+                row_values += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
+                table.writerow([*machine, *row_values, *server_metrics.row(before, counted, seconds - then)])
                 then, before = seconds, counted
                 file.flush()
 
@@ -138,13 +141,13 @@ def recording(
         yield troubles
     finally:
         stop.set()
-        recorder.join(timeout=2)
+        recorder.join(timeout=END_S)
 
 
 @contextmanager
 def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
-    """How many of the visible GPUs are read, and what reads all their columns: a process of its own, since a driver's
-    library that crashes takes its process with it. Values that it does not tell in time are unknown.
+    """Give the number of visible GPUs that are read, and what reads all their columns: a process of its own, since a
+    driver's library that crashes takes its process with it. Values that it does not tell in time are unknown.
     """
     count, spawn = len(ask_gpus("nvmlDeviceGetName")[:most]), multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
@@ -156,11 +159,11 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
 
     def read() -> list[Any]:
         with suppress(OSError, EOFError):
-            while mine.poll():  # what came too late
+            while mine.poll():  # answers that came too late
                 mine.recv()
             mine.send(None)
-            if mine.poll(READ_S) and len(told := mine.recv()) == len(unknown):
-                return list(told)
+            if mine.poll(READ_S) and len(values := mine.recv()) == len(unknown):
+                return list(values)
         return [*unknown]
 
     def is_gone() -> bool:
@@ -183,7 +186,7 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
 
 
 def tell_gpus(asked: Connection, count: int) -> None:
-    """What that process does: read the GPUs whenever it is asked to, until nobody can."""
+    """Read the GPUs whenever asked to, until nobody can ask: the work of the reading process."""
     signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}  # since this test began

@@ -1,4 +1,4 @@
-"""Why LoadGen calls a result INVALID, by the entries of its log."""
+"""The reasons for which LoadGen calls a result INVALID, by the entries of its log."""
 
 import re
 from collections.abc import Iterator
@@ -51,26 +51,26 @@ def failed_checks(values: Entries) -> tuple[Check, ...]:
     return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
 
 
-Reasons = Iterator[tuple[str, str]]  # what is wrong, and what to do
+Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
     """Return why a result is INVALID: a statement or more for each failed check."""
-    found = [
+    problems = [
         Statement(name=check, what=what, remedy=remedy)
         for check in failed_checks(values)
         for what, remedy in SENTENCES[check](values)
     ]
-    return found or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
+    return problems or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
 
 
 def exceeded_latency(values: Entries) -> Reasons:
     remedy = f"lower the target rate{current_value(values.get('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
-    for limit, (found, allowed) in exceeded.items():
-        over_by = f"{100 * (found / allowed - 1):,.{0 if found > 1.1 * allowed else 1}f} %"
-        said = f"{limit.name} p{percentile(values):g} was {ms(found)}, {over_by} over the limit of {ms(allowed)}"
-        yield said, remedy
+    for limit, (measured, allowed) in exceeded.items():
+        over_by = f"{100 * (measured / allowed - 1):,.{0 if measured > 1.1 * allowed else 1}f} %"
+        sentence = f"{limit.name} p{percentile(values):g} was {ms(measured)}, {over_by} over the limit of {ms(allowed)}"
+        yield sentence, remedy
     if not exceeded:
         yield "a latency limit was exceeded", remedy
 
@@ -82,11 +82,11 @@ def percentile(values: Entries) -> float:
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
     exceeded = {}
-    # Of tokens where LoadGen takes their times, else of whole queries.
+    # Latency limits are on tokens if LoadGen takes their times, else on whole queries.
     for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
-        found, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
-        if found and allowed and found > allowed:
-            exceeded[limit] = (found, allowed)
+        measured, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
+        if measured and allowed and measured > allowed:
+            exceeded[limit] = (measured, allowed)
     return exceeded
 
 
@@ -125,18 +125,18 @@ def early_stopping(values: Entries) -> Reasons:
         f"{number(values.get('result_query_count'), 9)} queries are too few to be sure of the {{}} "
         f"p{percentile(values):g} (early stopping)"
     )
-    found, exceeded = [], exceeded_limits(values)
+    problems, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
         if limit in exceeded:
             continue
-        said = str(values.get(limit.early_stopping) or "")
-        if more := MORE_SAMPLES_REMEDY.search(said):
-            found.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
-        elif least := re.search(r"Need to process at least (\d+) queries", said):
-            found.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
-    if not found and not late:
-        found = [unsure.format("latency")]
-    for sentence in dict.fromkeys(found):
+        logged_text = str(values.get(limit.early_stopping) or "")
+        if more := MORE_SAMPLES_REMEDY.search(logged_text):
+            problems.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
+        elif least := re.search(r"Need to process at least (\d+) queries", logged_text):
+            problems.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
+    if not problems and not late:
+        problems = [unsure.format("latency")]
+    for sentence in dict.fromkeys(problems):
         yield sentence, remedy
 
 

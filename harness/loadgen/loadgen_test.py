@@ -13,7 +13,7 @@ from harness.loadgen.requests import ANSWERS, TRACE_FILE
 from harness.loadgen.sut import SUT
 from harness.runs.run_folder import Test
 
-# What a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
+# Settings that a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
 CHANGING_SETTINGS = {
     "min_duration_ms": "min_duration",
     "min_query_count": "min_query_count",
@@ -24,7 +24,7 @@ CHANGING_SETTINGS = {
     "single_stream_expected_latency_ns": "target_latency",
     "multi_stream_expected_latency_ns": "target_latency",
 }
-SAMPLE_LOGS = (TRACE_FILE, ANSWERS)  # which LoadGen begins in every test, and leaves empty in most
+SAMPLE_LOGS = (TRACE_FILE, ANSWERS)  # LoadGen begins these in every test, and leaves them empty in most
 
 
 def user_conf(plan: Plan) -> str:
@@ -53,10 +53,10 @@ class LoadGenSettings:
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        given = plan.pattern.settings(plan)
+        changing = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
-            value = unit * given[key] if key in given else official
+            value = unit * changing[key] if key in changing else official
             setattr(settings, name, round(value) if isinstance(official, int) else float(value))
         return settings
 

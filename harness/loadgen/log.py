@@ -67,7 +67,7 @@ def p99_of(latency: Latency | None) -> float | None:
 
 @dataclass(frozen=True)
 class TestResult:
-    """What one LoadGen test says of itself.
+    """The result of one LoadGen test by its log.
 
     Fields that its scenario or mode does not have are None; so are numbers that LoadGen could not compute, which it
     logs as NaN or Infinity (a rate over a single query).
@@ -91,7 +91,7 @@ class TestResult:
     samples_per_sec: Measured
     target_qps: Measured
     scheduled_qps: Measured
-    latency_ms: Latency | None  # of queries
+    latency_ms: Latency | None  # latencies of queries
     ttft_ms: Latency | None
     tpot_ms: Latency | None
     mean_sample_latency_ms: Measured
@@ -126,9 +126,9 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
         check_beginning(path, values)
         if not values.keys() >= {*last_entries(values)}:
             raise LogError(f"{path}: the test did not finish, so it has no result.")
-        for wanted, found in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
-            if wanted and found != wanted:
-                raise LogError(f"{path}: not this test's log: it says {found}, not {wanted}.")
+        for wanted, logged in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
+            if wanted and logged != wanted:
+                raise LogError(f"{path}: not this test's log: it says {logged}, not {wanted}.")
         return interpret(values, errors, warnings)
     except ValueError as error:
         raise LogError(f"{path}: {error}.") from None
@@ -189,7 +189,7 @@ def last_entries(values: Entries) -> list[str]:
 
 def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
-    found, verdict = entries(values), values.get("result_validity")
+    scenario_entries, verdict = entries(values), values.get("result_validity")
     failed = failed_checks(values)
     for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
         if values[name] not in allowed:
@@ -201,9 +201,9 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     if verdict == "VALID" and failed:
         raise ValueError(f"result_validity is VALID beside {ENTRY[failed[0]]}, which is false")
     queries = values.get("result_query_count")
-    each = values.get("generated_samples_per_query") if found.multi_sample_queries else 1
-    samples = queries and each and queries * each
-    spent = found.seconds(values)
+    samples_per_query = values.get("generated_samples_per_query") if scenario_entries.multi_sample_queries else 1
+    samples = queries and samples_per_query and queries * samples_per_query
+    spent = scenario_entries.seconds(values)
     mean_rate = finite(samples / spent) if samples and spent else None
     return TestResult(
         loadgen_version=values["loadgen_version"],
@@ -218,11 +218,11 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         samples=samples,
         queries=queries,
         duration_s=spent,
-        tokens_per_sec=values.get(found.tokens),
-        samples_per_sec=values.get(found.samples) if found.samples else mean_rate,
+        tokens_per_sec=values.get(scenario_entries.tokens),
+        samples_per_sec=values.get(scenario_entries.samples) if scenario_entries.samples else mean_rate,
         target_qps=values.get("effective_target_qps"),
         scheduled_qps=values.get("result_scheduled_samples_per_sec"),
-        latency_ms=latency(values, found.edges, found.percentiles),
+        latency_ms=latency(values, scenario_entries.edges, scenario_entries.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
         mean_sample_latency_ms=mean / 1e6 if (mean := values.get("result_mean_latency_ns")) else None,
@@ -239,8 +239,9 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     if any(values.get(name) is None for name in names):
         return None
-    found = Latency(*(values[name] / 1e6 for name in names))
-    return found if found.min >= 0 else None  # what LoadGen made of answers without a second token, or a first
+    logged = Latency(*(values[name] / 1e6 for name in names))
+    # LoadGen made a negative one of answers without a second token, or a first.
+    return logged if logged.min >= 0 else None
 
 
 def as_json(folder: Path) -> str:

@@ -90,8 +90,8 @@ def sequential_duration(values: Entries) -> Measured:
 
 
 class ScenarioEntries(NamedTuple):
-    """Where a scenario's results are in the log; `seconds` gives the length of the measured part, from the numbers that
-    LoadGen divided by it.
+    """The entries of the log that hold a scenario's results; `seconds` gives the length of the measured part, from the
+    numbers that LoadGen divided by it.
     """
 
     samples: str | None  # a second

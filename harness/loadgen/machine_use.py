@@ -1,4 +1,4 @@
-"""How the machine was used during a test: its processors, its GPUs, and other programs on it."""
+"""The use of the machine during a test: its processors, its GPUs, and other programs on it."""
 
 from typing import Annotated
 

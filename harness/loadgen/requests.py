@@ -1,4 +1,4 @@
-"""What is known of each request of a test: a line of requests.csv, written once when the test ends.
+"""The requests of a test: a line of requests.csv each, written once when the test ends.
 
 LoadGen's times are taken from its trace wherever it times: all of MLPerf's scenarios. At fixed concurrency and with
 arrivals of the user's own it issues one Offline query and cannot know when each request was sent: there the system
@@ -33,7 +33,7 @@ ANSWERS = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy 
 class Sample:
     """One sample as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
 
-    order: int  # of issue
+    order: int  # the order of issue
     index: int  # in the sample library
     scheduled_ms: float
     ttft_ms: Measured
@@ -99,7 +99,7 @@ def read_event(line: str) -> Any:
 
 
 REQUESTS_FILE = "requests.csv"
-LEVEL = 1  # of compression: a tenth of the size at a hundred MB/s
+LEVEL = 1  # the level of compression: a tenth of the size at a hundred MB/s
 COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
@@ -112,28 +112,29 @@ class Request:
     arrival was due, or when a closed loop sent it; in seconds since the first of the test.
     """
 
-    sample: int  # of the sample library
+    sample: int  # the index in the sample library
     prompt_tokens: int = 0
     output_tokens: int = 0
-    first_tokens: int = 1  # that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen
+    # Tokens that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen.
+    first_tokens: int = 1
     issued_s: Measured = None
     sent_ms: Measured = None  # until it was handed to the engine, or written to a connection
     ttft_ms: Measured = None
     latency_ms: Measured = None
     clock: Clock = ""
     failure: str = ""  # its error message; the times are those of the failure
-    order: int = 0  # of issue: its line
+    order: int = 0  # the order of issue, its line
     round: int = 0  # how often its sample was issued before, and ...
     id: int = 0  # ... LoadGen's number of it, as long as it is sent
 
     @property
     def begin_s(self) -> float:
-        """As `issued_s`; 0 where that is not known."""
+        """`issued_s`, or 0 where that is not known."""
         return self.issued_s or 0.0
 
     @property
     def end_s(self) -> float:
-        """As `done_s`; 0 where that is not known."""
+        """`done_s`, or 0 where that is not known."""
         return self.done_s or 0.0
 
     @property
@@ -155,8 +156,13 @@ class Request:
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
     rows = (
-        (*attrgetter(*COUNT_COLUMNS)(each), *map(decimal, attrgetter(*TIME_COLUMNS)(each)), each.clock, each.failure)
-        for each in requests
+        (
+            *attrgetter(*COUNT_COLUMNS)(request),
+            *map(decimal, attrgetter(*TIME_COLUMNS)(request)),
+            request.clock,
+            request.failure,
+        )
+        for request in requests
     )
     csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, rows)
 
@@ -168,7 +174,7 @@ def decimal(value: Measured) -> str:
 
 def read_requests(folder: Path) -> list[Request]:
     """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
-    path, found = folder / REQUESTS_FILE, list[Request]()
+    path, requests = folder / REQUESTS_FILE, list[Request]()
     try:
         with open_regular(path, LARGEST_REQUESTS) as file:
             table = csv.reader(file)
@@ -177,12 +183,12 @@ def read_requests(folder: Path) -> list[Request]:
                     f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}."
                 )
             for cells in table:
-                found.append(parse_line(cells, len(found)))
+                requests.append(parse_line(cells, len(requests)))
     except OSError as error:
         raise UsageError(f"{path}: {why(error)}.") from None
     except (ValueError, csv.Error) as error:
-        raise UsageError(f"{path}:{len(found) + 2}: not a request: {error}.") from None
-    return found
+        raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.") from None
+    return requests
 
 
 def parse_line(cells: Sequence[str], order: int) -> Request:

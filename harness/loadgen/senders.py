@@ -119,10 +119,10 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 def conversations(items: Items, turn: Turn) -> list[list[Any]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    found = defaultdict(list)
+    by_conversation = defaultdict(list)
     for item in items:
-        found[turn(item)[:2]].append(item)
-    return [sorted(talk, key=turn) for talk in found.values()]
+        by_conversation[turn(item)[:2]].append(item)
+    return [sorted(talk, key=turn) for talk in by_conversation.values()]
 
 
 async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:

@@ -1,4 +1,4 @@
-"""How requests are sent: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
+"""The sending of requests: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
 
 LoadGen itself paces Server and SingleStream: there the system under test sends each query as it comes.
 """
@@ -22,7 +22,7 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
             return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
         case Burst():
             return Batches(config.batch_size)
-        case ClosedLoop() if plan.concurrency:  # of an accuracy test all queries are sent
+        case ClosedLoop() if plan.concurrency:  # an accuracy test sends all its queries
             return InFlight(
                 plan.concurrency,
                 plan.min_duration_s if timed else inf,
@@ -37,8 +37,8 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
 
 
 def endless(plan: Plan, engine: int) -> Sender:
-    """The same load from an endless source, under the profiler. Offline: the engine always has as many requests as it
-    takes, and others that wait; or one batch at a time.
+    """Return the sender of the same load from an endless source, for the profiler. Offline: the engine always has as
+    many requests as it takes, and others that wait; or one batch at a time.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:
@@ -54,7 +54,7 @@ def endless(plan: Plan, engine: int) -> Sender:
 
 def trial(plan: Plan, engine: int) -> Sender:
     """A short trial, before its rate is known: that of a rate all at once, or in batches."""
-    if isinstance(plan.pattern, Sequential | ClosedLoop):  # which need no rate
+    if isinstance(plan.pattern, Sequential | ClosedLoop):  # these need no rate
         return endless(plan, engine)
     return Batches(plan.config.batch_size)
 

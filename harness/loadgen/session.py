@@ -48,14 +48,14 @@ class LoadGenSession:
     library: Library
     display: progress.Display
     watchdog: Watchdog
-    busy_gpus: list[int] = field(default_factory=list)  # by other programs, before the engine started
+    busy_gpus: list[int] = field(default_factory=list)  # GPUs that other programs used before the engine started
 
     def __post_init__(self) -> None:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run = secrets.token_hex(8)  # as no other is called
-        self.warned = False  # of other programs, which every test's record has
+        self.warned = False  # whether other programs were named, which every test's record has
         self.began = time.monotonic()
-        self.until = math.inf  # by time.monotonic: when its tests and trials are over
+        self.until = math.inf  # the end of its tests and trials, by time.monotonic
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
@@ -77,11 +77,11 @@ class LoadGenSession:
         """
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
-        if plan.engine_state.prefix_caching:  # what one test computed is not to serve the next
+        if plan.engine_state.prefix_caching:  # a later test must not be served from this one's cache
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
         tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
-        shown, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
-        watch = partial(self.watch, tested, folder, shown, least_s, clock_offset())
+        shown_total, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
+        watch = partial(self.watch, tested, folder, shown_total, least_s, clock_offset())
         self.watchdog.reset()
         with self.measuring(folder, plan, tested):
             run_test(mode, settings, tested, plan.samples, folder, watch)
@@ -138,7 +138,7 @@ class LoadGenSession:
         taken, here = (self.busy_gpus, bool(nvml.gpus())) if config.is_in_process else ([], False)
         with recorded as lines, background_load.watch_others(taken, here, config.endpoint) as load:
             yield
-        after, told = gpu_readings.joules(gpus), engine.prometheus_metrics()
+        after, metrics_after = gpu_readings.joules(gpus), engine.prometheus_metrics()
         used = None if before is None or after is None else after - before
         if urls and tested.timed:
             recording = test_run.Recording.read(path)
@@ -146,7 +146,7 @@ class LoadGenSession:
             lines += exporter.gaps(exported, recording)
         others = load.warnings()
         if config.endpoint and tested.timed:
-            others += self.neighbours(plan, tested, path, exposed, told)
+            others += self.neighbours(plan, tested, path, exposed, metrics_after)
         slower = "" if config.endpoint else ": the speed may be lower than this machine's"
         if not self.warned:
             lines += [f"{warning}{slower}" for warning in others]
@@ -156,16 +156,16 @@ class LoadGenSession:
             background_load=others,
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=exported.models,
-            waits_ms=server_metrics.mean_waits(exposed, told),
+            waits_ms=server_metrics.mean_waits(exposed, metrics_after),
         )
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
             server = ServerUse.of(
                 tested.deliveries,
                 tested.sent_tokens,
-                cache_hit_percent=server_metrics.cached_percent(exposed, told),
+                cache_hit_percent=server_metrics.cached_percent(exposed, metrics_after),
                 has_template=config.endpoint_api == "chat",
-                replicas=server_metrics.idle_replicas(exposed, told),
+                replicas=server_metrics.idle_replicas(exposed, metrics_after),
             )
             files.write_json(folder / test_run.SERVER_FILE, server.model_dump())
             lines += [*server.disagreements, *server.notes]
@@ -175,8 +175,8 @@ class LoadGenSession:
     def neighbours(self, plan: Plan, tested: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
         """Return what a server's metrics show of others' requests during a test, in words."""
         in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
-        came = sum(max(each.tokens, each.client_tokens) for each in tested.deliveries)
-        has_failures = any(request.failure for request in tested.requests)  # which were generated in part
+        came = sum(max(delivery.tokens, delivery.client_tokens) for delivery in tested.deliveries)
+        has_failures = any(request.failure for request in tested.requests)  # failed requests were generated in part
         recording = test_run.Recording.read(path)
         return [*signs_of_others(recording, in_flight, before, after, None if has_failures else came)]
 

@@ -35,7 +35,7 @@ class SUT:
     library: Library
     sender: senders.Sender | None = None
     streams: bool = True  # whether the time of each first token is taken
-    by_client: bool = False  # by its own clock; else LoadGen takes it, and hears of it
+    by_client: bool = False  # whether it takes its own times; else LoadGen takes them, and hears of each
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
     expected: int = 0  # queries, about, where LoadGen does not issue all at once
@@ -44,10 +44,10 @@ class SUT:
 
     def __post_init__(self) -> None:
         self.counters, self.requests = progress.Counters(), list[Request]()
-        self.deliveries, self.sent_tokens = list[Delivery](), 0  # of the answered ones
+        self.deliveries, self.sent_tokens = list[Delivery](), 0  # deliveries and prompt tokens of the answered requests
         self.admission = Admission()
         self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
-        self._issues = Counter[int]()  # of each sample so far
+        self._issues = Counter[int]()  # issues of each sample so far
         self._failed = 0
         self.in_flight = self.most_in_flight = 0  # requests that were handed to the engine and not answered yet
 

@@ -51,7 +51,7 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
     by_client = any(request.clock == "client" for request in requests)
     unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
     is_timed = any(request.latency_ms is not None for request in requests)
-    has_unseen = any(request.first_tokens == 0 for request in whole)  # of which LoadGen was told a first token
+    has_unseen = any(request.first_tokens == 0 for request in whole)  # LoadGen was told a first token of these
     if by_client or (is_timed and (failed or has_unseen)):
         result = with_times(result, whole)
     if unanswered:
@@ -237,7 +237,7 @@ class TestRun:
         scenario: str = "",
         mixed: bool = False,
     ) -> Self:
-        """The same without the plan; `mixed`: of requests that may well have answers of one token."""
+        """Return the test in a folder without its plan; `mixed`: its requests may well have answers of one token."""
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         if fault := count_difference(folder, result, requests):
             raise LogError(fault)
@@ -300,20 +300,20 @@ class TestRun:
 
     @property
     def total_new_tokens(self) -> int | None:
-        """Of the answered requests, as the other sums; None where there is none."""
-        return sum(each.output_tokens for each in self.answered) or None
+        """Output tokens of the answered requests, as the other sums; None where there is none."""
+        return sum(request.output_tokens for request in self.answered) or None
 
     @property
     def total_input_tokens(self) -> int | None:
-        return sum(each.prompt_tokens for each in self.answered) or None
+        return sum(request.prompt_tokens for request in self.answered) or None
 
     @property
     def input_lengths(self) -> Spread | None:
-        return Spread.of([each.prompt_tokens for each in self.answered])
+        return Spread.of([request.prompt_tokens for request in self.answered])
 
     @property
     def output_lengths(self) -> Spread | None:
-        return Spread.of([each.output_tokens for each in self.answered])
+        return Spread.of([request.output_tokens for request in self.answered])
 
     @property
     def input_tokens_per_sec(self) -> Measured:
@@ -348,7 +348,7 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     and of all at once.
     """
     if plan.pattern.is_rated:
-        return spread(each.sent_ms for each in requests)
+        return spread(request.sent_ms for request in requests)
     return spread(gaps_ms(requests)) if plan.concurrency else None
 
 
@@ -356,8 +356,8 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
     that has been free for longest is taken next.
     """
-    ends = deque(sorted(each.done_s for each in requests if each.done_s is not None))
-    begun = ((each.begin_s, each.sent_ms or 0.0) for each in requests if each.done_s is not None)
+    ends = deque(sorted(request.done_s for request in requests if request.done_s is not None))
+    begun = ((request.begin_s, request.sent_ms or 0.0) for request in requests if request.done_s is not None)
     free: deque[float] = deque()
     for issued_s, sent_ms in sorted(begun):
         while ends and ends[0] <= issued_s:

@@ -7,15 +7,15 @@ from harness.core.errors import EngineError
 from harness.core.files import check_space
 from harness.engines.protocol import Engine
 
-PATIENCE_FACTOR = 20  # of the longest wait for an answer so far
+PATIENCE_FACTOR = 20  # patience is so many times the longest wait for an answer so far
 PAUSED_S = 5.0  # between two checks, which come many times a second
 FIRST_ANSWER_FACTOR = 4  # as much patience for the first answer of all, whose length nobody knows
 START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow disk: as much, but no less than
 
 
 class Silence:
-    """How long a mark has been the same that whoever is alive changes; time in which this process did not run itself,
-    stopped and continued, does not count.
+    """The time for which a mark has been the same that whoever is alive changes; time in which this process did not run
+    itself, stopped and continued, does not count.
     """
 
     def __init__(self, mark: object, timeout_s: float) -> None:

@@ -48,8 +48,8 @@ class MMLUConfig(ServerFlags):
     @property
     def run(self) -> RunConfig:
         """The engine's part of it as a run has it."""
-        own = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
-        return RunConfig(**self.values(self.given & {*ServerFlags.model_fields}) | own)
+        own_settings = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
+        return RunConfig(**self.values(self.given & {*ServerFlags.model_fields}) | own_settings)
 
     @property
     def context(self) -> int:

@@ -193,7 +193,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 
 
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
-    """As the hub's repository keeps them: all subjects in one folder, or a folder for each."""
+    """Return the Parquet files as the hub's repository keeps them: all subjects in one folder, or a folder for each."""
     together = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
     return together or [table for subject in subjects for table in data_files(root, f"{subject}/{split}-*.parquet")]
 

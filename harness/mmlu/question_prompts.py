@@ -1,9 +1,10 @@
 """MMLU's questions as prompts, in the words and the layout of the paper."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.tokenizer import Tokenizer
 from harness.mmlu.question_data import LETTERS, Data, Question
 
 
@@ -28,7 +29,7 @@ def text(question: Question, examples: Sequence[Question]) -> str:
     return f"{about}\n\n{solved}{stem(question)}"
 
 
-def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[QuestionPrompt]:
+def build(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
     """A prompt for each question that leaves room for one new token in `context`.
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
@@ -53,7 +54,7 @@ def build(data: Data, shots: int, tokenizer: Any, context: int) -> list[Question
     return [prompts[question] for question in data.test]
 
 
-def letter_tokens(tokenizer: Any, prompt: str) -> list[int]:
+def letter_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
     start = tokenizer(prompt)["input_ids"]
     ids = list[int]()

@@ -1,4 +1,4 @@
-"""What an MMLU evaluation leaves behind: config.json, overall.json and the lines of its history."""
+"""The files of an MMLU evaluation: config.json, overall.json and the lines of its history."""
 
 from typing import Literal
 
@@ -43,7 +43,9 @@ class Overall(File):
 
 
 class MMLUHistory(File):
-    """What the index shows of a line of results/mmlu/history.jsonl, which has all settings and all of overall.json."""
+    """The part that the index shows of a line of results/mmlu/history.jsonl, which has all settings and all of
+    overall.json.
+    """
 
     run: str
     model: str | None = None

@@ -103,7 +103,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> li
     """Return why the number is not the model's MMLU score; empty where it is."""
     subjects = len({question.subject for question in data.test})
     cut = sum(answer.prompt.dropped > 0 for answer in rows)
-    found = {
+    reasons = {
         config.model_spec.deviation: config.model_spec.deviation,
         "the demo's own questions": config.model_spec.mmlu and not config.dataset_path,
         "dummy weights": config.has_dummy_weights,
@@ -111,7 +111,7 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> li
         f"{subjects} of {len(DOMAIN_OF)} subjects": subjects < len(DOMAIN_OF),
         f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples": cut,
     }
-    return [why for why, applies in found.items() if applies]
+    return [why for why, applies in reasons.items() if applies]
 
 
 def details(data: Data, rows: Sequence[MMLUAnswer]) -> str:
@@ -121,7 +121,7 @@ def details(data: Data, rows: Sequence[MMLUAnswer]) -> str:
         | {
             "question": question.text,
             "choices": question.choices,
-            "examples": [each.text for each in data.examples.get(question.subject, [])[: answer.prompt.examples]],
+            "examples": [example.text for example in data.examples.get(question.subject, [])[: answer.prompt.examples]],
         }
         for question, answer in zip(data.test, rows, strict=True)
     )
@@ -160,7 +160,7 @@ def document(
 def panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
     """Accuracy by domain, and by subject where there are enough questions of one."""
     large = {name: part for name, part in subjects.items() if part.n >= FEW_QUESTIONS}
-    return [bars(each) for each in (domains, large) if each]
+    return [bars(scores) for scores in (domains, large) if scores]
 
 
 def bars(scores: ScoresByName) -> Bars:

@@ -16,7 +16,7 @@ from harness.mmlu.records import Overall
 
 
 class MMLUAnswer(NamedTuple):
-    """What the model chose for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
+    """The model's choice for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
 
     prompt: QuestionPrompt
     choice: ChoiceLogprobs
@@ -69,7 +69,7 @@ def score(rows: Iterable[MMLUAnswer]) -> Score:
     return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
 
 
-ScoresByName = dict[str, Score]  # by subject, or by domain
+ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:

@@ -181,7 +181,9 @@ def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     """
     tests_before = run.facts.probes
     is_level = test.unit == ClosedLoop.unit
-    earlier = next((one for one in tests_before if is_level and (one.unit, one.load) == (test.unit, test.load)), None)
+    earlier = next(
+        (before for before in tests_before if is_level and (before.unit, before.load) == (test.unit, test.load)), None
+    )
     if earlier:
         folders = [*(earlier.repeats or [earlier.folder]), test.folder]
         tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]

@@ -173,14 +173,14 @@ class FullTests(NamedTuple):
                 f"{f' ({lowest.why})' if lowest.why else ''}, as {tests}; next: --server-target-qps "
                 f"{number(self.lower_rate, 3).replace(',', '')}"
             )
-        said = f"VALID at {number(held.load)} queries/s for {minutes(held.issue_s or 0.0)}"
+        sentence = f"VALID at {number(held.load)} queries/s for {minutes(held.issue_s or 0.0)}"
         above = [test for test in failed if test.load > held.load]
         if above:
             nearest = above[-1]
-            said += f", INVALID at {number(nearest.load)} for {minutes(nearest.issue_s or 0.0)} ({nearest.why})"
+            sentence += f", INVALID at {number(nearest.load)} for {minutes(nearest.issue_s or 0.0)} ({nearest.why})"
         elif self.share(held) < ROOM_SHARE and (higher := self.higher_rate(held)):
-            said += f"; VALID with margin: up to {number(higher)} queries/s may be VALID"
-        return said
+            sentence += f"; VALID with margin: up to {number(higher)} queries/s may be VALID"
+        return sentence
 
 
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:

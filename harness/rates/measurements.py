@@ -140,13 +140,13 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     It is interpolated between the nearest two that imply a higher and a lower rate than their own. What the last test
     implies counts where it has one alone, or where they are too near to each other or contradict each other.
     """
-    (rate, implied), others = points[-1], points[:-1]
-    if not others or implied in (0.0, inf):
+    (rate, implied), earlier = points[-1], points[:-1]
+    if not earlier or implied in (0.0, inf):
         return implied
     low = max((point for point in points if point[1] >= point[0]), default=None)
     high = min((point for point in points if point[1] < point[0]), default=None)
     if low is None or high is None:
-        nearest = min(others, key=lambda point: abs(point[0] - rate))
+        nearest = min(earlier, key=lambda point: abs(point[0] - rate))
         low, high = sorted((nearest, points[-1]))
     if high[0] <= (1 + SAME_RATE_SHARE) * low[0] or low[1] == inf:
         return implied
@@ -154,5 +154,5 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     above_high = high[1] - high[0]
     if above_low <= above_high:
         return implied
-    found = low[0] + above_low / (above_low - above_high) * (high[0] - low[0])
-    return min(max(found, LEAST_RATIO * rate), rate / LEAST_RATIO)
+    crossing = low[0] + above_low / (above_low - above_high) * (high[0] - low[0])
+    return min(max(crossing, LEAST_RATIO * rate), rate / LEAST_RATIO)

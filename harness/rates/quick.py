@@ -104,8 +104,15 @@ def goals(plan: Plan) -> dict[str, Goal]:
     """
     if plan.config.ttft_limit or plan.config.tpot_limit:
         return {"your limits": for_any_arrivals(Goal.of(plan))}
-    rules = [one for one in SCENARIOS.values() if one.limits and isinstance(one.pattern, Poisson)]
-    return {f"{one.name.capitalize()}'s limits": for_any_arrivals(Goal.of(plan, one.limits)) for one in rules}
+    rules = [
+        rules_of_scenario
+        for rules_of_scenario in SCENARIOS.values()
+        if rules_of_scenario.limits and isinstance(rules_of_scenario.pattern, Poisson)
+    ]
+    return {
+        f"{rules_of_scenario.name.capitalize()}'s limits": for_any_arrivals(Goal.of(plan, rules_of_scenario.limits))
+        for rules_of_scenario in rules
+    }
 
 
 def for_any_arrivals(goal: Goal) -> Goal:

@@ -7,12 +7,12 @@ same first steps. `bench` is a `bench.Bench`, or a simulated one of benchmarks.s
 
 from contextlib import suppress
 from math import inf
-from typing import Any
 
 from harness.core.errors import OutOfTimeError
 from harness.core.formatting import number
 from harness.rates.first_requests import BURST_REQUESTS, LARGER_BURST_RATIO, burst_size
 from harness.rates.measurements import PROBE_S, SAME_RATE_SHARE, Candidate, Measurements, probe_s
+from harness.rates.search_bench import SearchBench
 from harness.rates.server_model import completed_error, is_full
 from harness.results.outcome import Outcome
 from harness.results.queue_fit import LASTING_DRIFT
@@ -33,7 +33,7 @@ DRAIN_RATIO = 1.5  # A saturated probe takes longer by this ratio than its queri
 SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 
 
-def measure(bench: Any, found: Measurements, saturated_s: float) -> None:
+def measure(bench: SearchBench, found: Measurements, saturated_s: float) -> None:
     """Measure a lone request and a saturated server; both again where a lone request takes another time afterwards.
 
     `bench` is idle again before each measurement.
@@ -47,7 +47,7 @@ def measure(bench: Any, found: Measurements, saturated_s: float) -> None:
             break
 
 
-def saturate(bench: Any, found: Measurements, least_s: float) -> None:
+def saturate(bench: SearchBench, found: Measurements, least_s: float) -> None:
     """Probe a server until it is saturated: faster where it keeps up, longer where its completions are uneven."""
     goal, repeats = found.goal, 0
     most_repeats = 0 if bench.may_shorten else MOST_PROBES_OF_ONE_RATE
@@ -74,7 +74,7 @@ def saturate(bench: Any, found: Measurements, least_s: float) -> None:
             break
 
 
-def burst_qps(bench: Any, found: Measurements) -> float:
+def burst_qps(bench: SearchBench, found: Measurements) -> float:
     """Return the queries/s that a burst shows, a larger one where it fits at once. Where the server refuses some of it,
     fewer are kept in flight from then on.
     """
@@ -97,7 +97,7 @@ def burst_qps(bench: Any, found: Measurements) -> float:
     return qps
 
 
-def time_for(bench: Any, seconds: float) -> float:
+def time_for(bench: SearchBench, seconds: float) -> float:
     """Return the seconds of a probe as far as there is time for it; 0 where there is none."""
     most_s = bench.left_s / DRAIN_RATIO
     if seconds <= most_s:
@@ -124,7 +124,7 @@ def doubt_of(probe: Outcome) -> str:
     return ""
 
 
-def probe(bench: Any, candidate: Candidate) -> Outcome:
+def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
     """Probe a rate. Where the server refuses requests because it is full, fewer are kept in flight from then on, and
     the probe is repeated.
     """
@@ -138,39 +138,39 @@ def probe(bench: Any, candidate: Candidate) -> Outcome:
         bench.limit_in_flight(max(1, most if refused < MOST_REFUSED else most // 2))
 
 
-def estimate(bench: Any) -> Measurements:
+def estimate(bench: SearchBench) -> Measurements:
     """Measure what `--quick` goes by: the same first steps, and a short probe at the candidate, where there is one; as
     far as there is time.
     """
-    found = Measurements(bench.goal)
+    measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
-        measure(bench, found, PROBE_S)
-        chosen = found.candidate if found.has_queue else Candidate(0.0, "")
-        seconds = time_for(bench, probe_s(chosen.rate, found.goal)) if chosen.rate else 0.0
-        if seconds and abs(chosen.rate / found.last.load - 1) > SAME_RATE_SHARE:
-            found.probes.append(probe(bench, chosen._replace(seconds=seconds)))
-            found.has_confirmed = True
-    return found
+        measure(bench, measurements, PROBE_S)
+        chosen = measurements.candidate if measurements.has_queue else Candidate(0.0, "")
+        seconds = time_for(bench, probe_s(chosen.rate, measurements.goal)) if chosen.rate else 0.0
+        if seconds and abs(chosen.rate / measurements.last.load - 1) > SAME_RATE_SHARE:
+            measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
+            measurements.has_confirmed = True
+    return measurements
 
 
-def search(bench: Any) -> Measurements:
+def search(bench: SearchBench) -> Measurements:
     """Measure a server until a candidate for the full test agrees with what it was probed at."""
-    found, repeats = Measurements(bench.goal), 0
-    measure(bench, found, SATURATED_S)
-    if not found.has_queue:
-        return found
-    while len(found.probes) < MOST_PROBES:
-        chosen = found.candidate
-        seconds = found.confirming_s(chosen.rate) if chosen.rate else inf
-        if 2 * seconds > found.goal.full_s(chosen.rate or 1.0):  # The full test tells as much.
+    measurements, repeats = Measurements(bench.goal), 0
+    measure(bench, measurements, SATURATED_S)
+    if not measurements.has_queue:
+        return measurements
+    while len(measurements.probes) < MOST_PROBES:
+        chosen = measurements.candidate
+        seconds = measurements.confirming_s(chosen.rate) if chosen.rate else inf
+        if 2 * seconds > measurements.goal.full_s(chosen.rate or 1.0):  # The full test tells as much.
             break
-        queue = found.last.queue
+        queue = measurements.last.queue
         has_changed = bool(queue and queue.drift and repeats < MOST_PROBES_OF_ONE_RATE)
-        is_same = abs(chosen.rate / found.last.load - 1) <= SAME_RATE_SHARE
-        if is_same and not has_changed and not found.is_late(found.last):
+        is_same = abs(chosen.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
+        if is_same and not has_changed and not measurements.is_late(measurements.last):
             break
         if not time_for(bench, seconds):
             break
         repeats += has_changed
-        found.probes.append(probe(bench, chosen._replace(seconds=seconds)))
-    return found
+        measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
+    return measurements

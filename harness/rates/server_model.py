@@ -130,10 +130,10 @@ class ServerModel(NamedTuple):
                 return None
             return EngineModel(lone_s, self.sharing_capacity, inf, seen.prompts, spread, scatter)
         full_s = self.full_running / self.full_capacity
-        others = self.full_running - 1
-        if others < LEAST_OTHERS or not 0 < lone_s < full_s:  # It runs one at a time, or others cost nothing.
+        other_requests = self.full_running - 1
+        if other_requests < LEAST_OTHERS or not 0 < lone_s < full_s:  # It runs one at a time, or others cost nothing.
             return EngineModel(full_s, NO_COST_QPS, self.full_running, seen.prompts, spread, scatter)
-        return EngineModel(lone_s, others / (full_s - lone_s), self.full_running, seen.prompts, spread, scatter)
+        return EngineModel(lone_s, other_requests / (full_s - lone_s), self.full_running, seen.prompts, spread, scatter)
 
     def limits(self, goal: Goal) -> TimeLimits:
         """Return what is judged: the wait where TPOT keeps its limit however many wait, else the answer."""

@@ -84,8 +84,8 @@ class EngineModel(NamedTuple):
     @property
     def full_s(self) -> float:
         """Seconds of an answer with as many running as ever do; of a lone one where that has no end."""
-        others = self.running - 1 if self.running < inf else 0.0
-        return self.lone_s + max(others, 0.0) / self.capacity
+        other_requests = self.running - 1 if self.running < inf else 0.0
+        return self.lone_s + max(other_requests, 0.0) / self.capacity
 
     @property
     def full_capacity(self) -> float:

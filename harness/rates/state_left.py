@@ -12,8 +12,8 @@ def state_left(tests: Sequence[Outcome]) -> str:
     """Return what must be said of a result where the server changed under the search's load, as an autoscaler does;
     empty where it did not. The tests are in their order.
     """
-    said = change_within(tests) or change_between(tests)
-    return f"of the state that the search left: {said}; a cold start may keep less" if said else ""
+    sentence = change_within(tests) or change_between(tests)
+    return f"of the state that the search left: {sentence}; a cold start may keep less" if sentence else ""
 
 
 def change_within(tests: Sequence[Outcome]) -> str:

@@ -1,1 +1,1 @@
-"""What a person reads: report, page, pictures, comparisons, the gate. May import rates and below."""
+"""The pages that a person reads: report, page, pictures, comparisons, the gate. May import rates and below."""

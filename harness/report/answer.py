@@ -27,13 +27,9 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
     `whole` is for a report, which leaves nothing out; `scatter` is that of earlier runs.
     """
-    return Document(
-        title(summary),
-        joined(": ", summary.meta.label, subject_of(summary)),
-        [*lines(summary, whole), Line("scatter", scatter)],
-        rows_of_levels(summary),
-        tone(summary),
-    )
+    about = joined(": ", summary.meta.label, subject_of(summary))
+    shown_lines = [*lines(summary, whole), Line("scatter", scatter)]
+    return Document(title(summary), about, shown_lines, rows_of_levels(summary), tone(summary))
 
 
 def title(summary: Summary) -> str:
@@ -140,10 +136,10 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
 def deviations_line(summary: Summary, whole: bool) -> Line:
     """Return why a run cannot stand beside MLPerf's results; on the screen the first reasons."""
     deviations = summary.meta.deviations
-    shown = deviations if whole else deviations[:MOST_REASONS]
-    left_out = len(deviations) - len(shown)
+    shown_reasons = deviations if whole else deviations[:MOST_REASONS]
+    left_out = len(deviations) - len(shown_reasons)
     more = f"; {left_out} more in the report" if left_out else ""
-    return Line(NOT_COMPARABLE, f"{'; '.join(map(str, shown))}{more}", "careful")
+    return Line(NOT_COMPARABLE, f"{'; '.join(map(str, shown_reasons))}{more}", "careful")
 
 
 def bound_by(test: Outcome) -> str:
@@ -192,8 +188,8 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
 def scores(score: Accuracy) -> str:
     """Return the first score with its threshold, or those below theirs, and the number of samples."""
     failed = [check for check in score.checks if check.verdict == "FAIL"]
-    shown = failed or score.checks[:1]
-    texts = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in shown)
+    shown_checks = failed or score.checks[:1]
+    texts = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in shown_checks)
     note = f" ({score.note})" if score.note else ""
     approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
     of_all = "all " if score.full_set else ""
@@ -208,8 +204,11 @@ def tails(test: Outcome) -> dict[str, Tail]:
 
 def tail_texts(test: Outcome, only_over: bool = False) -> str:
     """Return TTFT and TPOT at p99 beside their limits; or only those over them."""
-    shown = {name: tail for name, tail in tails(test).items() if tail.is_over or not only_over}
-    return ", ".join(f"{name} {number(tail.p99)} of {number(tail.limit)} ms" for name, tail in shown.items())
+    texts = []
+    for name, tail in tails(test).items():
+        if tail.is_over or not only_over:
+            texts.append(f"{name} {number(tail.p99)} of {number(tail.limit)} ms")
+    return ", ".join(texts)
 
 
 def expenses(summary: Summary) -> Iterator[str]:

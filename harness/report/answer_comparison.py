@@ -16,7 +16,9 @@ SAMPLES_FILE = "samples.csv"
 
 
 class Divergence(NamedTuple):
-    """Where the answers of A and B to one sample part: the token of each there, or that it had ended; their scores."""
+    """The place where the answers of A and B to one sample part: the token of each there, or that it had ended; their
+    scores.
+    """
 
     sample: int
     prompt_tokens: Measured
@@ -37,9 +39,9 @@ class AnswerPair(NamedTuple):
 
     @property
     def words(self) -> str:
-        said = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        sentence = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         first = next(iter(self.differing), None)
-        return f"{said}, the first in sample {first.sample} from token {first.position} on" if first else said
+        return f"{sentence}, the first in sample {first.sample} from token {first.position} on" if first else sentence
 
     @property
     def tone(self) -> Tone:
@@ -53,14 +55,16 @@ def answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     if not all((run / name).exists() for run in (a, b) for name in (SAMPLES_FILE, ANSWERS)):
         return None
     tables = [csv_files.read_columns(run / SAMPLES_FILE, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
-    lengths, others = (table["prompt_tokens"] for table in tables)
-    if lengths != others or tables[0]["index"] != tables[1]["index"]:
+    lengths, other_lengths = (table["prompt_tokens"] for table in tables)
+    if lengths != other_lengths or tables[0]["index"] != tables[1]["index"]:
         return None
     changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
     logs, differing = [read_log(run / ANSWERS, len(lengths)) for run in (a, b)], []
     for n, sides in enumerate(zip(*logs, strict=True)):
         pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
-        if parted := next(((at, str(one), str(other)) for at, (one, other) in pairs if one != other), None):
+        if parted := next(
+            ((at, str(token_a), str(token_b)) for at, (token_a, token_b) in pairs if token_a != token_b), None
+        ):
             scores = (table[SHORT_SCORES[-1]][n] for table in tables)
             differing.append(Divergence(n, lengths[n], *parted, *scores))
     return AnswerPair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)

@@ -19,7 +19,7 @@ from harness.core.files import write_bytes
 from harness.core.formatting import joined, number
 from harness.core.message_text import plain
 
-PALETTE = {  # by the names that page.css has for its own
+PALETTE = {  # colours by the names that page.css has for its own
     "blue": "#2f6db5",
     "amber": "#e07b39",
     "grey": "#8a8f98",
@@ -28,17 +28,17 @@ PALETTE = {  # by the names that page.css has for its own
     "purple": "#8e5ea2",
 }
 HEADROOM_FACTOR = 1.06  # times the largest value: of an axis above its highest mark
-MOST_TICKS, CLOSE = 6, 10.0  # of an axis; percent of it between two ticks, at least: a number on a phone
-LARGE = 1e5  # of a number beside an axis: from here on in thousands
-MOST_POINTS = 300  # of a line on a page
+MOST_TICKS, CLOSE = 6, 10.0  # ticks of an axis at most; percent of it between two ticks, at least: a number on a phone
+LARGE = 1e5  # numbers beside an axis are in thousands from here on
+MOST_POINTS = 300  # points of a line on a page
 FIGURE_WIDTH_IN, ROW_HEIGHT_IN, LINES_HEIGHT_IN, PANEL_MARGIN_IN = (
     8.0,
     0.3,
     1.9,
     0.9,
 )  # inches; AROUND: title and axis of a panel
-EDGE = 0.04  # of an axis, below its zero: a line that lies there is not cut
-HOLLOW = "hollow: not conclusive"  # of bars and marks, in every picture
+EDGE = 0.04  # share of an axis below its zero: a line that lies there is not cut
+HOLLOW = "hollow: not conclusive"  # the legend of bars and marks, in every picture
 RING = 15.0  # points, of a ring around a mark
 TITLE_CHARACTERS, CAPTION_CHARACTERS = 80, 150  # characters of a title, and of a line under the picture
 Point = tuple[float, float]
@@ -61,13 +61,13 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Scale":
-        """From zero to above the largest."""
+        """Return the scale from zero to above the largest value."""
         known = [0.0, *filter(isfinite, values)]
         return cls(min(known), max(known) * HEADROOM_FACTOR or 1.0)
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
-        """From the least to the most, with a share of it beside them; never without length."""
+        """Return the scale from the least value to the most, with a margin; never without length."""
         known = [log10(value) if is_log else value for value in values if isfinite(value) and (value > 0 or not is_log)]
         low, high = min(known, default=0.0), max(known, default=1.0)
         beside = margin * (high - low) or (high == low) * 0.5
@@ -82,11 +82,11 @@ class Scale(NamedTuple):
         return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
 
     def wide(self, begin: float, end: float) -> float:
-        """From one value to another, in percent of the axis."""
+        """Return the distance from one value to another, in percent of the axis."""
         return round(self.place(end) - self.place(begin), 2)
 
     def top(self, value: float, height: int) -> float:
-        """Of an upright axis of so many pixels: from the top."""
+        """Return the distance of a value from the top of an upright axis of so many pixels."""
         return round(height * (1 - self.place(value) / 100), 1)
 
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
@@ -95,12 +95,12 @@ class Scale(NamedTuple):
             powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
             known = [n * 10.0**power for power in powers for n in (1, 2, 5)]
             values = [value for value in known if self.low <= value <= self.high]
-        found: list[Tick] = []
+        tick_list: list[Tick] = []
         for value in values or steps(self.low, self.high):
             text = number(value) if value < LARGE else f"{number(value / 1000)}k"
-            if not found or self.place(value) - found[-1][0] >= CLOSE:
-                found.append((self.place(value), text))
-        return found
+            if not tick_list or self.place(value) - tick_list[-1][0] >= CLOSE:
+                tick_list.append((self.place(value), text))
+        return tick_list
 
     def levels(self, height: int) -> list[Tick]:
         """The ticks of an upright axis, in pixels from the top."""
@@ -141,7 +141,7 @@ class Bars(NamedTuple):
     rows: Sequence[Bar]
     lines: Sequence[float] = ()
     span: Scale | None = None
-    order: Sequence[str] = ()  # of the colours in the legend
+    order: Sequence[str] = ()  # the order of the colours in the legend
     is_aligned: bool = False  # each row below the one before, also where there is room beside it
 
     @property
@@ -157,8 +157,8 @@ class Bars(NamedTuple):
     @property
     def keys(self) -> dict[str, str]:
         """Return what the colours mean, by what they mean."""
-        found = {part.name: part.color for row in self.rows for part in row.parts if part.name}
-        return {name: color for color in self.order or found.values() for name in found if found[name] == color}
+        colors = {part.name: part.color for row in self.rows for part in row.parts if part.name}
+        return {name: color for color in self.order or colors.values() for name in colors if colors[name] == color}
 
     @property
     def inches(self) -> float:
@@ -196,7 +196,7 @@ class Series(NamedTuple):
     mark: str = ""  # as matplotlib names it: "o", "s", "^", "D", "v", "X", "*"
     line: str = "-"  # or "--"
     is_hollow: bool = False
-    size: float = 6.0  # of a mark, in points
+    size: float = 6.0  # the size of a mark, in points
     texts: Sequence[str] = ()  # beside each point
 
     @property
@@ -296,15 +296,15 @@ def figure(panels: Sequence[Panel]) -> Any:
     """The panels below each other; what a panel says of its own axis only where it says something."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
-    found, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
-    for panel, one in zip(panels, axes[:, 0], strict=True):
-        panel.draw(one)
-        one.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
-        one.xaxis.set_major_formatter(lambda value, _: number(value, 6))
-        one.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
-        if one.get_legend_handles_labels()[0]:
-            one.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
-    return found
+    drawn, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
+    for panel, axis in zip(panels, axes[:, 0], strict=True):
+        panel.draw(axis)
+        axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
+        axis.xaxis.set_major_formatter(lambda value, _: number(value, 6))
+        axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+    return drawn
 
 
 TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
@@ -331,11 +331,11 @@ def overview(document: Document, path: Path) -> Picture:
         color = PALETTE[TONE_COLORS[line.tone]] if line.tone else "black"
         rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
     high = len(rows) + 1
-    found = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
+    drawn = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
     for n, (text, size, color, weight) in enumerate(rows, start=1):
-        found.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
+        drawn.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
     path.parent.mkdir(exist_ok=True)
-    write(found, path)
+    write(drawn, path)
     return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
 
 

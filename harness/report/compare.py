@@ -122,7 +122,7 @@ def words(value: object) -> str:
 def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return the finished runs among the folders, each once; and why others were left out, so that `*` will do.
 
-    Raises UsageError where fewer than two are left.
+    Raises UsageError where fewer than two are left, but for one with its copies, between which nothing can differ.
     """
     runs = []
     reasons = []
@@ -137,9 +137,9 @@ def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
             reasons.append(str(error))
     runs, copies = without_copies(runs)
     reasons += copies
-    if len(runs) < 2:
-        shown = [reason.removesuffix(".") for reason in reasons]
-        raise UsageError("; ".join([*shown, f"--compare takes two runs or more, not {len(runs)}."]))
+    if not runs or (len(runs) < 2 and not copies):
+        shown_reasons = [reason.removesuffix(".") for reason in reasons]
+        raise UsageError("; ".join([*shown_reasons, f"--compare takes two runs or more, not {len(runs)}."]))
     return runs, reasons
 
 

@@ -39,7 +39,7 @@ DIVERGENCE: dict[str, TableColumn] = {
     "ROUGE-L A": ("score_a", 3),
     "ROUGE-L B": ("score_b", 3),
 }
-IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")  # which are what is compared, and stand in the page
+IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")  # these are what is compared, and stand in the page
 RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
     ("run", "run", "folder.name"),
     ("label", "label", "summary.meta.label"),
@@ -78,22 +78,22 @@ class RunColumn(NamedTuple):
 
 def columns(runs: Runs) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
-    found = list[RunColumn]()
+    run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
-        found.append(RunColumn(name, label, tuple(property_of(run, path) for run in runs)))
+        run_columns.append(RunColumn(name, label, tuple(property_of(run, path) for run in runs)))
     settings = [run.flags | run.versions for run in runs]
-    for name in dict.fromkeys(name for each in settings for name in each):
-        if is_different(name, settings) and name not in {column.name for column in found}:
-            found.append(RunColumn(name, name, tuple(each.get(name) for each in settings)))
+    for name in dict.fromkeys(name for run_settings in settings for name in run_settings):
+        if is_different(name, settings) and name not in {column.name for column in run_columns}:
+            run_columns.append(RunColumn(name, name, tuple(run_settings.get(name) for run_settings in settings)))
     for metric in metrics_of("compare"):
-        values, shown = zip(*((metric.of(run.summary), metric.shown(run.summary)) for run in runs), strict=True)
-        found.append(RunColumn(metric.name, metric.label, values, metric, shown))
-    found += starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs]))
-    return [column for column in found if {*column.texts} != {number(None)}]
+        values, shown_values = zip(*((metric.of(run.summary), metric.shown(run.summary)) for run in runs), strict=True)
+        run_columns.append(RunColumn(metric.name, metric.label, values, metric, shown_values))
+    run_columns += starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs]))
+    return [column for column in run_columns if {*column.texts} != {number(None)}]
 
 
 def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
-    return len({each.get(name) for each in settings}) > 1
+    return len({run_settings.get(name) for run_settings in settings}) > 1
 
 
 def write_csv(path: Path, runs: Runs) -> None:
@@ -106,9 +106,9 @@ def write_csv(path: Path, runs: Runs) -> None:
 
 def tested(runs: Runs) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
-    columns = metric_columns("beside", [each for run in runs for each in run.summary.tests], "load", "text")
+    columns = metric_columns("beside", [outcome for run in runs for outcome in run.summary.tests], "load", "text")
     tables = [(run.name, Table.of(run.summary.tests, columns)) for run in runs]
-    return Table(["run", *columns], [[name, *row] for name, found in tables for row in found.rows])
+    return Table(["run", *columns], [[name, *row] for name, table in tables for row in table.rows])
 
 
 NOTHING_TO_COMPARE = "no speed to compare: a run has none"
@@ -119,10 +119,10 @@ def document(runs: Runs) -> Document:
     pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
     named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
     refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
-    kept = [run for letter, run in named if letter not in refused]
-    sides = [len({run.name for run in some}) for some in (kept, runs)]
-    alone = len(kept) == 1 or sides[0] < min(2, sides[1])
-    found = finding(runs if len(runs) == 2 else [] if alone else kept)
+    comparable_runs = [run for letter, run in named if letter not in refused]
+    sides = [len({run.name for run in some}) for some in (comparable_runs, runs)]
+    alone = len(comparable_runs) == 1 or sides[0] < min(2, sides[1])
+    found = finding(runs if len(runs) == 2 else [] if alone else comparable_runs)
     title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found or NOTHING_TO_COMPARE
     if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
         title, alone = pair.words, False
@@ -136,7 +136,7 @@ def document(runs: Runs) -> Document:
         *answers(runs, pair),
         Line("differs", difference(runs)),
         Line("interval", METHOD_TEXT if found else ""),
-        *(Line("careful", said, "careful") for said in cautions(named)),
+        *(Line("careful", caution, "careful") for caution in cautions(named)),
         *(Line(letter, str(run.folder)) for letter, run in named),
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
     ]
@@ -163,9 +163,9 @@ def scores(pair: AnswerPair) -> Iterator[Block]:
     yield f"{number(pair.samples)} samples in both."
     rows = []
     for name, score in pair.scores.items():
-        said = "differs" if (score.low > 0 or score.high < 0) and not score.few else "no clear difference"
+        verdict = "differs" if (score.low > 0 or score.high < 0) and not score.few else "no clear difference"
         sides, between = (number(score.before, 6), number(score.after, 6)), f"{score.low:+.4f} to {score.high:+.4f}"
-        rows.append([name, *sides, f"{score.change:+.4f}", between, said])
+        rows.append([name, *sides, f"{score.change:+.4f}", between, verdict])
     yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
     if not pair.same_splitter:
         yield (
@@ -179,8 +179,10 @@ def scores(pair: AnswerPair) -> Iterator[Block]:
 
 
 def write_html(path: Path, runs: Runs, found: Document) -> None:
-    shown = Section("In pictures", "", [Picture(COMPARISON_FILE, "Side by side", "", panels(runs))], is_open=True)
-    files.write_text(path, page(found._replace(sections=[shown, *found.sections])))
+    picture_section = Section(
+        "In pictures", "", [Picture(COMPARISON_FILE, "Side by side", "", panels(runs))], is_open=True
+    )
+    files.write_text(path, page(found._replace(sections=[picture_section, *found.sections])))
 
 
 def finding(runs: Runs) -> str:
@@ -237,8 +239,12 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 def difference(runs: Runs) -> str:
     """The settings and the versions that differ between runs."""
     parts = []
-    for noun, each in {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}.items():
-        if names := sorted(name for name in {key for one in each for key in one} if is_different(name, each)):
+    for noun, properties in {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}.items():
+        if names := sorted(
+            name
+            for name in {key for run_properties in properties for key in run_properties}
+            if is_different(name, properties)
+        ):
             parts.append(f"{noun}{'s' * (len(names) > 1)} {', '.join(names)}")
     return "; ".join(parts) or "no setting and no version"
 
@@ -248,9 +254,9 @@ def refusals(runs: Runs) -> tuple[int, list[str]]:
     run's speed has no ratio with that one's, empty where it has, and for that one.
     """
     named = [*zip(runs, letters(len(runs)), strict=True)]
-    found = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
-    start = min(range(len(runs)), key=lambda n: sum(map(bool, found[n])))
-    return start, found[start]
+    refusal_rows = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
+    start = min(range(len(runs)), key=lambda n: sum(map(bool, refusal_rows[n])))
+    return start, refusal_rows[start]
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:

@@ -12,7 +12,7 @@ from harness.results.metrics import Metric, metrics_of
 from harness.results.outcome import Doubt, Figure
 
 LONGEST_RUN_NAME = 40  # characters of a run's name
-TIME = re.compile(r"^\d+-\d+-(?=.)")  # that a run's id begins with
+TIME = re.compile(r"^\d+-\d+-(?=.)")  # the time that a run's id begins with
 
 
 def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
@@ -23,16 +23,22 @@ def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
 def panels(runs: Runs) -> list[Panel]:
     """Bars for each quantity that two of the runs have, and their curves where two have tested several loads."""
     figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
-    shown = {metric: found for metric, found in figures.items() if sum(each.value is not None for each in found) > 1}
-    found: list[Panel] = [bars(runs, metric, each) for metric, each in shown.items()]
+    drawn_metrics = {
+        metric: panel_list
+        for metric, panel_list in figures.items()
+        if sum(figures_of_metric.value is not None for figures_of_metric in panel_list) > 1
+    }
+    panel_list: list[Panel] = [
+        bars(runs, metric, figures_of_metric) for metric, figures_of_metric in drawn_metrics.items()
+    ]
     swept = {
         name: loads
         for name, run in zip(names(runs), runs, strict=True)
         if run.summary.run.search and (loads := LoadPicture.of(run.summary, run.facts.plan.limits))
     }
     if len(swept) > 1:
-        found += load_pictures.curves(swept)
-    return found
+        panel_list += load_pictures.curves(swept)
+    return panel_list
 
 
 def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
@@ -52,8 +58,8 @@ def names(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough.
     """
-    said = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
-    cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, said)]
+    run_names = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
+    cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, run_names)]
     return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
 
 

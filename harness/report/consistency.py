@@ -1,14 +1,15 @@
 """Check that a run's files say what its logs say."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.core import files, reading
 from harness.core.errors import BenchmarkError
 from harness.core.message_text import first_line
 from harness.core.schema import SCHEMA
+from harness.core.stored_text import is_litter
 from harness.loadgen.test_run import TestRun
 from harness.report.report import build, check_format, history_line
 from harness.results import accuracy, claims
@@ -24,56 +25,76 @@ from harness.runs.run_folder import TEST_FOLDERS, ended_early
 
 HISTORY, AGAIN = "history.jsonl", "made again"
 MOST_DIFFERENCES = 20  # differences of a file that are named
-SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # of an accuracy log
+SCORED = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # files made from an accuracy log
 
 
-def check(folder: Path) -> tuple[list[str], str]:
-    """Return what a run's files say that its logs do not, of each file the first, and what could not be made again, in
-    words.
+class CheckResult(NamedTuple):
+    """The statements of a run's files that its logs do not make, of each file the first."""
 
-    Raises UsageError for a folder that is none, or of another format.
-    """
+    differences: list[str]
+    unmade: str  # why the scores could not be made again, in words
+    missing: list[str]  # files that are made of the logs alone, and are not there
+
+
+def check(folder: Path) -> CheckResult:
+    """Compare a run's files with its logs. Raises UsageError for a folder that is none, or of another format."""
     facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
-    found, unmade = list[Claim](), ""
+    claims_found, unmade, missing = list[Claim](), "", list[str]()
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as place:
         try:
-            found += claims.verify(folder)
-            copy = Path(place) / (Path(files.read(folder / SUMMARY_FILE, Summary).meta.run).name or "run")
-            for path in sorted(folder.rglob("*")):
-                name = path.relative_to(folder)
-                if path.is_file() and name.parts[0] not in MADE:
-                    (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                    (copy / name).symlink_to(path.resolve())
-            found += probes(folder, facts)
+            claims_found += claims.verify(folder)
+            kept_summary = files.read(folder / SUMMARY_FILE, Summary)
+            copy = Path(place) / (Path(kept_summary.meta.run).name or "run")
+            copy_logs(folder, copy, kept_summary.digests)
+            claims_found += probes(folder, facts)
             unmade = score_again(copy / TEST_FOLDERS["accuracy"], facts)
             summary = build(copy)
             for path in sorted(copy.rglob("*")):
                 if path.is_dir() or path.is_symlink():
                     continue
                 name = path.relative_to(copy)
-                found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[
+                if name.parts[0] in MADE and not (folder / name).exists():
+                    missing.append(name.parts[0])
+                    continue
+                claims_found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[
                     :MOST_DIFFERENCES
                 ]
             if (beside / HISTORY).exists() and ended_early(folder) is None:
-                kept = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
-                found += compare(f"{HISTORY}: ", kept, AGAIN, [history_line(summary)])
+                kept_lines = [line for line in read_history(beside) if line.pop("run") == summary.meta.run]
+                claims_found += compare(f"{HISTORY}: ", kept_lines, AGAIN, [history_line(summary)])
         except BenchmarkError as error:
-            found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
-    return [*map(str, differing(found))], unmade
+            claims_found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
+    return CheckResult([*map(str, differing(claims_found))], unmade, [*dict.fromkeys(missing)])
 
 
-# What a probe notes of the server and of the GPUs' clock while it runs; its logs do not have it.
+def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
+    """Link what a run's report is made of into a new folder; a text that was stored otherwise is written as it was."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if not path.is_file() or name.parts[0] in MADE or is_litter(path):
+            continue
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        original = claims.as_written(path, digests.get(str(name)))
+        if original is None:
+            (copy / name).symlink_to(path.resolve())
+        else:
+            (copy / name).write_bytes(original)
+
+
+# Facts that a probe notes of the server and of the GPUs' clock while it runs; its logs do not have them.
 NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
 def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError, UsageError."""
-    for kept in (*facts.probes, *facts.attempts):
-        plan = at_load(facts.plan, kept)
-        tests = [TestRun.read(folder / name, plan) for name in kept.repeats or [kept.folder]]
-        made = level_of(tests, plan, folder)
-        yield from compare(f"config.json of {kept.folder}: ", logged(kept), AGAIN, logged(made))
+    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError,
+    UsageError.
+    """
+    for recorded in (*facts.probes, *facts.attempts):
+        plan = at_load(facts.plan, recorded)
+        tests = [TestRun.read(folder / name, plan) for name in recorded.repeats or [recorded.folder]]
+        recomputed = level_of(tests, plan, folder)
+        yield from compare(f"config.json of {recorded.folder}: ", logged(recorded), AGAIN, logged(recomputed))
 
 
 def logged(outcome: Outcome) -> dict[str, object]:

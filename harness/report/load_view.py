@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import isclose
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
@@ -16,10 +16,13 @@ from harness.runs.run_folder import TEST_FOLDERS
 
 SHOWN_PERCENTILES = ("p50", "p90", "p99")
 WIDE = 20  # times the smallest: from here on an axis is logarithmic
-SHARE = 0.9  # of the rate that a replica answers, which it is given in a peak
+SHARE = 0.9  # a replica is given this share of the rate that it answers, in a peak
 COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
+
+
+SCRIPT_FIELDS = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")  # fields that the script reads
 
 
 class LoadPoint(NamedTuple):
@@ -57,25 +60,33 @@ class LoadPoint(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """That nobody can tell whether it keeps the limits; empty where its verdict does."""
+        """A note that nobody can tell whether it keeps the limits; empty where its verdict tells."""
         return self.test.verdict.word * (self.test.verdict.tone == "careful")
 
     def over(self, limits: P99Limits) -> list[str]:
-        """The kinds of latency that break these limits at p99, or are not known."""
-        found = [(kind, self.test.at(kind, "p99"), most) for kind, most in limits.items() if most is not None]
-        return [kind.upper() for kind, value, most in found if value is None or value > most]
+        """Return the kinds of latency that break these limits at p99, or are not known."""
+        broken = []
+        for kind, most in limits.items():
+            if most is None:
+                continue
+            p99_ms = self.test.at(kind, "p99")
+            if p99_ms is None or p99_ms > most:
+                broken.append(kind.upper())
+        return broken
 
     @property
-    def data(self) -> dict[str, Any]:
-        """The same for the script; `figures` by the names of METRICS."""
-        spent, lost = self.spent, {}
-        if spent:
-            lost["idle"] = spent.idle + (spent.idle_while_waiting or 0.0)
-            lost["clock"] = spent.held_by_power + spent.held_by_heat
-        names = ("name", "stands", "is_full", "gain", "speed", "standing", "doubt")
-        figures = {m.name: value for m in metrics.METRICS if (value := m.figure(self.test).value) is not None}
-        found = {name: getattr(self, name) for name in names}
-        return found | {"load": self.test.load, "few": Doubt.FEW in self.test.doubts, "figures": figures | lost}
+    def data(self) -> dict[str, object]:
+        """The data of the picture for the script; `figures` by the names of METRICS."""
+        figures: dict[str, float] = {}
+        for metric in metrics.METRICS:
+            value = metric.figure(self.test).value
+            if value is not None:
+                figures[metric.name] = value
+        if self.spent:
+            figures["idle"] = self.spent.idle + (self.spent.idle_while_waiting or 0.0)
+            figures["clock"] = self.spent.held_by_power + self.spent.held_by_heat
+        fields: dict[str, object] = {name: getattr(self, name) for name in SCRIPT_FIELDS}
+        return {**fields, "load": self.test.load, "few": self.test.is_few, "figures": figures}
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
@@ -83,25 +94,43 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     test, result, probes = summary.result, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.details.gpu_time if test else [])}
     is_own = result and result not in probes and result.ttft_ms.p50 is not None
-    own = result if is_own and (probes or (test and test.details.target_qps)) else None
-    is_any_alone = any(Doubt.BUSY not in one.doubts for one in probes)
-    last, found = {one.load: one for one in summary.curve}, list[LoadPoint]()
+    own_outcome = result if is_own and (probes or (test and test.details.target_qps)) else None
+    is_any_alone = any(Doubt.BUSY not in outcome.doubts for outcome in probes)
+    last, load_points = {outcome.load: outcome for outcome in summary.curve}, list[LoadPoint]()
     for probe in probes:
         held = probe.has_held or probe.has_own_limits
-        later = own if own and held and isclose(probe.load, own.load, rel_tol=1e-3) else last[probe.load]
-        overruled = "" if later.has_kept == probe.has_kept else "the full test" if later is own else "a later test"
+        later = (
+            own_outcome
+            if own_outcome and held and isclose(probe.load, own_outcome.load, rel_tol=1e-3)
+            else last[probe.load]
+        )
+        overruled = (
+            "" if later.has_kept == probe.has_kept else "the full test" if later is own_outcome else "a later test"
+        )
         is_doubted = Doubt.BUFFERED in probe.doubts or (Doubt.BUSY in probe.doubts and is_any_alone)
-        stands = held and later is probe and not is_doubted
+        counts = held and later is probe and not is_doubted
         is_level, is_attempt = probe.unit in CURVES, probe in (summary.run.attempts or [])
         name = probe.text if is_level else f"the {'full test' if is_attempt else 'probe'} at {probe.text}"
         mark = "held" if held else "grew" if probe.valid else "bad"
-        found.append(LoadPoint(probe, name, mark, stands, is_level or is_attempt, spent.get(probe.folder), overruled))
-    if own:
-        stands, mark = own.valid and Doubt.BUFFERED not in own.doubts, "own" if own.valid else "bad"
-        found.append(
-            LoadPoint(own, f"the full test at {own.text}", mark, stands, True, spent.get(TEST_FOLDERS["performance"]))
+        load_points.append(
+            LoadPoint(probe, name, mark, counts, is_level or is_attempt, spent.get(probe.folder), overruled)
         )
-    return found
+    if own_outcome:
+        counts, mark = (
+            own_outcome.valid and Doubt.BUFFERED not in own_outcome.doubts,
+            "own" if own_outcome.valid else "bad",
+        )
+        load_points.append(
+            LoadPoint(
+                own_outcome,
+                f"the full test at {own_outcome.text}",
+                mark,
+                counts,
+                True,
+                spent.get(TEST_FOLDERS["performance"]),
+            )
+        )
+    return load_points
 
 
 def upright(values: Sequence[float]) -> Scale:
@@ -117,7 +146,9 @@ LATENCIES = {
 
 
 class LoadPicture(NamedTuple):
-    """What the template draws and the script moves; `title_load`: the number of the load that the title is of."""
+    """The loads of a run as the template draws and the script moves them; `title_load`: the number of the load that the
+    title is of.
+    """
 
     loads: list[LoadPoint]
     unit: str
@@ -130,46 +161,49 @@ class LoadPicture(NamedTuple):
 
     @classmethod
     def of(cls, summary: Summary, most: mlperf.LatencyLimits | None) -> Self | None:
-        """`most`: the limits of the run. None of a test that has no load to vary, or no latency."""
+        """Return the picture of a run whose limits are `most`; None of a test that has no load to vary, or no
+        latency.
+        """
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
         limits = {kind: getattr(most, kind, None) for kind in kinds}
-        values = {
-            kind: [v for one in loads for p in SHOWN_PERCENTILES if (v := one.test.at(kind, p))] for kind in kinds
-        }
-        axes = {kind: upright([*found, limits[kind] or found[0]]) for kind, found in values.items() if found}
+        axes = {}
+        for kind in kinds:
+            values = shown_values(loads, kind)
+            if values:
+                axes[kind] = upright([*values, limits[kind] or values[0]])
         if not axes:
             return None
-        own = next((n for n, one in enumerate(loads) if one.test == summary.result), len(loads) - 1)
-        points = {
-            p: any(one.test.at(kind, p) is not None for one in loads for kind in kinds) for p in SHOWN_PERCENTILES
-        }
-        across = Scale.around([one.test.load for one in loads], is_log=unit != Poisson.unit)
-        return cls(loads, unit, limits, axes, across, own, points, summary)
+        across = Scale.around([load_point.test.load for load_point in loads], is_log=unit != Poisson.unit)
+        title_load = place_of_result(loads, summary)
+        return cls(loads, unit, limits, axes, across, title_load, known_percentiles(loads, kinds), summary)
 
-    def has_kept(self, one: LoadPoint) -> bool:
-        """Tell whether a test may be an answer, and kept the limits."""
-        # also where the limits of its run are not known
-        return one.stands and not (one.test.has_own_limits and one.test.reasons) and not one.over(self.limits)
+    def has_kept(self, load_point: LoadPoint) -> bool:
+        """Tell whether a test may be an answer, and kept the limits: its run's, which may not be known, and these."""
+        test = load_point.test
+        was_over = test.has_own_limits and bool(test.reasons)
+        return load_point.stands and not was_over and not load_point.over(self.limits)
 
     @property
     def best(self) -> LoadPoint | None:
         """The run's result, or the load with the most gain, of those that kept the limits."""
-        own = self.summary.result
-        return max(filter(self.has_kept, self.loads), key=lambda one: (one.test == own, one.gain), default=None)
+        result = self.summary.result
+        within = [load_point for load_point in self.loads if self.has_kept(load_point)]
+        return max(within, key=lambda load_point: (load_point.test == result, load_point.gain), default=None)
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
         """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
         concurrency / TPOT p90, as MLPerf Endpoints has it.
         """
-        found = []
-        for one in self.loads:
-            each = one.test.at("tpot", "p90" if one.test.has_own_limits else "p50")
-            if each and one.test.tokens_per_sec:
-                found.append(((1000 / each, one.test.tokens_per_sec / max(1, self.summary.gpus)), one))
-        return sorted(found, key=lambda point: point[0])
+        points = []
+        for load_point in self.loads:
+            tpot_ms = load_point.test.at("tpot", "p90" if load_point.test.has_own_limits else "p50")
+            if tpot_ms and load_point.test.tokens_per_sec:
+                of_one_gpu = load_point.test.tokens_per_sec / max(1, self.summary.gpus)
+                points.append(((1000 / tpot_ms, of_one_gpu), load_point))
+        return sorted(points, key=lambda point: point[0])
 
     @property
     def axis(self) -> str:
@@ -179,7 +213,7 @@ class LoadPicture(NamedTuple):
     @property
     def columns(self) -> list[metrics.Metric]:
         """Return what a table of the loads shows of each."""
-        return test_table.told(metrics.TABLES[self.unit], [one.test for one in self.loads])
+        return test_table.told(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:
@@ -197,15 +231,38 @@ class LoadPicture(NamedTuple):
         """Requests/s that a replica answers within the limits; None where a query is of several samples."""
         return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
 
-    def data(self, file: str, watts: Measured) -> dict[str, Any]:
-        """The same for the script; `file` is the name of its CSV."""
+    def data(self, file: str, watts: Measured) -> dict[str, object]:
+        """The data of the picture for the script; `file` is the name of its CSV."""
         return {
             "own": self.title_load,
             "unit": self.unit,
             "file": file,
             "watts": watts,
             "axes": {kind: axis._asdict() | {"limit": self.limits[kind]} for kind, axis in self.axes.items()},
-            "tests": [one.data for one in self.loads],
+            "tests": [load_point.data for load_point in self.loads],
             "share": SHARE,
             "columns": self.cells[: -len(COMPUTED)],
         }
+
+
+def shown_values(loads: Sequence[LoadPoint], kind: str) -> list[float]:
+    """Return the values of a kind of latency that a picture may show, in milliseconds."""
+    values = [load_point.test.at(kind, point) for load_point in loads for point in SHOWN_PERCENTILES]
+    return [value for value in values if value]
+
+
+def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[str, bool]:
+    """Return which percentiles any of the tests has, by name."""
+    known = dict.fromkeys(SHOWN_PERCENTILES, False)
+    for load_point in loads:
+        for point in SHOWN_PERCENTILES:
+            known[point] |= any(load_point.test.at(kind, point) is not None for kind in kinds)
+    return known
+
+
+def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
+    """Return the place of the run's result among the loads; the last where it is none of them."""
+    for place, load_point in enumerate(loads):
+        if load_point.test == summary.result:
+            return place
+    return len(loads) - 1

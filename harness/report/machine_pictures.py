@@ -15,7 +15,7 @@ from harness.results.gpu_time_shares import SHARES
 from harness.results.telemetry import QUANTITIES, QUANTITY_BY_NAME
 
 # The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
-SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # of telemetry's SHARES
+SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # colours of telemetry's SHARES
 SEEN = 0.5  # percent of a bar that can be seen
 PERCENT = Scale(0.0, 105.0)
 
@@ -70,8 +70,8 @@ def load_strip(recording: Recording) -> list[Panel]:
                 parts.append(StackedPart(begin, end, shade, name=SHADES[shade]))
         rows += [Bar(name, "", parts)] if parts else []
     span = Scale(0.0, max(recording.seconds, default=0.0))
-    made = Bars("", "seconds; power in % of the most of this test", rows, span=span, order=[*SHADES], is_aligned=True)
-    return [made] * bool(rows)
+    bars = Bars("", "seconds; power in % of the most of this test", rows, span=span, order=[*SHADES], is_aligned=True)
+    return [bars] * bool(rows)
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
@@ -94,9 +94,9 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
 def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
     """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
     there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
-    for label in dict.fromkeys(one.panel for one in QUANTITIES if one.panel):
-        shown = [one for one in QUANTITIES if one.panel == label]
-        found = [(name, one.label) for one in shown for name in there if one.is_mine(name)]
+    for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
+        shown_quantities = [quantity for quantity in QUANTITIES if quantity.panel == label]
+        found = [(name, quantity.label) for quantity in shown_quantities for name in there if quantity.is_mine(name)]
         series = []
         for (name, text), color in zip(found, cycle(SERIES_COLORS)):
             heights = (math.nan if value is None else value for value in recording.columns[name])
@@ -104,7 +104,7 @@ def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> It
             points = [*zip(recording.seconds, heights, strict=True)]
             series.append(Series(text.replace("GPU", f"GPU {gpu}"), points, color))
         if series:
-            whole = Scale.of([height for one in series for _, height in one.points])
+            whole = Scale.of([height for quantity in series for _, height in quantity.points])
             down = PERCENT if label.endswith("%") else whole
             yield LinePanel("", "", label, series, across, down, shaded=shaded)
 

@@ -23,7 +23,7 @@ AXES: dict[str, Callable[[Summary], object]] = {
     BATCH: lambda run: f"{run.meta.batch_size} at once" if run.meta.batch_size else "its own test",
 }
 HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
-ROW_NAMES = ("gpu", "model", "scenario", "label")  # what a row is called by, beside its axes
+ROW_NAMES = ("gpu", "model", "scenario", "label")  # names of a row, beside its axes
 SPEED_NAME = "tokens_per_sec"
 UNSURE = "*"  # behind a ratio of figures that may not be believed
 
@@ -58,22 +58,22 @@ class Matrix(NamedTuple):
         """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
-        if reference and reference not in (labels := [one.meta.label for one in summaries]):
+        if reference and reference not in (labels := [summary.meta.label for summary in summaries]):
             raise UsageError(
                 f"--reference {reference}: the runs' labels are {', '.join(filter(None, labels)) or 'empty'}."
             )
-        found = sorted(
-            (cell for one in summaries for cell in cells_of(one, axes)),
+        cells = sorted(
+            (cell for summary in summaries for cell in cells_of(summary, axes)),
             key=lambda cell: [sort_key(cell.places[axis]) for axis in reversed(axes)],
         )
-        called = {name: {cell.places[name] for cell in found} for name in ROW_NAMES if name not in axes}
+        called = {name: {cell.places[name] for cell in cells} for name in ROW_NAMES if name not in axes}
         names = [name for name, some in called.items() if any(some) and (name != "scenario" or len(some) > 1)]
-        shown = [
+        shown_metrics = [
             metric
             for metric in metrics_of(place_of(axes))
-            if any(cell.figures[metric.name].value is not None for cell in found)
+            if any(cell.figures[metric.name].value is not None for cell in cells)
         ]
-        return cls(" and ".join(axes), [*axes, *names], found, shown, reference)
+        return cls(" and ".join(axes), [*axes, *names], cells, shown_metrics, reference)
 
     def table(self) -> Table:
         """For each place beside the hardware the cheapest within the limits is marked; below each row that has a
@@ -84,11 +84,13 @@ class Matrix(NamedTuple):
         cheapest = {cell.rivals: cell for cell in dearest}
         rows = []
         for cell in self.cells:
-            said = cell.flaw or "cheapest within the limits" * (cheapest.get(cell.rivals) is cell)
-            rows.append([*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), said])
-            for other in self.cells:
-                is_like = other.places["label"] == self.reference and other.rivals == cell.rivals
-                rows += [self.ratios(cell, other)] if self.reference and is_like and other is not cell else []
+            remark = cell.flaw or "cheapest within the limits" * (cheapest.get(cell.rivals) is cell)
+            rows.append(
+                [*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), remark]
+            )
+            for rival in self.cells:
+                is_like = rival.places["label"] == self.reference and rival.rivals == cell.rivals
+                rows += [self.ratios(cell, rival)] if self.reference and is_like and rival is not cell else []
         return Table([*self.heads, *(metric.label for metric in self.metrics), ""], rows)
 
     def named(self, cell: Cell) -> list[str]:
@@ -96,14 +98,14 @@ class Matrix(NamedTuple):
 
     def ratios(self, cell: Cell, other: Cell) -> list[str]:
         """A row of ratios to another cell, those of doubtful figures marked."""
-        found = []
+        ratio_cells = []
         for metric in self.metrics:
             mine, theirs = cell.figures[metric.name], other.figures[metric.name]
             is_unsure = bool(cell.flaw or other.flaw or mine.doubts or theirs.doubts)
             is_known = mine.value is not None and theirs.value
-            found.append(f"{number(mine.value / theirs.value, 3)}×{UNSURE * is_unsure}" if is_known else "–")  # type: ignore[operator]
+            ratio_cells.append(f"{number(mine.value / theirs.value, 3)}×{UNSURE * is_unsure}" if is_known else "–")  # type: ignore[operator]
         why = joined("; ", *dict.fromkeys((cell.flaw, other.flaw)))
-        return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *found, f"* {why}" if why else ""]
+        return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *ratio_cells, f"* {why}" if why else ""]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
         """The columns and rows of a CSV file, without ratios."""
@@ -117,16 +119,16 @@ class Matrix(NamedTuple):
         """The speed of each cell; hollow where it does not count."""
         speed, rows = METRIC_BY_NAME[SPEED_NAME], []
         for cell in self.cells:
-            if (found := cell.figures[SPEED_NAME]).value is not None:
+            if (figure := cell.figures[SPEED_NAME]).value is not None:
                 title = ", ".join(filter(None, map(cell.places.get, self.heads)))
-                rows.append(Bar(title, speed.show(found), [StackedPart(0.0, found.value, is_hollow=bool(cell.flaw))]))
+                rows.append(Bar(title, speed.show(figure), [StackedPart(0.0, figure.value, is_hollow=bool(cell.flaw))]))
         return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
 def sort_key(text: str) -> tuple[str, float]:
     """Return what begins with a number by its unit, then by the number."""
-    found = re.match(r"[\d.]+", text)
-    return (text[found.end() :], float(found[0])) if found else (text, 0.0)
+    leading_number = re.match(r"[\d.]+", text)
+    return (text[leading_number.end() :], float(leading_number[0])) if leading_number else (text, 0.0)
 
 
 def place_of(axes: Sequence[str]) -> MetricPlace:
@@ -140,16 +142,16 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     gate = "the accuracy gate failed" * (summary.gate == "FAIL")
     tests: list[Outcome | None] = [*levels] or [summary.result]
-    for one in tests:
-        source, flaw = one if one and levels else summary, "no speed was measured"
-        found = {metric.name: metric.figure(source) for metric in metrics_of(place_of(axes))}
-        if one:
-            flaw = joined("; ", gate, *one.background_load, *(one.flaws and [one.why or one.flaws[0]]))
-        if one and levels and summary.price:
-            found[COST] = Figure(one.cost(summary.price))
-        at = places(summary, axes, one if levels else None)
+    for test in tests:
+        source, flaw = test if test and levels else summary, "no speed was measured"
+        figures = {metric.name: metric.figure(source) for metric in metrics_of(place_of(axes))}
+        if test:
+            flaw = joined("; ", gate, *test.background_load, *(test.flaws and [test.why or test.flaws[0]]))
+        if test and levels and summary.price:
+            figures[COST] = Figure(test.cost(summary.price))
+        at = places(summary, axes, test if levels else None)
         beside = (at[axis] for axis in axes if axis not in HARDWARE)
-        yield Cell(names | at, (model, meta.scenario, str(meta.workload), *beside), found, flaw)
+        yield Cell(names | at, (model, meta.scenario, str(meta.workload), *beside), figures, flaw)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
@@ -157,6 +159,6 @@ def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
         raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
-    found = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
-    found |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
-    return {axis: "unknown" if value in (None, "") else str(value) for axis, value in found.items()}
+    place = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
+    place |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
+    return {axis: "unknown" if value in (None, "") else str(value) for axis, value in place.items()}

@@ -29,7 +29,9 @@ ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^
 
 
 def without_places(text: str) -> str:
-    """Of each path outside of the run its last name stays, of each address what remains without user and query."""
+    """Return a text in which of each path outside of the run only its last name stays, and no address has a user or a
+    query.
+    """
     return PLACE.sub("", ADDRESS_PARTS.sub(r"\1\2", text))
 
 
@@ -46,16 +48,16 @@ def chart(*panels: Panel, title: str = "") -> str:
 
 @cache
 def renderer() -> Any:
-    """Of Markdown: tables in a frame in which they scroll, no HTML and no pictures of others."""
+    """Return the renderer of Markdown: tables scroll in a frame, and it takes no HTML and no pictures of others."""
     from markdown_it import MarkdownIt
 
-    found = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-    found.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
-    found.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    return found
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+    markdown.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
+    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return markdown
 
 
-WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # which only Markdown must have
+WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # only Markdown must have a head
 
 
 TEMPLATES = ROOT / "templates" / "page"
@@ -64,30 +66,33 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 @cache
 def environment() -> Any:
-    """Of the templates in templates/page/."""
-    found = jinja_environment(
+    """Return the environment of the templates in templates/page/."""
+    jinja = jinja_environment(
         TEMPLATES, autoescape=True, finalize=lambda value: plain(value) if type(value) is str else value
     )
-    found.filters |= {each.__name__: each for each in (number, percent, sentence, without_places, gravest, block_html)}
-    found.filters["million"] = lambda value: value and 1e6 * value
-    found.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
-    found.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+    jinja.filters |= {
+        text_filter.__name__: text_filter
+        for text_filter in (number, percent, sentence, without_places, gravest, block_html)
+    }
+    jinja.filters["million"] = lambda value: value and 1e6 * value
+    jinja.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
+    jinja.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
     style, script = (read_text(TEMPLATES / name) for name in ("page.css", "page.js"))
     allowed = {"style-src": fingerprint(style), "script-src": fingerprint(script)}
-    found.globals |= {"style": style, "script": script, "allowed": allowed}
-    found.globals |= {"glossary": glossary(), "latencies": LATENCIES}
-    return found
+    jinja.globals |= {"style": style, "script": script, "allowed": allowed}
+    jinja.globals |= {"glossary": glossary(), "latencies": LATENCIES}
+    return jinja
 
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     """The verdicts that a page begins with, and the others: what is bad comes first, unknowns last; a caution is always
     among the first.
     """
-    told = [line for line in lines if line.tone and line.text]
-    ranked = sorted(told, key=lambda line: (line.tone != "bad", line.tone == "unknown"))
+    graded = [line for line in lines if line.tone and line.text]
+    ranked = sorted(graded, key=lambda line: (line.tone != "bad", line.tone == "unknown"))
     caution = next((line for line in ranked if line.label == "careful"), None)
-    others = [line for line in ranked if line is not caution]
-    first = [*others[: CHIPS - 1], caution] if caution else others[:CHIPS]
+    other_lines = [line for line in ranked if line is not caution]
+    first = [*other_lines[: CHIPS - 1], caution] if caution else other_lines[:CHIPS]
     return first, [line for line in ranked if line not in first]
 
 
@@ -115,5 +120,5 @@ def glossary() -> dict[str, str]:
     if not GLOSSARY.is_file():
         return {}
     rows = re.findall(r"^\| (.+?) \| (.+) \|$", read_text(GLOSSARY), re.M)
-    found = {name: said.replace("`", "") for names, said in rows for name in names.split(", ")}
-    return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {said}" for name, said in found.items()}
+    meanings = {name: meaning.replace("`", "") for names, meaning in rows for name in names.split(", ")}
+    return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {meaning}" for name, meaning in meanings.items()}

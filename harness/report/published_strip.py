@@ -13,7 +13,7 @@ from harness.results.summary import Summary
 # A run among the published results of its scenario, by the rate of an accelerator.
 CHIPS = 3  # verdicts on a page's first screen
 ROW_PX, MIDDLE_PX = 24, 12  # pixels
-# Of a name, which is longer than a line of the picture has room for.
+# A longer name has no room in a line of the picture.
 SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
 
@@ -41,9 +41,9 @@ def strips(summary: Summary) -> Iterator[Strip]:
         device = summary.system.gpus[0] if count else summary.system.cpu
         rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
         for unit, rate in rates.items():
-            own = subject.is_reference(summary) * (rate or 0.0)
-            if rate and (made := strip(subject.scenario_name(summary), device, count, own, unit)):
-                yield made
+            own_rate = subject.is_reference(summary) * (rate or 0.0)
+            if rate and (drawn_strip := strip(subject.scenario_name(summary), device, count, own_rate, unit)):
+                yield drawn_strip
 
 
 def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
@@ -57,12 +57,14 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     rate /= max(1, count)
     scale = Scale.of([rate, results[0].rate(unit)])
     groups: dict[str, list[tuple[float, Published]]] = {}
-    for one in results:
-        groups.setdefault(SHORTENED.sub("", one.device), []).append((scale.place(one.rate(unit)), one))
-    names, own = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
+    for published in results:
+        groups.setdefault(SHORTENED.sub("", published.device), []).append(
+            (scale.place(published.rate(unit)), published)
+        )
+    names, own_name = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
     slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
     if rate:
-        names.insert(names.index(own) + 1 if own in names else slower, "this run")
+        names.insert(names.index(own_name) + 1 if own_name in names else slower, "this run")
     lines = [(name, ROW_PX * n + MIDDLE_PX, groups.get(name, [])) for n, name in enumerate(names)]
-    alone = [one for _, one in groups.get(own, []) if one.accelerators == count == 1]
+    alone = [published for _, published in groups.get(own_name, []) if published.accelerators == count == 1]
     return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

@@ -39,7 +39,7 @@ CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may dec
 
 
 class Condition(NamedTuple):
-    """What makes a run a regression."""
+    """A condition that makes a run a regression."""
 
     text: str
     metric: Metric | None

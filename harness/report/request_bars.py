@@ -9,7 +9,7 @@ from harness.report.charts import Scale, Tick
 # Requests of a test as bars: what is known of each, side by side in the order of issue.
 SHOWN, SLOWEST = 200, 20  # requests in the picture; of them the slowest of the test, the others evenly from all
 AXIS_HEIGHT_PX, CAP_HEIGHT_PX = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
-AXIS_TIMES = 5  # that are named below the axis
+AXIS_TIMES = 5  # times that are named below the axis
 BarPart = tuple[str, float, float, float]
 
 
@@ -37,13 +37,13 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     even = {rest[n * len(rest) // count].order for n in range(count)} if rest else set()
     picked = [request for request in timed if request.order in slow | even]
     scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
-    found = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
+    rows = [(each, list(parts(each, scale, each.order in slow))) for each in picked]
     places = (
         [n * len(picked) // AXIS_TIMES for n in range(AXIS_TIMES)] if timed[0].issued_s != timed[-1].issued_s else []
     )
     times = [(100 * place / len(picked), picked[place].begin_s) for place in places]
-    names = list(dict.fromkeys(name for _, each in found for name, *_ in each if name != "slow"))
-    return RequestBars(found, scale.levels(AXIS_HEIGHT_PX), times, len(requests), names)
+    names = list(dict.fromkeys(name for _, each in rows for name, *_ in each if name != "slow"))
+    return RequestBars(rows, scale.levels(AXIS_HEIGHT_PX), times, len(requests), names)
 
 
 def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
@@ -51,9 +51,9 @@ def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
     whole = request.latency_ms or 0.0
     first = whole if request.ttft_ms is None else min(request.ttft_ms, whole)
     ends = {} if request.sent_ms is None else {"client delay": min(request.sent_ms, first)}
-    told = {"wait for the first token": first, "decode": whole}
+    marks = {"wait for the first token": first, "decode": whole}
     begin, bottom = 0.0, float(AXIS_HEIGHT_PX)
-    for name, end in (ends | ({"until its answer": whole} if request.ttft_ms is None else told)).items():
+    for name, end in (ends | ({"until its answer": whole} if request.ttft_ms is None else marks)).items():
         top = scale.top(end, AXIS_HEIGHT_PX)
         yield name, end - begin, top, round(bottom - top, 1)
         begin, bottom = end, top

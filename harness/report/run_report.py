@@ -1,4 +1,4 @@
-"""What the sections of a run's report are made of."""
+"""The material of the sections of a run's report."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

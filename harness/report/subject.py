@@ -1,4 +1,4 @@
-"""What a run was of: scenario, model, machine and engine, as a report names them."""
+"""The subject of a run: scenario, model, machine and engine, as a report names them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -23,8 +23,8 @@ def subject_of(*summaries: Summary) -> str:
 
 def common_parts(lists: Iterable[Sequence[str]]) -> list[str]:
     """Return those items of the first list that all other lists have."""
-    first, *others = lists
-    return [item for item in first if all(item in other for other in others)]
+    first, *other_lists = lists
+    return [item for item in first if all(item in other_list for other_list in other_lists)]
 
 
 def parts_of(summary: Summary) -> list[str]:

@@ -1,1 +1,1 @@
-"""What a run measured: outcomes, metrics, verdicts, telemetry, cost, profile. May import loadgen and below."""
+"""The results of a run: outcomes, metrics, verdicts, telemetry, cost, profile. May import loadgen and below."""

@@ -17,6 +17,7 @@ from harness.core.csv_files import write_table
 from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
 from harness.core.schema import SCHEMA, File, FrozenModel
+from harness.core.tokenizer import Tokenizer
 from harness.loadgen.requests import ANSWERS
 from harness.results.scoring import Row, read_log, score, sentence_splitter, to_text, totals
 from harness.workloads import cnn_dailymail, custom, sample_library
@@ -94,12 +95,14 @@ class ScoresFile(Accuracy, File):
 
     def flat(self) -> dict[str, object]:
         """Return what the file holds: all of this, and scores, references and thresholds under their own names."""
-        return self.model_dump(mode="json") | {
-            **self.rouge,
-            "baseline": {check.name: check.reference for check in self.checks},
-            "gate_multiplier": GATE_SHARE[self.high_accuracy],
-            **{f"threshold_{check.name}": check.low for check in self.checks if check.name in ROUGE},
-        }
+        page: dict[str, object] = self.model_dump(mode="json")
+        page |= self.rouge
+        page["baseline"] = {check.name: check.reference for check in self.checks}
+        page["gate_multiplier"] = GATE_SHARE[self.high_accuracy]
+        for check in self.checks:
+            if check.name in ROUGE:
+                page[f"threshold_{check.name}"] = check.low
+        return page
 
 
 WORST = 10
@@ -110,7 +113,9 @@ def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part, spread, checks = len(rows) / task.samples, None, []
     if part != 1:
-        spread = statistics.intervals([(*found, characters * len(rows)) for *found, characters in rows]).tolist()
+        spread = statistics.intervals(
+            [(*sample_scores, characters * len(rows)) for *sample_scores, characters in rows]
+        ).tolist()
     for column, (name, (least, most)) in enumerate(limits.items()):
         share = 1.0 if most is None else part  # the length of all answers grows with their number; a score does not
         low, high = least * share, most and most * share
@@ -154,7 +159,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
-def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Any) -> Accuracy:
+def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
@@ -199,7 +204,9 @@ def digest(log: Path) -> str:
 
 
 def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
-    """Return what the official submission checker reads: the scores as its evaluation prints them, and the log's hash."""
+    """Return what the official submission checker reads: the scores as its evaluation prints them, and the
+    log's hash.
+    """
     rouge = {name: f"{getattr(scores, name)}" for name in ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
 

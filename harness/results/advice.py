@@ -1,4 +1,4 @@
-"""What bounds a test, and what to try, from its numbers: in words."""
+"""Advice from a test's numbers: what bounds it, and what to try."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,9 @@ from harness.results import telemetry
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
-UNSTEADY_DRIFT = 0.1  # of the speed, between the halves of a test
-IDLE_SHARE = 0.02  # of a place's time in a closed loop: beyond, the client's own time lowers the speed
-DELAY_SHARE = 0.05  # of TTFT p99: a client's delay beyond it is a part of the result worth a warning
+UNSTEADY_DRIFT = 0.1  # the speed may change by this share between the halves of a test
+IDLE_SHARE = 0.02  # share of a place's time in a closed loop: beyond it the client's own time lowers the speed
+DELAY_SHARE = 0.05  # share of TTFT p99: a client's delay beyond it is a part of the result worth a warning
 
 
 def findings(summary: Summary) -> list[str]:
@@ -26,11 +26,11 @@ def findings(summary: Summary) -> list[str]:
         **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
         "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
     }
-    return [*broken, *drift, *bounds(test, limits), *(f"{sentence(said)}." for said in slow)]
+    return [*broken, *drift, *bounds(test, limits), *(f"{sentence(kernel)}." for kernel in slow)]
 
 
 def client(test: Outcome) -> str:
-    """That the client's own delay shows in TTFT, or in the speed of a closed loop, where it does; else empty."""
+    """Return a warning where the client's own delay shows in TTFT, or in the speed of a closed loop; else nothing."""
     details = test.details
     delay, whole = details.client_delay_ms, details.whole
     first = whole.ttft_ms
@@ -63,8 +63,8 @@ def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     if not details.ran_out and test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
     if not details.ran_out:
-        shown = [name for name, quantity in limits.items() if quantity in details.usage]
-        seen, unseen = ", ".join(shown), ", ".join(name for name in limits if name not in shown)
+        shown_limits = [name for name, quantity in limits.items() if quantity in details.usage]
+        seen, unseen = ", ".join(shown_limits), ", ".join(name for name in limits if name not in shown_limits)
         if unseen:
             return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
         return [
@@ -72,7 +72,7 @@ def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
             "speed."
         ]
     first, *rest = details.ran_out
-    return [f"**What limits the speed**: {first}.", *(f"{sentence(str(said))}." for said in rest)]
+    return [f"**What limits the speed**: {first}.", *(f"{sentence(str(statement))}." for statement in rest)]
 
 
 def unsteady(test: Outcome) -> list[str]:

@@ -67,17 +67,17 @@ class BenchmarkRun(NamedTuple):
         """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
         if plan.notes != self.plan.notes:
             self.display.done(plan.notes[-1])
-        told = self.facts.deviations
+        told_before = self.facts.deviations
         self.facts.adopt(plan)
         self.save()
-        if new := [reason for reason in plan.deviations if reason not in told]:
+        if new := [reason for reason in plan.deviations if reason not in told_before]:
             self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
 
     def save(self) -> None:
         """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
-        kept = self.facts.model_dump(mode="json")
-        kept["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
-        write_json(self.folder.path / "config.json", kept)
+        record = self.facts.model_dump(mode="json")
+        record["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
+        write_json(self.folder.path / "config.json", record)
 
     def warn_short(self) -> None:
         if self.plan.too_short:

@@ -35,7 +35,7 @@ UNBOUNDING_ARGUMENTS = (
     ("kv_cache_memory_bytes", "cache_bytes", "the number of sequences"),
     ("num_gpu_blocks_override", "cache_bytes", "the number of sequences"),
 )
-ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # of the matrix products, and the column of the data sheet
+ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # bits of the matrix products, and the column of the data sheet
 
 
 class MeanLengths(NamedTuple):
@@ -52,7 +52,7 @@ class MeanLengths(NamedTuple):
 
 
 class CardLimits(FrozenModel):
-    """What the limits of a run follow from: its model's work, and its GPUs."""
+    """The quantities that the limits of a run follow from: its model's work, and its GPUs."""
 
     arithmetic: str = ""
     """The format of the matrix products, bf16 or fp8; empty where the checkpoint does not tell."""
@@ -119,7 +119,7 @@ class CardLimits(FrozenModel):
         return products + 4 * self.attention_width * tokens**2 / 2
 
     def token_bytes(self, lengths: MeanLengths) -> float:
-        """What one token of a request alone reads, in the middle of its answer."""
+        """Return the bytes that one token of a request alone reads, in the middle of its answer."""
         return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
 
     def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:

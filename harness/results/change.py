@@ -10,15 +10,16 @@ from harness.results.metrics import Metric
 
 # Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
 ERROR_RATE = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
-ASSUMED_SCATTER = 0.02  # of runs with the same settings, about, as seen of an H200 (docs/evidence/performance.md)
+# The scatter of runs with the same settings, about, as seen on an H200 (docs/evidence/performance.md).
+ASSUMED_SCATTER = 0.02
 FEWEST_PAIRS = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
 ONE_RUN_EACH = "one run of each"
-# Of finished runs.
+# The basis of a change between finished runs.
 METHOD_TEXT = (
     f"of 95 % each; fewer than {FEWEST_PAIRS} runs of each are taken to scatter by {100 * ASSUMED_SCATTER:g} % at least"
 )
-SMALLEST_VARIANCE = 1e-18  # of a variance, for ratios that are all the same
+SMALLEST_VARIANCE = 1e-18  # the smallest variance, for ratios that are all the same
 LITTLE_CHANGE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
 MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 
@@ -39,7 +40,9 @@ class Change(NamedTuple):
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
-        """Of runs of either side, by Welch's interval; fewer than FEWEST are taken to scatter by SCATTER at least."""
+        """Return the change between the runs of two sides, by Welch's interval; fewer runs than FEWEST_PAIRS are taken
+        to scatter by ASSUMED_SCATTER at least.
+        """
         middle, half = welch(*([log(value) for value in side] for side in (before, after)))
         counts = len(before), len(after)
         if max(counts) < FEWEST_PAIRS:
@@ -80,7 +83,9 @@ class Change(NamedTuple):
         return f"{mean} % ({low} to {high} %)" if self.low < self.high else f"{mean} %"
 
     def describe(self, metric: Metric) -> str:
-        """As people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4 pairs)."""
+        """Return the change as people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4
+        pairs).
+        """
         change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
@@ -90,6 +95,6 @@ class Change(NamedTuple):
         mean, *ends = (100 * abs(ratio - 1) if is_share else ratio for ratio in change[:3])
         size, low, high = (number(value, 2) for value in (mean, *sorted(ends)))
         faster = f"{size} % {up if change.mean > 1 else down}"
-        said = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
+        comparison = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
         between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
-        return f"{said} ({between}{self.basis})"
+        return f"{comparison} ({between}{self.basis})"

@@ -1,5 +1,6 @@
-"""Whether what a run claims follows from LoadGen's log, requests.csv and machine.csv. Needs no package."""
+"""Check that a run's claims follow from LoadGen's log, requests.csv and machine.csv. Needs no package."""
 
+import codecs
 import hashlib
 import json
 import re
@@ -15,14 +16,15 @@ from typing import Any, Literal, NamedTuple
 from harness.config.mlperf import LatencyLimits
 from harness.config.patterns import ClosedLoop
 from harness.core import errors, files, reading, word_list
+from harness.core.stored_text import is_litter
 from harness.loadgen import log, log_entries, requests
 from harness.loadgen.test_run import TestRun
 from harness.runs.run_lock import LOCK_FILE
 
 LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
-MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # of a run's logs
+MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # files made from a run's logs
 LATER = (*MADE, "status.json", "engine.log", LOCK_FILE)  # than the digests of the others
-LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # of LoadGen's summary
+LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # a line of LoadGen's summary
 SUMMARY_HEAD = ("Scenario", "Mode", "Result is")
 NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
 ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
@@ -32,14 +34,19 @@ OF_REQUESTS = word_list.names_in(
     tokens_per_sec samples_per_sec begin_s seconds trend
     """
 )
-TOLERANCES = {  # of a ratio, and absolute
+TOLERANCES = {  # tolerances, relative and absolute
     "requests.csv": (1e-9, 2.5e-6),  # LoadGen cuts its times off to whole nanoseconds, of a mean of TPOT twice
     "machine.csv": (0.05, 0.0),  # power, read once a second, against the counter of energy: 2.2 % of 45 s on an H200
     "target_qps": (1e-5, 0.0),  # the log has six digits of a rate
     log_entries.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
 }
-RATE_TOLERANCE = 0.03  # of a rate over a whole test, beside its first and last requests
+RATE_TOLERANCE = 0.03  # tolerance of a rate over a whole test, beside its first and last requests
 SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
+# How a text may be stored otherwise than a run wrote it.
+WINDOWS_LINES = (
+    "the line ends of Windows (CRLF), as git may leave them: `git config core.autocrlf false`, and check out again"
+)
+EDITORS_MARK = "a byte order mark, as an editor may add it"
 LARGEST = 2**30  # bytes of a file that has a digest
 
 
@@ -61,8 +68,8 @@ class Claim(NamedTuple):
         return "equal" if is_near or self.said == self.found else "differs"
 
     def __str__(self) -> str:
-        found = f": {self.found}" * (self.verdict == "differs")
-        return f"{self.name}: {self.said!s:.200}; {self.source}{found:.200}".rstrip("; ")
+        found_text = f": {self.found}" * (self.verdict == "differs")
+        return f"{self.name}: {self.said!s:.200}; {self.source}{found_text:.200}".rstrip("; ")
 
 
 def differing(claims: Iterable[Claim]) -> list[Claim]:
@@ -92,7 +99,7 @@ def verify(folder: Path) -> list[Claim]:
 
 def claims_of(folder: Path) -> Iterator[Claim]:
     summary, config, status = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
-    run, found = summary["run"], list[tuple[str, dict[str, Any]]]()
+    run, recomputed = summary["run"], list[tuple[str, dict[str, Any]]]()
     asked, is_complete = config["plan"]["config"], status["status"] == "complete"
     for part in ("accuracy", "performance") if is_complete and not asked.get("quick") else ():
         if asked["mode"] in (part, "both") and not run.get(part):
@@ -108,14 +115,14 @@ def claims_of(folder: Path) -> Iterator[Claim]:
             beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
             yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
             yield from rate_claims(test)
-            given = sources(test, is_whole=name == "performance")
-            found += [(source, dict(leaves(figures, name))) for source, figures in given.items()]
+            figures_by_source = sources(test, is_whole=name == "performance")
+            recomputed += [(source, dict(leaves(figures, name))) for source, figures in figures_by_source.items()]
     for name, value in leaves(run):
         if isinstance(value, int | float):
-            known = [(source, figures[name]) for source, figures in found if figures.get(name) is not None]
-            yield from (Claim(name, value, *each) for each in known or [("", None)])
-    if kept := summary.get("digests"):
-        yield from compare("", kept, "SHA-256", digests(folder))
+            known = [(source, figures[name]) for source, figures in recomputed if figures.get(name) is not None]
+            yield from (Claim(name, value, *source_and_value) for source_and_value in known or [("", None)])
+    if kept_digests := summary.get("digests"):
+        yield from digest_claims(folder, kept_digests)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
 
@@ -123,13 +130,17 @@ def claims_of(folder: Path) -> Iterator[Claim]:
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Each test by its name in the summary: its folder, and of a part without ramps the level of concurrency."""
     if whole := run.get("performance"):
-        own = folder / whole["folder"]
-        yield "performance", own, None
+        own_folder = folder / whole["folder"]
+        yield "performance", own_folder, None
         if whole.get("steady"):
-            yield "performance.steady", own, whole.get("concurrency") or config["concurrency"]
+            yield "performance.steady", own_folder, whole.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
-        for number, said in enumerate(run.get(kind) or ()):
-            yield f"{kind}.{number}", folder / said["folder"], said["load"] if said["unit"] == ClosedLoop.unit else None
+        for number, stored_test in enumerate(run.get(kind) or ()):
+            yield (
+                f"{kind}.{number}",
+                folder / stored_test["folder"],
+                stored_test["load"] if stored_test["unit"] == ClosedLoop.unit else None,
+            )
 
 
 def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
@@ -138,13 +149,59 @@ def compare(name: str, said: object, source: str, found: object) -> Iterator[Cla
     return (Claim(f"{name}{key}", before.get(key), source, after.get(key)) for key in before | after)
 
 
+def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
+    """Claim that the files are those that the run left; files that were only stored in another way are one claim for
+    each way, whatever their number.
+    """
+    current = digests(folder)
+    stored_otherwise: dict[str, list[str]] = {}
+    for name, digest in kept.items():
+        if is_litter(Path(name)):
+            current[name] = digest
+        elif current.get(name, digest) != digest and (form := form_of(folder / name, digest)):
+            stored_otherwise.setdefault(form, []).append(name)
+            current[name] = digest
+    for form, names in stored_otherwise.items():
+        yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
+    yield from compare("", kept, "SHA-256", current)
+
+
+def form_of(path: Path, digest: str) -> str:
+    """Return how a file is stored otherwise than the run wrote it, where its text is the same; else nothing."""
+    for form, content in original_forms(path):
+        if hashlib.sha256(content).hexdigest() == digest:
+            return form
+    return ""
+
+
+def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield what a file's bytes may have been before a program stored its text in another way, and that way."""
+    content = path.read_bytes()
+    without_mark = content.removeprefix(codecs.BOM_UTF8)
+    yield WINDOWS_LINES, content.replace(b"\r\n", b"\n")
+    yield EDITORS_MARK, without_mark
+    yield f"{EDITORS_MARK}, and {WINDOWS_LINES}", without_mark.replace(b"\r\n", b"\n")
+
+
+def as_written(path: Path, digest: str | None) -> bytes | None:
+    """Return the bytes that a run wrote of a file whose text is stored in another way; None for any other file."""
+    if digest is None or path.stat().st_size > LARGEST or hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+        return None
+    contents = (content for _, content in original_forms(path))
+    return next((content for content in contents if hashlib.sha256(content).hexdigest() == digest), None)
+
+
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that is not too large, but for those that are made of the others or written after them."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.relative_to(folder).parts[0] not in LATER and path.stat().st_size <= LARGEST
-    }
+    """SHA-256 of each file that is not too large, but for those that are made of the others or written after them, and
+    for what a Mac or Windows leaves in a folder.
+    """
+    digests_by_name = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if not path.is_file() or name.parts[0] in LATER or is_litter(path) or path.stat().st_size > LARGEST:
+            continue
+        digests_by_name[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return digests_by_name
 
 
 def rate_claims(test: TestRun) -> Iterator[Claim]:
@@ -179,17 +236,17 @@ def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
         "target_qps": None,
         "sent": result.scheduled_qps,
         "queries": None,
-        "duration_s": result.duration_s if is_whole else None,  # of one of several loads it is that of the issue
+        "duration_s": result.duration_s if is_whole else None,  # one of several loads has the time of its issue instead
     }
     counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
         counted |= requests.times_of(test.counted)._asdict() | {"queries": len(test.counted)}
-    each = joules / (test.total_new_tokens or nan) if joules else None
+    joules_per_token = joules / (test.total_new_tokens or nan) if joules else None
     return {
         "LoadGen's log": {"valid": result.valid} if test.window else logged,
         "target_qps": {"target_qps": rate, "load": rate},
         "requests.csv": counted,
-        "machine.csv": {"gpu_joules": joules, "joules_per_output_token": each},
+        "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
     }
 
 
@@ -212,8 +269,10 @@ def remarks(folder: Path) -> Iterator[str]:
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
-    if (each := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):  # what may be written
-        yield f"note: every sample counts as {each[:3]} tokens: the rate is not of the tokens that were written"
+    # These are the lengths that may be written at most.
+    if (tokens_per_sample := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):
+        length = tokens_per_sample[:3]
+        yield f"note: every sample counts as {length} tokens: the rate is not of the tokens that were written"
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
@@ -223,7 +282,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
         logged.setdefault(words(key), value)
     text = reading.read_text(path, errors="replace") if path.is_file() else ""
     lines = LINE.findall(text)
-    if words("Result is") in logged:  # that of an accuracy test has none of these
+    if words("Result is") in logged:  # an accuracy test has none of these
         lines += [(head, "") for head in SUMMARY_HEAD if head not in dict(lines)]
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")

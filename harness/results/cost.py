@@ -1,4 +1,4 @@
-"""What a measured rate costs: money and energy per token, and how many replicas a load needs."""
+"""The cost of a measured rate, and the requests that it answers in an hour and a day."""
 
 from harness.config import mlperf
 from harness.config.plan import Plan
@@ -7,7 +7,7 @@ from harness.core.schema import FrozenModel
 
 
 class Capacity(FrozenModel):
-    """How many requests an hour and a day hold at the measured rate, and how long MLPerf's whole set takes."""
+    """The requests that the measured rate answers in an hour and a day, and the time that MLPerf's whole set takes."""
 
     requests_per_hour: float
     requests_per_day: float
@@ -16,7 +16,7 @@ class Capacity(FrozenModel):
 
 
 class Cost(FrozenModel):
-    """What tokens and requests cost at --price-per-hour, in its currency."""
+    """The cost of tokens and requests at --price-per-hour, in its currency."""
 
     price_per_hour: float
     per_million_output_tokens: Measured = None
@@ -29,8 +29,8 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
     """Return the requests an hour and a day at a rate in samples/s; with MLPerf's samples, the time for its set."""
     if not rate:
         return None
-    other = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
-    full = plan.config.official_samples / rate if plan.official_data and not other else None
+    is_other_work = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
+    full = plan.config.official_samples / rate if plan.official_data and not is_other_work else None
     return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
 
 

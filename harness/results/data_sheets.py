@@ -15,7 +15,7 @@ class Card(NamedTuple):
     memory: float
 
 
-# By NVML's whole name, so that a MIG slice is none.
+# Cards by NVML's whole name, so that a MIG slice is none.
 CARDS = {
     name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
     for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))

@@ -1,4 +1,4 @@
-"""Where a test's GPU time went, in five shares."""
+"""The time of a test's GPUs, in five shares."""
 
 from harness.core.formatting import Measured
 from harness.core.schema import FrozenModel

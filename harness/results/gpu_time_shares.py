@@ -1,4 +1,4 @@
-"""Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv."""
+"""The shares of the GPUs' time in the tests of a run, from machine.csv."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,8 +8,8 @@ from harness.results.gpu_time import GpuTime
 from harness.results.records import RunFacts
 from harness.runs.run_folder import TEST_FOLDERS
 
-# Where the GPUs' time went in the tests of a run: five shares of it, from machine.csv.
-SHARES = {  # of a GPU's time, in words
+# The five shares of the GPUs' time in the tests of a run, from machine.csv.
+SHARES = {  # shares of a GPU's time, in words
     "idle": "idle, empty queue",
     "idle_while_waiting": "idle while requests waited",
     "held_by_power": "clock lowered by power",
@@ -19,7 +19,9 @@ SHARES = {  # of a GPU's time, in words
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Of each probe, each attempt and, last, the test itself, as far as its GPUs reported their load and clock."""
+    """Return the shares of each probe, each attempt and, last, the test itself, as far as its GPUs reported load and
+    clock.
+    """
     names = {
         probe.folder: f"{kind} at {probe.text}"
         for kind, probes in (("probe", facts.probes), ("attempt", facts.attempts))
@@ -28,9 +30,9 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     }
     names[TEST_FOLDERS["performance"]] = "performance test"
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
-    own = str(test.folder.relative_to(root))
-    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own} | {
-        own: test.recording
+    own_folder = str(test.folder.relative_to(root))
+    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own_folder} | {
+        own_folder: test.recording
     }
     return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
 
@@ -38,7 +40,8 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
     """The shares of each, by the highest clock that NVML allows or any of them recorded."""
     allowed, recorded = (
-        max((one.highest(name) for one in recordings.values()), default=0.0) for name in ("max_clock_mhz", "clock_mhz")
+        max((recording_of_test.highest(name) for recording_of_test in recordings.values()), default=0.0)
+        for name in ("max_clock_mhz", "clock_mhz")
     )
     for name, recording in recordings.items():
         spent = seconds_of(recording, allowed or recorded)
@@ -56,8 +59,10 @@ def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
     waiting = recording.column("requests_waiting")
     for gpu in recording.gpus:
         names = ("load_percent", "clock_mhz", "too_hot_percent", "power_capped_percent")
-        told = zip(recording.durations, *(recording.column(f"{gpu}_{name}") for name in names), waiting, strict=True)
-        for seconds, load, mhz, hot, capped, waits in told:
+        readings = zip(
+            recording.durations, *(recording.column(f"{gpu}_{name}") for name in names), waiting, strict=True
+        )
+        for seconds, load, mhz, hot, capped, waits in readings:
             if load is None or mhz is None:
                 continue
             ran = seconds * load / 100

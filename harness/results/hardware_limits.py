@@ -1,4 +1,4 @@
-"""How near an Offline test came to its GPUs' arithmetic and memory bandwidth, from their data sheets."""
+"""The shares of its GPUs' arithmetic and memory bandwidth that an Offline test reached, by their data sheets."""
 
 from harness.config import models
 from harness.config.models import SHAPE
@@ -8,7 +8,7 @@ from harness.results.records import RunFacts
 
 LAYERS, HIDDEN_SIZE = SHAPE["num_hidden_layers"], SHAPE["hidden_size"]
 KV_SIZE = SHAPE["num_key_value_heads"] * (HIDDEN_SIZE // SHAPE["num_attention_heads"])
-KV_VALUES = 2 * LAYERS * KV_SIZE  # of a token
+KV_VALUES = 2 * LAYERS * KV_SIZE  # values of the KV cache for a token
 LINEAR = LAYERS * HIDDEN_SIZE * (2 * HIDDEN_SIZE + 2 * KV_SIZE + 3 * SHAPE["intermediate_size"])
 OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN_SIZE
 
@@ -25,14 +25,14 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
         return None
     model = plan.config.model
     is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
-    bits = {"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else 0)  # of the linear layers
+    bits = {"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else 0)  # bits of the linear layers
     gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
     card = card_of(gpus)
     peak = {16: card.bf16, 8: card.fp8}.get(bits) if card else None
     if not (card and peak):
         return None
     whole = 1e12 * len(gpus) * seconds / 100
-    pairs = [(each.prompt_tokens, each.output_tokens) for each in test.answered]
+    pairs = [(request.prompt_tokens, request.output_tokens) for request in test.answered]
     new = sum(wrote for _, wrote in pairs)
     attention = 4 * LAYERS * HIDDEN_SIZE * sum(sum(pair) ** 2 / 2 for pair in pairs)
     operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention

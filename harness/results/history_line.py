@@ -14,7 +14,8 @@ from harness.results.accuracy import GateResult
 from harness.results.summary import Summary
 
 # A line of results/history.jsonl: what outlives a run's folder.
-IGNORED_IN_SCATTER = ("software", "rate")  # of earlier runs, whose speeds stand beside this one
+# Aspects in which earlier runs may differ, whose speeds stand beside this one.
+IGNORED_IN_SCATTER = ("software", "rate")
 
 
 def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:

@@ -50,9 +50,9 @@ KERNEL_KINDS = (
     ("normalization and activation", NORMALIZES),
     ("quantization", r"quant|_fp8|float8|e4m3"),
 )
-EVENT_CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # of the events that count
+EVENT_CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # categories of the events that count
 ANNOTATION = "user_annotation"  # the category of steps
-STEPS = {  # what vLLM's names of steps (`detailed_trace_annotation`) count, where that is not 0, by the mean's field
+STEPS = {  # counts in vLLM's names of steps (`detailed_trace_annotation`), if not 0, by the mean's field
     "tokens_per_step": r"execute_([1-9]\d*)_context",
     "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
@@ -127,18 +127,19 @@ class Profile(schema.File):
     @property
     def slow(self) -> list[str]:
         """The kernels that take their time at a small part of the memory's speed."""
-        return [
-            f"{each.operation}: {number(each.percent, 3)} % of GPU time at {number(each.tb_per_s, 2)} of "
-            f"{number(self.memory_tb_per_s)} TB/s"
-            for each in self.largest
-            if each.percent > SLOW_PERCENT and (each.memory_percent or 100) < SLOW_MEMORY_PERCENT
-        ]
+        texts = []
+        for share in self.largest:
+            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
+            if share.percent > SLOW_PERCENT and is_slow:
+                speed = f"{number(share.tb_per_s, 2)} of {number(self.memory_tb_per_s)} TB/s"
+                texts.append(f"{share.operation}: {number(share.percent, 3)} % of GPU time at {speed}")
+        return texts
 
     @property
     def headline(self) -> str:
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
-        largest = ", ".join(f"{each.name} {each.percent:.0f} %" for each in self.kinds[:3])
+        largest = ", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])
         idle = [] if self.idle_percent is None else [f"GPU idle {self.idle_percent:.0f} %"]
         return "; ".join([largest, *idle, *self.slow])
 
@@ -154,30 +155,34 @@ def profile(folder: Path) -> Profile:
     if not work:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     steps = " ".join(event.name for kinds in found for event in kinds.get(ANNOTATION, ()))
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         field: mean(map(int, counts)) for field, count in STEPS.items() if (counts := re.findall(count, steps))
     }
-    events, own = [*chain(*work)], list[tuple[str, float]]()
+    events, durations = [*chain(*work)], list[tuple[str, float]]()
     if device == "GPU":
-        own += ((each.name, each.duration) for each in events)  # kernels call no others
+        durations += ((each.name, each.duration) for each in events)  # kernels call no others
         tracks = [*activities(events)]
         every = [gap for _, gaps in tracks for gap in gaps]
-        told |= dict(
+        fields |= dict(
             idle_percent=100 * mean(sum(gaps) / (span or 1) for span, gaps in tracks),
             active_s=mean(span - sum(gaps) for span, gaps in tracks) / 1e6,
-            mean_kernel_ms=mean(duration for _, duration in own) / 1000,
+            mean_kernel_ms=mean(duration for _, duration in durations) / 1000,
             gaps=len(every),
             mean_gap_ms=mean(every) / 1000 if every else None,
         )
     else:
-        own += self_times(events)
+        durations += self_times(events)
     return Profile(
         device=device,
-        seconds=max(max(each.end for each in one) - min(each.start for each in one) for one in work) / 1e6,
-        kinds=shares([(kind_of(name), duration) for name, duration in own], kind=str),
-        largest=shares(own, kind=kind_of)[:LARGEST_KERNELS],
+        seconds=max(
+            max(each.end for each in events_of_thread) - min(each.start for each in events_of_thread)
+            for events_of_thread in work
+        )
+        / 1e6,
+        kinds=shares([(kind_of(name), duration) for name, duration in durations], kind=str),
+        largest=shares(durations, kind=kind_of)[:LARGEST_KERNELS],
         traces=[f"{folder.name}/{path.name}" for path in paths],
-        **told,
+        **fields,
     )
 
 
@@ -186,14 +191,14 @@ def read(path: Path) -> dict[str, list[Event]]:
     try:
         raw = reading.read_bytes(path)
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode(errors="replace")
-        found: dict[str, list[Event]] = defaultdict(list)
+        events_by_thread: dict[str, list[Event]] = defaultdict(list)
         for event in json.loads(text, strict=False)["traceEvents"]:
             if event.get("ph") == "X" and (category := event.get("cat")) in (*EVENT_CATEGORIES.values(), ANNOTATION):
-                thread = event.get("pid"), event.get("tid")  # of a GPU: a stream
+                thread = event.get("pid"), event.get("tid")  # the thread of a GPU is a stream
                 track = event.get("args", {}).get("device", 0) if category == "kernel" else thread
                 times = float(event["ts"]), float(event["dur"])
-                found[category].append(Event(str(event["name"]), f"{path} {track}", *times))
-        return found
+                events_by_thread[category].append(Event(str(event["name"]), f"{path} {track}", *times))
+        return events_by_thread
     except (OSError, zlib.error, *reading.DAMAGED) as error:
         raise UsageError(f"{path}: not a whole trace: {first_line(error)}.") from None
 
@@ -206,18 +211,18 @@ def kind_of(name: str) -> str:
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     """Each operator with the time that it spent in no other."""
     for track in group_by_track(events):
-        own, inside = [event.duration for event in track], list[int]()  # places of those begun and not ended
+        own_times, inside = [event.duration for event in track], list[int]()  # places of those begun and not ended
         for place, event in enumerate(track):
             while inside and track[inside[-1]].end <= event.start:
                 inside.pop()
             if inside:
-                own[inside[-1]] -= event.duration
+                own_times[inside[-1]] -= event.duration
             inside.append(place)
-        yield from ((event.name, max(0.0, time)) for event, time in zip(track, own, strict=True))
+        yield from ((event.name, max(0.0, time)) for event, time in zip(track, own_times, strict=True))
 
 
 def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
-    """Of each GPU: the time from its first kernel to the end of its last, and the times in it without any;
+    """Yield for each GPU the time from its first kernel to the end of its last, and the times in it without any, in
     microseconds.
     """
     for track in group_by_track(events):

@@ -1,4 +1,4 @@
-"""What kernels move of each token, and so how near they are to the memory's bandwidth."""
+"""The bytes that kernels move for each token, and so how near they are to the memory's bandwidth."""
 
 import re
 from operator import mul
@@ -11,8 +11,8 @@ from harness.results.data_sheets import card_of
 from harness.results.hardware_limits import HIDDEN_SIZE, KV_SIZE
 from harness.results.kernel_profile import Profile, Share
 
-# What kernels move of each token: the operation, a pattern of their names, how many values of the weights' precision,
-# of the output's and of the KV cache's, and of which tokens. That is what the operation alone reads and writes once:
+# Bytes that kernels move for each token: the operation, a pattern of their names, how many values of the weights'
+# precision, of the output's and of the KV cache's, and of which tokens. The operation alone reads and writes this once:
 # gate and input, and their product; input and residual, and their sum and its norm; keys and values, and both again. No
 # row has a norm without a residual, whose vectors may be any, nor attention whose kernel also reads prompts.
 INNER = SHAPE["intermediate_size"]
@@ -43,8 +43,8 @@ def with_traffic(found: Profile, plan: Plan) -> Profile:
                 size = sum(map(mul, values, (width, written, cached)))
                 speed = size * tokens * share.calls / share.ms / 1e9
                 part = 100 * speed / card.memory
-                told = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
-                return share.model_copy(update=told)
+                traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
+                return share.model_copy(update=traffic)
         return share
 
     return found.model_copy(update={"largest": [*map(moved, found.largest)], "memory_tb_per_s": card.memory})

@@ -1,4 +1,4 @@
-"""What a run measured beside the limits of its card: both, their ratio, and the kernels that make the gap."""
+"""The measurements of a run beside the limits of its card: both, their ratio, and the kernels that make the gap."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -63,10 +63,10 @@ def gap_kernels(profile: Profile | None) -> str:
     """The kind of kernels that takes most of what matrix products leave; empty without a profile of a GPU."""
     if profile is None or profile.device != "GPU":
         return ""
-    others = [share for share in profile.kinds if share.name != MATRIX_PRODUCTS]
-    if not others:
+    other_kinds = [share for share in profile.kinds if share.name != MATRIX_PRODUCTS]
+    if not other_kinds:
         return ""
-    largest = max(others, key=lambda share: share.percent)
+    largest = max(other_kinds, key=lambda share: share.percent)
     products = profile.shares.get(MATRIX_PRODUCTS, 0.0)
     return (
         f"Beside matrix products ({number(products, 3)} % of kernel time) most goes to {largest.name} "

@@ -15,7 +15,7 @@ from harness.results.summary import Summary
 from harness.results.telemetry import QUANTITIES
 from harness.results.test_details import TestDetails
 
-# Where a metric is shown: of runs, in the table of the tests at each load by its unit, and in a line for each test.
+# Places of a metric: tables of runs, the table of the tests at each load by its unit, and a line for each test.
 MetricPlace = Literal[
     "report",
     "index",
@@ -36,7 +36,7 @@ MetricPlace = Literal[
 
 
 TEST = "run.performance."
-ESTIMATE = "estimate"  # what --quick found, in a file of that name
+ESTIMATE = "estimate"  # the estimate of --quick, in a file of that name
 
 
 class Metric(NamedTuple):
@@ -117,7 +117,9 @@ class Metric(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """Return what more and less speed of it are called, or more and less of it where it is none; and as much of it."""
+        """Return what more and less speed of it are called, or more and less of it where it is none; and as
+        much of it.
+        """
         is_speed = self.is_time or self.name.endswith("_per_sec")
         return ("faster", "slower", "as fast") if is_speed else ("higher", "lower", "as high")
 
@@ -194,13 +196,13 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    test, told = summary.result, metrics_of("report")
+    test, report_metrics = summary.result, metrics_of("report")
     if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
-        told = [metric for metric in told if not metric.name.startswith("latency_")]
+        report_metrics = [metric for metric in report_metrics if not metric.name.startswith("latency_")]
     is_twice = test and not test.details.is_whole  # the same as the output tokens/s above it
     return [
         (metric, metric.shown(summary))
-        for metric in told
+        for metric in report_metrics
         if metric.figure(summary).value is not None and not (is_twice and metric.name == "steady_tokens_per_sec")
     ]
 
@@ -209,4 +211,4 @@ TABLES: dict[str, MetricPlace] = {
     Poisson.unit: "rates",
     ClosedLoop.unit: "levels",
     Sequential.unit: "batches",
-}  # by the unit
+}  # places by the unit of the load

@@ -1,4 +1,4 @@
-"""What one LoadGen test at one load came to, and the records of a run that hold it."""
+"""The outcome of one LoadGen test at one load."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,16 +20,16 @@ from harness.loadgen.log import LATENCY_KINDS, Latency
 from harness.results.test_details import TestDetails
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
-FREE = 0.03  # of an answer's time: what company takes of it and one cannot tell from chance
+FREE = 0.03  # share of an answer's time; a smaller effect of concurrency is noise
 SETTLED = 6  # latencies of a query, after which as many run as ever will
-WAITING = 0.1  # of a query's time: with more, it does not tell what its tokens take
+WAITING = 0.1  # share of a query's time; with more queueing its latency no longer measures decoding
 
 
 AT_MOST_SIGN = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
 
 
 class Doubt(StrEnum):
-    """Why a figure is not what it seems to be; of several the first is shown first."""
+    """A reason why a figure is not what it seems to be; of several the first is shown first."""
 
     INVALID = comparability.INVALID
     DISPUTED = "disputed by the wire or by LoadGen's log"
@@ -81,7 +81,7 @@ class Times(FrozenModel):
         )
 
 
-# Of a test; null in records of older versions.
+# Times of a test; null in records of older versions.
 Measurement = Annotated[Times, BeforeValidator(lambda times: times or Times())]
 
 
@@ -90,21 +90,21 @@ class Queue:
     """The second half of the time in which queries were issued: without ramp and drain. All a second."""
 
     sent: float  # queries issued
-    completed: float  # where as many are answered all the time, in parts of answers: they end in waves
+    completed: float  # queries, in parts of answers if as many are answered all the time: they end in waves
     completed_error: float  # its standard error
-    growth: float  # of what is in flight
+    growth: float  # growth of what is in flight
     chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
-    token_s: float = 0.0  # of an answer's own, after its first, by a fit (results/load.py), ...
+    token_s: float = 0.0  # seconds of an answer's own for each token after its first, by a fit (results/queue_fit.py)
     each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...
     prompt_s: float = 0.0  # ... and for each prompt
     prompts: float = 0.0  # share of a query's work that is its prompt's, for which all answers wait
     spread: float = 0.0  # variance of the prompts' lengths over their mean squared
-    tokens: float = 0.0  # of an answer after its first, on average
-    answer_s: float = 0.0  # that they take, on average
+    tokens: float = 0.0  # mean tokens of an answer after its first
+    answer_s: float = 0.0  # mean seconds that they take
     beside: float = 0.0  # queries whose work was done meanwhile, on average
     scatter: float = 0.0  # standard deviation of the logarithm of an answer's time over the fitted one
-    drift: float = 0.0  # of the server's speed from the first third to the last, where that is beyond chance
+    drift: float = 0.0  # change of the server's speed from the first third to the last, if it is beyond chance
 
     @property
     def has_grown(self) -> bool:
@@ -113,7 +113,7 @@ class Queue:
 
     @property
     def free_capacity(self) -> float:
-        """The same by the fit alone."""
+        """The capacity by the fit alone."""
         return 1 / work if (work := self.each_s + self.prompt_s) > 0 else inf
 
     def shared_capacity(self, alone_s: float) -> float:
@@ -129,14 +129,14 @@ LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit
 
 
 class LatencyVerdict(NamedTuple):
-    """What a test came to in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
+    """The verdict on a test in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
 
     word: str
     tone: Tone
 
 
 class Outcome(FrozenModel):
-    """One test of a load; at fixed concurrency without its ramps."""
+    """One LoadGen test at one load and what it measured; at fixed concurrency without its ramps."""
 
     load: float = 0.0
     unit: str = ""
@@ -264,7 +264,7 @@ class Outcome(FrozenModel):
     @property
     def why(self) -> str:
         """The reasons in words."""
-        return "; ".join(each.what for each in self.reasons)
+        return "; ".join(reason.what for reason in self.reasons)
 
     @property
     def flaws(self) -> list[str]:
@@ -315,7 +315,9 @@ class Outcome(FrozenModel):
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the latencies."""
+        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the
+        latencies.
+        """
         return not self.reasons if self.has_own_limits else self.has_held
 
     @property
@@ -354,11 +356,11 @@ def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
     search, and is the run's own at its level.
     """
-    return sorted({each.load: each for each in outcomes}.values(), key=lambda each: each.load)
+    return sorted({outcome.load: outcome for outcome in outcomes}.values(), key=lambda outcome: outcome.load)
 
 
 def best(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The load with the most output of those that keep the limits, on their own machine if any ran so."""
-    kept = [each for each in deciding(outcomes) if each.has_kept and each.tokens_per_sec]
-    alone = [each for each in kept if Doubt.BUSY not in each.doubts]
-    return max(alone or kept, key=lambda each: each.tokens_per_sec or 0.0, default=None)
+    candidates = [outcome for outcome in deciding(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
+    alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
+    return max(alone or candidates, key=lambda outcome: outcome.tokens_per_sec or 0.0, default=None)

@@ -16,7 +16,7 @@ from harness.results.outcome import Outcome
 from harness.results.test_details import TestDetails
 from harness.runs.run_folder import TEST_FOLDERS
 
-# What the file has of the whole test by its own name.
+# The figures of the whole test that the file has by its own names.
 WHOLE_FIGURES = (
     "tokens_per_sec",
     "input_tokens_per_sec",
@@ -28,7 +28,7 @@ WHOLE_FIGURES = (
     "slo_attainment",
     "goodput",
 )
-# What it has of the outcome itself.
+# The fields of the outcome itself that the file has.
 OUTCOME_FIELDS = (
     "load",
     "unit",
@@ -42,8 +42,8 @@ OUTCOME_FIELDS = (
     "queue",
     "folder",
 )
-REQUIRED = ("scenario", "valid", "duration_s", "samples")  # of every version
-# What the steady part or the whole test gives the outcome, whichever counts.
+REQUIRED = ("scenario", "valid", "duration_s", "samples")  # names that every version has
+# The figures that the steady part or the whole test gives the outcome, whichever counts.
 COUNTED_FIGURES = ("tokens_per_sec", "input_tokens_per_sec", "samples_per_sec", "latency_ms", "ttft_ms", "tpot_ms")
 
 

@@ -16,19 +16,22 @@ PROFILE_COLUMNS = (  # name, label, and the field of a profile
 )
 
 
-def side_by_side(profiles: Sequence[Profile | None]) -> list[tuple[str, str, tuple[ProfileValue, ...]]]:
-    """Name, label and each run's value, the kinds by what they take in the first profile; None where there is none."""
-    found = [profile or Profile() for profile in profiles]
-    kinds = dict.fromkeys(kind for profile in found for kind in profile.shares)
-    return [
-        ("profile_failure", "profile: failed", tuple(each.failure or None for each in found)),
-        *((name, label, tuple(getattr(each, field) for each in found)) for name, label, field in PROFILE_COLUMNS),
-        *(
-            (
-                f"profile_{kind.replace(' ', '_')}_percent",
-                f"profile: {kind}, %",
-                tuple(each.shares.get(kind, 0.0) if each.device else None for each in found),
-            )
-            for kind in kinds
-        ),
-    ]
+ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each run's value
+
+
+def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
+    """Return a row for each figure, the kinds by what they take in the first profile; None where there is none."""
+    known = [profile or Profile() for profile in profiles]
+    rows: list[ProfileRow] = []
+    rows.append(("profile_failure", "profile: failed", tuple(profile.failure or None for profile in known)))
+    for name, label, field in PROFILE_COLUMNS:
+        rows.append((name, label, tuple(getattr(profile, field) for profile in known)))
+    for kind in dict.fromkeys(kind for profile in known for kind in profile.shares):
+        name = f"profile_{kind.replace(' ', '_')}_percent"
+        rows.append((name, f"profile: {kind}, %", tuple(share_of(profile, kind) for profile in known)))
+    return rows
+
+
+def share_of(profile: Profile, kind: str) -> ProfileValue:
+    """Return the percentage of the time that a kind of kernel took; None of a profile that there is not."""
+    return profile.shares.get(kind, 0.0) if profile.device else None

@@ -1,4 +1,4 @@
-"""What MLPerf has published of this benchmark, rounds 5.1 to 6.1, in samples/s per accelerator."""
+"""The results that MLPerf has published of this benchmark, rounds 5.1 to 6.1, in samples/s per accelerator."""
 
 import re
 from functools import cache
@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 from harness.core import data_tables
 from harness.core.formatting import Measured
 
-# What MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
+# The results that MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
 Unit = Literal["samples/s", "tokens/s"]
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
-# What a driver calls a card, and what published results call it.
+# Names of a card: the driver's, and the one in published results.
 ACCELERATORS = {
     "NVIDIA H200": "NVIDIA H200-SXM-141GB",
     "NVIDIA H200 NVL": "NVIDIA H200-NVL-141GB",
@@ -41,7 +41,7 @@ class Published(NamedTuple):
 
     @property
     def share(self) -> str:
-        """Of what a rate is the share, in words: eight accelerators stand behind one balancer."""
+        """The machine of which a rate is a share, in words: eight accelerators stand behind one balancer."""
         return f"a share of a pool of {self.accelerators}" if self.accelerators > 1 else ""
 
     def rate(self, unit: Unit) -> float:
@@ -51,15 +51,15 @@ class Published(NamedTuple):
 @cache
 def published() -> tuple[Published, ...]:
     """Every row of accelerators of one kind, or of none."""
-    found = []
+    rows = []
     for cells in data_tables.table_beside(__file__, "published.csv"):
         count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
         if SEVERAL not in name:
-            own: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
+            cells_of_row: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
             for rate in ("samples_per_sec", "tokens_per_sec"):
-                own[rate] = float(cells[rate]) / max(1, count) if cells[rate] else None
-            found.append(Published(**own | {"device": name, "accelerators": count}))
-    return tuple(found)
+                cells_of_row[rate] = float(cells[rate]) / max(1, count) if cells[rate] else None
+            rows.append(Published(**cells_of_row | {"device": name, "accelerators": count}))
+    return tuple(rows)
 
 
 def as_marked(processor: str) -> str:
@@ -69,5 +69,7 @@ def as_marked(processor: str) -> str:
 
 def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) -> list[Published]:
     """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
-    found = [each for each in published() if each.scenario == scenario and (not each.accelerators) == on_cpu]
-    return sorted((each for each in found if each.rate(unit)), key=lambda each: each.rate(unit), reverse=True)
+    matching = [result for result in published() if result.scenario == scenario and (not result.accelerators) == on_cpu]
+    return sorted(
+        (result for result in matching if result.rate(unit)), key=lambda result: result.rate(unit), reverse=True
+    )

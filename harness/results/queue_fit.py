@@ -1,4 +1,4 @@
-"""What the requests of a test tell of the server: how its queue grew, and how its answers held each other up."""
+"""Model the server from a test's requests: how its queue grew, and how its answers held each other up."""
 
 from collections.abc import Iterable, Sequence
 from math import hypot, sqrt
@@ -25,7 +25,7 @@ LASTING_DRIFT = 0.06
 
 
 class AnswerFit(NamedTuple):
-    """How long an answer takes after its first token, by a fit over many answers. Zero where nothing is known."""
+    """The time that an answer takes after its first token, by a fit over many answers. Zero where nothing is known."""
 
     token_s: float = 0.0
     """Seconds of its own for each token."""
@@ -98,8 +98,8 @@ def queue_from_times(
     running_at_middle, running_at_end = (int((first <= at).sum() - (done <= at).sum()) for at in (middle, end))
     if abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle:
         # Each answer is made at one pace, so its parts count where they were made, whenever it ends.
-        made = [made_until(edge, first, done) for edge in edges]
-        parts = np.diff(made)
+        made_by_edge = [made_until(edge, first, done) for edge in edges]
+        parts = np.diff(made_by_edge)
         completed, variance = float(parts.sum()), lasting_variance(parts)
     return Queue(
         sent=sent / seconds,
@@ -170,9 +170,9 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
     used = (took > 0) & (tokens > 0)
     if used.sum() < FEWEST_ANSWERS or not mean_prompt:
         return AnswerFit()
-    others = (given_between(first, done, took, tokens) - tokens) / mean_tokens
+    tokens_of_others = (given_between(first, done, took, tokens) - tokens) / mean_tokens
     prompts_begun = begun_between(first, done, prompts) / mean_prompt
-    terms = np.column_stack((tokens, others, prompts_begun))[used]
+    terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[used]
     token_s, each_s, prompt_s = (float(value) for value in np.linalg.lstsq(terms, took[used], rcond=None)[0])
     work_s = each_s + prompt_s
     share = min(1.0, max(0.0, prompt_s / work_s)) if work_s > 0 else 0.0
@@ -187,7 +187,7 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
         spread=float(prompts.var() / mean_prompt**2),
         tokens=mean_tokens,
         answer_s=float(took[used].mean()),
-        beside=float(((1 - share) * others + share * prompts_begun)[used].mean()),
+        beside=float(((1 - share) * tokens_of_others + share * prompts_begun)[used].mean()),
         scatter=float(np.log(ratio[ratio > 0]).std()),
         drift=drift if abs(drift) > LASTING_DRIFT else 0.0,
     )
@@ -202,8 +202,8 @@ def given_between(first: "Array", done: "Array", took: "Array", tokens: "Array")
     order = np.argsort(times, kind="stable")
     times, speeds = times[order], np.cumsum(changes[order])
     total = np.concatenate(([0.0], np.cumsum(speeds[:-1] * np.diff(times))))
-    given: Array = np.interp(done, times, total) - np.interp(first, times, total)
-    return given
+    tokens_given: Array = np.interp(done, times, total) - np.interp(first, times, total)
+    return tokens_given
 
 
 def begun_between(first: "Array", done: "Array", prompts: "Array") -> "Array":

@@ -1,4 +1,4 @@
-"""What a run records of itself: config.json, and what all files of a run folder have in common."""
+"""The record of a run: config.json, and what all files of a run folder have in common."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from harness.results.outcome import Outcome
 
 
 class Facts(File):
-    """What config.json holds of whatever was run; it grows while that runs."""
+    """The content of config.json, whatever was run; it grows while that runs."""
 
     model_config = ConfigDict(frozen=False)
 
@@ -48,11 +48,11 @@ class RunFacts(Facts):
     probes: list[Outcome] = []
     attempts: list[Outcome] = []  # performance tests that another one followed
     concurrency: int | None = None  # most requests computed at once
-    checkpoint: str | None = None  # where it came quantized
+    checkpoint: str | None = None  # the name of a quantized checkpoint
     weights: str | None = None  # their number format in words, where this process loads them
     data: str | None = None
     mean_prompt_tokens: Measured = None
-    card_limits: CardLimits | None = None  # of the GPUs that it computed on
+    card_limits: CardLimits | None = None  # the limits of the GPUs that it computed on
     stages: list[progress.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
     """What of the record this version does not read, in words."""

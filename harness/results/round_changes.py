@@ -19,11 +19,11 @@ from harness.results.change import (
     Change,
 )
 
-RatiosByRound = Mapping[tuple[int, str], float]  # of a figure to the baseline's in the same round and place
+RatiosByRound = Mapping[tuple[int, str], float]  # ratios of a figure to the baseline's in the same round and place
 
 
 class Scatter(NamedTuple):
-    """How much a single figure scatters: the variance of its logarithm, and the degrees of freedom of that."""
+    """The scatter of a single figure: the variance of its logarithm, and the degrees of freedom of that."""
 
     variance: float
     freedom: float
@@ -35,14 +35,14 @@ def paired(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> di
     The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
     the logarithms; an interval is of the level at which its verdict is given.
     """
-    logs = {name: {place: log(ratio) for place, ratio in found.items()} for name, found in ratios.items()}
+    logs = {name: {place: log(ratio) for place, ratio in log_ratios.items()} for name, log_ratios in ratios.items()}
     common, unsteady = scatter_of(logs)
-    means = {name: fmean(found.values()) for name, found in logs.items()}
+    means = {name: fmean(log_ratios.values()) for name, log_ratios in logs.items()}
     errors = {}
-    for name, found in logs.items():
+    for name, log_ratios in logs.items():
         scatter = unsteady.get(name, common)
-        least = ASSUMED_SCATTER**2 if len(found) < FEWEST_PAIRS else SMALLEST_VARIANCE
-        errors[name] = sqrt(2 * max(least, scatter.variance) / len(found))  # its own scatter, and the baseline's
+        least = ASSUMED_SCATTER**2 if len(log_ratios) < FEWEST_PAIRS else SMALLEST_VARIANCE
+        errors[name] = sqrt(2 * max(least, scatter.variance) / len(log_ratios))  # its own scatter, and the baseline's
     changes: dict[str, Change] = {}
     left = len(logs)
     for name in sorted(logs, key=lambda name: -abs(means[name]) / errors[name]):
@@ -68,16 +68,18 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
     common = residual_scatter(logs)
     by_chance = ERROR_RATE / max(len(logs), 1)  # how likely one of them may seem unsteady that is not
     unsteady: dict[str, Scatter] = {}
-    for name, found in logs.items():
-        if len(logs) == 1 or len(found) < FEWEST_PAIRS:
+    for name, log_ratios in logs.items():
+        if len(logs) == 1 or len(log_ratios) < FEWEST_PAIRS:
             continue
-        others = residual_scatter({other: values for other, values in logs.items() if other != name})
-        own = residual_scatter({name: found})
-        largest = others.variance * chi_squared(own.freedom, 1 - by_chance) / own.freedom
-        if others.variance and own.variance > largest:
-            unsteady[name] = own
+        scatter_of_others = residual_scatter(
+            {other_name: values for other_name, values in logs.items() if other_name != name}
+        )
+        own_scatter = residual_scatter({name: log_ratios})
+        largest = scatter_of_others.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
+        if scatter_of_others.variance and own_scatter.variance > largest:
+            unsteady[name] = own_scatter
     if unsteady:
-        steady = {name: found for name, found in logs.items() if name not in unsteady}
+        steady = {name: log_ratios for name, log_ratios in logs.items() if name not in unsteady}
         common = residual_scatter(steady) if steady else common
     return common, unsteady
 
@@ -90,10 +92,10 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
     """
     import numpy as np
 
-    rounds = list(dict.fromkeys(place for found in logs.values() for place in found))
+    rounds = list(dict.fromkeys(place for log_ratios in logs.values() for place in log_ratios))
     cells = [(0, column, 0.0) for column in range(len(rounds))]
-    for row, found in enumerate(logs.values(), start=1):
-        cells += [(row, rounds.index(place), value) for place, value in found.items()]
+    for row, log_ratios in enumerate(logs.values(), start=1):
+        cells += [(row, rounds.index(place), value) for place, value in log_ratios.items()]
     design = np.zeros((len(cells), len(logs) + 1 + len(rounds)))
     for number, (row, column, _) in enumerate(cells):
         design[number, row] = 1.0

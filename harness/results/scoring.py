@@ -17,9 +17,10 @@ from harness.core import reading, system
 from harness.core.errors import LoadGenError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.message_text import why
+from harness.core.tokenizer import Tokenizer
 
 # mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
-Row = tuple[float, ...]  # of a sample: its scores, and the characters of its answer
+Row = tuple[float, ...]  # a sample's scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
 CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
 
@@ -67,7 +68,7 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
     return tokens.tolist()
 
 
-def to_text(answers: Sequence[list[int]], tokenizer: Any) -> list[str]:
+def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
     """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
 
     Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
@@ -86,7 +87,7 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
     from nltk.tokenize.punkt import PunktTokenizer
 
-    # What NLTK raises for data that are not there, half unpacked, or in a zip that was cut.
+    # Errors of NLTK for data that are not there, half unpacked, or in a zip that was cut.
     with contextlib.suppress(OSError, RuntimeError, BadZipFile, zlib.error, *reading.DAMAGED):
         punkt = PunktTokenizer("english")
         if punkt._params.abbrev_types and punkt._params.ortho_context:

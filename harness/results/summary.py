@@ -29,7 +29,7 @@ CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are al
 
 
 class Meta(FrozenModel):
-    """What was run."""
+    """The settings of a run, and why it can or cannot be compared."""
 
     run: str
     label: str = ""
@@ -52,7 +52,7 @@ class Meta(FrozenModel):
     precision: str
     quantization: str
     kv_cache_dtype: str
-    checkpoint: str | None = None  # where it came quantized: its name, and what is known of its making
+    checkpoint: str | None = None  # the name of a quantized checkpoint, and what is known of its making
     load_format: str
     tensor_parallel_size: int
     data_parallel_size: int
@@ -162,11 +162,11 @@ class Summary(File):
         run's own level is known of its performance.
         """
         search, test = self.run.search or [], self.run.performance
-        found = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
+        ordered = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
-            return found
+            return ordered
         disputed = {"disagreements": tuple(test.disagreements)}
-        return [each.model_copy(update=disputed) if each.load == test.load else each for each in found]
+        return [each.model_copy(update=disputed) if each.load == test.load else each for each in ordered]
 
     @property
     def curve(self) -> list[Outcome]:

@@ -19,15 +19,15 @@ WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
 class Quantity(NamedTuple):
-    """What the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
+    """A quantity that the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
 
     name: str
     label: str
     unit: str = ""
     total: bool = False  # over the GPUs, else their mean
     digits: int = 3
-    panel: str = ""  # of the picture, with its unit
-    places: Mapping[str, Sequence[str]] = {}  # where its mean and its maximum are shown, beside MLflow
+    panel: str = ""  # the panel of the picture, with its unit
+    places: Mapping[str, Sequence[str]] = {}  # places that show its mean and its maximum, beside MLflow
 
     @property
     def text(self) -> str:
@@ -59,19 +59,19 @@ QUANTITIES = tuple(
 QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}
 
 
-Used = Mapping[str, Usage]  # by the name of a quantity
+Used = Mapping[str, Usage]  # usage by the name of a quantity
 
 
 def usage_of(recording: Recording) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
-    found = {}
+    usage = {}
     for quantity in QUANTITIES:
         values = zip(quantity.of(recording.columns), recording.durations, strict=False)  # none of what was not recorded
         measured = [(value, time) for value, time in values if value is not None]
         if whole := sum(time for _, time in measured):
             mean = sum(value * time for value, time in measured) / whole
-            found[quantity.name] = Usage(mean=mean, max=max(value for value, _ in measured))
-    return found
+            usage[quantity.name] = Usage(mean=mean, max=max(value for value, _ in measured))
+    return usage
 
 
 def mean(used: Used, name: str) -> float:
@@ -150,8 +150,8 @@ def ran_out(
     """
     spent = [(getattr(time, name) or 0.0, name, *words) for time in times[-1:] for name, words in LOSSES.items()]
     lost = [
-        bound(name, said.format(number(share, 3)), remedy or launch(args))
-        for share, name, said, remedy in sorted(spent, reverse=True)
+        bound(name, text.format(number(share, 3)), remedy or launch(args))
+        for share, name, text, remedy in sorted(spent, reverse=True)
         if share >= LOST_PERCENT
     ]
     cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
@@ -161,10 +161,13 @@ def ran_out(
         for share, name, remedy in shares
         if share >= BUSY_PERCENT
     ]
-    is_full, told = busy or any(one.name in ("held_by_power", "held_by_heat") for one in lost), {""}
-    for found in (*lost, *room(used, concurrency), *busy):
-        is_useless = is_full and found.name in ("kv_cache", "slots")
-        what = f"{found.what}{'; more would not help' if is_useless else ''}"
-        remedy = "" if is_useless or found.remedy in told else found.remedy
-        yield replace(found, what=what, remedy=remedy)
-        told.add(found.remedy)
+    is_full, told_remedies = (
+        busy or any(lost_share.name in ("held_by_power", "held_by_heat") for lost_share in lost),
+        {""},
+    )
+    for statement in (*lost, *room(used, concurrency), *busy):
+        is_useless = is_full and statement.name in ("kv_cache", "slots")
+        what = f"{statement.what}{'; more would not help' if is_useless else ''}"
+        remedy = "" if is_useless or statement.remedy in told_remedies else statement.remedy
+        yield replace(statement, what=what, remedy=remedy)
+        told_remedies.add(statement.remedy)

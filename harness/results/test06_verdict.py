@@ -62,8 +62,8 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
     pairs = zip(("First token check", "EOS check", "Sample length check"), checks.values(), strict=True)
     lines = [f"{name} pass: {'Skipped' if verdict is None else verdict}" for name, verdict in pairs]
     lines.append(f"TEST06 verification {'complete' if passed else 'failed'}")
-    found = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
-    return found, "\n".join(lines) + "\n"
+    compliance = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
+    return compliance, "\n".join(lines) + "\n"
 
 
 def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""What is known of a run's own test beside the figures that count: conditions, machine, servers, money and energy."""
+"""The details of a run's own test beside the figures that count: conditions, machine, servers, money and energy."""
 
 from pydantic import AliasChoices, Field, JsonValue, NonNegativeInt
 
@@ -13,11 +13,11 @@ from harness.results.cost import Capacity, Cost
 from harness.results.figures import Figures
 from harness.results.gpu_time import GpuTime
 
-Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # by kind of latency and percentile
+Intervals = dict[str, dict[str, tuple[float, Measured] | None]]  # intervals by kind of latency and percentile
 
 
 class TestDetails(FrozenModel):
-    """What is known of a run's own test beside the figures that count. Latencies are in milliseconds."""
+    """The details of a run's own test beside the figures that count. Latencies are in milliseconds."""
 
     __test__ = False  # no test of pytest's
 

@@ -1,4 +1,4 @@
-"""What a test came to: its outcome at its load, and of a run's own test all that is known of it."""
+"""Build a test's outcome at its load, and for a run's own test all that is known of it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -80,24 +80,24 @@ def joules_per_token(test: TestRun, plan: Plan) -> Measured:
 
 def missing_queries(result: TestResult) -> int | None:
     """Return how many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
-    said = " ".join(str(value) for value in result.early_stopping.values())
-    return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(said)), default=None)
+    logged_text = " ".join(str(value) for value in result.early_stopping.values())
+    return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(logged_text)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
     """Yield why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
     p99s = p99_of(result.ttft_ms), p99_of(result.tpot_ms)
-    found = {statement.name: statement.what for statement in over_limits(plan, *p99s, is_few)}
-    if not plan.pattern.is_own_clock:  # where LoadGen judges the length of the test alone
+    texts = {statement.name: statement.what for statement in over_limits(plan, *p99s, is_few)}
+    if not plan.pattern.is_own_clock:  # LoadGen judges the latencies as well
         if result.failed == ("early_stopping",):
             count = missing_queries(result)
-            found["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
-        found |= {check: words for check, words in SHORT.items() if check in result.failed}
+            texts["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
+        texts |= {check: words for check, words in SHORT.items() if check in result.failed}
         if queue and queue.has_grown:
-            found["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
-        if not (found or result.valid):
+            texts["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
+        if not (texts or result.valid):
             yield from result.invalid_reasons
-    yield from (Statement(text, name=name) for name, text in found.items())
+    yield from (Statement(text, name=name) for name, text in texts.items())
 
 
 def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None, is_few: bool) -> Iterator[Statement]:

@@ -11,25 +11,29 @@ from harness.results.outcome import Outcome
 
 def told(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
     """Return what a place shows of tests, as far as one of them has it."""
-    return [metric for metric in metrics_of(place) if any(metric.figure(one).value is not None for one in tests)]
+    return [
+        metric for metric in metrics_of(place) if any(metric.figure(outcome).value is not None for outcome in tests)
+    ]
 
 
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn]:
     """The columns of a table of tests: under a head of its own this attribute, which is the load."""
-    found: dict[str, TableColumn] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
-    return found | {metric.label: metric.shown for metric in told(place, tests)}
+    columns_by_head: dict[str, TableColumn] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
+    return columns_by_head | {metric.label: metric.shown for metric in told(place, tests)}
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return what stands above the `cells` of a test: its load, the rest of their place, and what the last cell says."""
+    """Return what stands above the `cells` of a test: its load, the rest of their place, and what the last cell
+    says.
+    """
     last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
     return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
     """Load, speed, latencies in milliseconds, and the verdict."""
-    found = (metric.shown(outcome) for metric in metrics_of(row_of(outcome)))
-    return (number(outcome.load), *found, outcome.verdict.word)
+    shown_values = (metric.shown(outcome) for metric in metrics_of(row_of(outcome)))
+    return (number(outcome.load), *shown_values, outcome.verdict.word)
 
 
 def row_of(outcome: Outcome) -> MetricPlace:

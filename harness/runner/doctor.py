@@ -1,4 +1,4 @@
-"""What a run needs of its machine, model, data and server, a check each: `doctor` shows all of them, and a run begins
+"""Checks of what a run needs of its machine, model, data and server: `doctor` shows all of them, and a run begins
 with those that it could not do without.
 """
 
@@ -14,8 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
-from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub import constants, get_token, try_to_load_from_cache
 
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.parallelism import parallelism
@@ -28,6 +27,7 @@ from harness.core.files import free_gib, submodule_path
 from harness.core.formatting import gpu_names, joined, listed, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
+from harness.core.plain_numbers import whole_number
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
@@ -39,17 +39,19 @@ from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
 CheckStatus = Literal["ok", "not needed", "note", "failed", "unknown"]
-LOCKS = {  # what pip installs of each, the file with all versions last
+LOCKS = {  # packages that pip installs of each, the file with all versions last
     "cpu": "--no-deps -r {}requirements/cpu.txt",
     "gpu": "-r {0}requirements.txt -c {0}requirements/constraints-gpu.txt",
     "client": "--no-deps -r {}requirements/client.txt",
 }
-SHOWN_PACKAGES = 3  # that differ
+SHOWN_PACKAGES = 3  # packages that differ, of which so many are shown
 WATCHED_S = 1.2  # for what other programs do now
 POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
 OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
 SHM = Path("/dev/shm")
-CHUNKS, CHUNK_MIB = 10, 16  # of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor
+CHUNK_VARIABLE = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
+# The chunks of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor.
+CHUNKS, CHUNK_MIB = 10, 16
 CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF16", "amx_tile": "AMX"}
 
 
@@ -83,7 +85,7 @@ class Finding(NamedTuple):
 
 def findings(config: RunConfig) -> Iterator[Finding]:
     failed = set[str]()
-    with contextlib.suppress(BenchmarkError):  # which a check says
+    with contextlib.suppress(BenchmarkError):  # a check says it
         config = discovery.with_served_model(config)
     for check in CHECKS:
         if not check.applies(config):
@@ -92,10 +94,10 @@ def findings(config: RunConfig) -> Iterator[Finding]:
             failed.add(check.name)
             yield Finding(check.name, "unknown", f"not looked at: {check.after} failed")
         else:
-            found = finding(check, config)
-            if found.status == "failed":
+            result = finding(check, config)
+            if result.status == "failed":
                 failed.add(check.name)
-            yield found
+            yield result
 
 
 def finding(check: Requirement, config: RunConfig) -> Finding:
@@ -109,8 +111,8 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
 def require(config: RunConfig) -> None:
     """The checks that a run could not do without, which take no time. Raises UsageError for the first that fails."""
     for check in CHECKS:
-        if check.first and check.applies(config) and (found := finding(check, config)).status == "failed":
-            raise UsageError(f"{found.text}.")
+        if check.first and check.applies(config) and (result := finding(check, config)).status == "failed":
+            raise UsageError(f"{result.text}.")
 
 
 def packages(config: RunConfig) -> str:
@@ -140,11 +142,11 @@ def installed_version(name: str) -> str:
 
 
 def vllm(config: RunConfig) -> str:
-    place, found = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
-    if not found or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
+    place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
+    if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
     extra_args(config)
-    return f"{found}; `{serve_command()}` starts its server"
+    return f"{version}; `{serve_command()}` starts its server"
 
 
 def is_for_cpu() -> bool:
@@ -159,29 +161,31 @@ def serve_command() -> str:
 
 def gpu(config: RunConfig) -> str:
     """GPUs, driver, CUDA."""
-    found = system.detect()
-    if not found.gpus:
+    detected = system.detect()
+    if not detected.gpus:
         raise UsageError("no GPU is visible to this process")
     runtimes = [v for name, v in software.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
     built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
-    if int((found.cuda or "0").partition(".")[0]) < built:
-        raise UsageError(f"driver {found.driver} supports CUDA {found.cuda}, torch needs {built}: install a newer one")
-    return f"{gpu_names(found.gpus)}, driver {found.driver}, CUDA {found.cuda}"
+    if int((detected.cuda or "0").partition(".")[0]) < built:
+        raise UsageError(
+            f"driver {detected.driver} supports CUDA {detected.cuda}, torch needs {built}: install a newer one"
+        )
+    return f"{gpu_names(detected.gpus)}, driver {detected.driver}, CUDA {detected.cuda}"
 
 
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
-    found = nvml.gpu_settings()
+    settings = nvml.gpu_settings()
     wrong = [
         f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
         for limit, default in nvml.power_limits()
         if limit < default
     ][:1]
-    if found.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
-        wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {found['vboost']}")
+    if settings.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
+        wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {settings['vboost']}")
     if wrong:
         raise UsageError("; ".join(wrong))
-    return listed(found) or "not told"
+    return listed(settings) or "not told"
 
 
 def is_on_gpu(config: RunConfig) -> bool:
@@ -189,7 +193,9 @@ def is_on_gpu(config: RunConfig) -> bool:
 
 
 def card_limit_lines(config: RunConfig) -> str:
-    """What the card cannot exceed; for MLPerf's mean prompt, since the samples are not read for it."""
+    """Return the limits that the card cannot exceed; for MLPerf's mean prompt, since the samples are not read
+    for it.
+    """
     lengths = MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
     return "; ".join(CardLimits.of(config, nvml.gpus()).lines(lengths))
 
@@ -203,7 +209,9 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next to none."""
+    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next
+    to none.
+    """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:
@@ -221,7 +229,10 @@ def shm(config: RunConfig) -> str:
 
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
     """Bytes for `engines` engines of so many workers: on a GPU, a single worker runs in the engine's own process."""
-    chunk = int(os.environ.get("VLLM_MQ_MAX_CHUNK_BYTES_MB", CHUNK_MIB))
+    text = os.environ.get(CHUNK_VARIABLE, str(CHUNK_MIB))
+    chunk = whole_number(text)
+    if chunk is None:
+        raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
     return 0 if on_gpus and workers == 1 else engines * CHUNKS * chunk * MIB
 
 
@@ -243,7 +254,9 @@ def model(config: RunConfig) -> str:
     checkpoint.title(config)  # a damaged one ends here
     if config.is_in_process:
         checkpoint.check_architecture(config)
-    token = "" if Path(config.model_path).is_dir() else f", HF_TOKEN {'' if os.environ.get('HF_TOKEN') else 'not '}set"
+    token = ""
+    if not Path(config.model_path).is_dir():
+        token = ", with a token of the hub" if get_token() else ", without a token of the hub"
     return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {quantization.format_of(config)}{token}"
 
 
@@ -275,10 +288,10 @@ def memory(config: RunConfig) -> str:
     gpus, tokens = nvml.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
     tensor, _ = parallelism(config, gpus, weights)
-    free, where = psutil.virtual_memory().available, "of main memory are free"
+    free, where = system.free_memory_bytes(), "of main memory are free"
     if gpus:
         free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
-    parts = [number(each / tensor / GIB, 3) for each in (weights, sequence)]
+    parts = [number(size_bytes / tensor / GIB, 3) for size_bytes in (weights, sequence)]
     need = f"{parts[0]} GiB of weights and {parts[1]} for {tokens:,} tokens"
     if (weights + sequence) / tensor > free:
         raise UsageError(f"{need} do not fit: {number(free / GIB, 3)} GiB {where}")

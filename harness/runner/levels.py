@@ -37,8 +37,8 @@ class LevelCurve(RateSource):
         *lower, _ = fitting_levels(plan.config.levels, plan)
         lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
         seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
-        each = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
-        text = f"at least {minutes(seconds)}, {each}"
+        level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
+        text = f"at least {minutes(seconds)}, {level_text}"
         return TestPart(plural(len(lower), "lower level"), text, seconds, "at least ") if lower else None
 
     def least_s(self, plan: Plan) -> float | None:
@@ -74,7 +74,7 @@ class LevelSearch(RateSource):
         return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
 
     def total(self, plan: Plan) -> str:
-        """As of every source; the range holds, since no level is tested beyond it."""
+        """Return the total as every source does; the range holds, since no level is tested beyond it."""
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)

@@ -19,8 +19,8 @@ from harness.runs import run_folder
 # After the measured tests: the same load once more for a short time, under the engine's own profiler.
 #
 # No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
-SECONDS = 10.0  # of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
-LONGEST_RAMP_S = 30.0  # of load before it
+SECONDS = 10.0  # seconds of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
+LONGEST_RAMP_S = 30.0  # seconds of load before it
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
@@ -32,7 +32,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
     try:
-        if plan.engine_state.prefix_caching:  # what the tests computed is not to serve the window
+        if plan.engine_state.prefix_caching:  # the window must not be served from the tests' cache
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario, without end, on the run's samples over and over.
         sender = sending.endless(plan, engine.concurrency)

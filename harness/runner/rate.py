@@ -43,28 +43,28 @@ def rate_source(config: RunConfig) -> RateSource:
 
 def require_time(plan: Plan) -> None:
     """Raises UsageError where --minutes is too short for a run, which a shortened test would not be VALID for."""
-    given, source = plan.config.minutes, rate_source(plan.config)
+    given_minutes, source = plan.config.minutes, rate_source(plan.config)
     least_s = source.least_s(plan)
-    if given is None or least_s is None or 60 * given >= least_s:
+    if given_minutes is None or least_s is None or 60 * given_minutes >= least_s:
         return
     estimate = "; --quick gives an estimate" if isinstance(source, SearchedRate) else ""
-    raise UsageError(f"--minutes {given:g}: at least {least_s / 60:.1f} minutes are needed{estimate}.")
+    raise UsageError(f"--minutes {given_minutes:g}: at least {least_s / 60:.1f} minutes are needed{estimate}.")
 
 
 def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
     """Return the seconds that --minutes leaves, which counts from the engine's start; infinite without it."""
-    given = run.config.minutes
-    return session.began + 60 * given - monotonic() if given else inf
+    given_minutes = run.config.minutes
+    return session.began + 60 * given_minutes - monotonic() if given_minutes else inf
 
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Complete the plan with its target rate, where it was not given."""
     bench = Bench(run, session, until=monotonic() + left_s(run, session))
-    found = rate_source(run.config).find(bench)
-    if found is run.plan:
+    plan_with_rate = rate_source(run.config).find(bench)
+    if plan_with_rate is run.plan:
         return
-    run.adopt(found)
+    run.adopt(plan_with_rate)
     if run.config.quick:
         return
-    run.display.say(found.total())
+    run.display.say(plan_with_rate.total())
     run.warn_short()

@@ -1,19 +1,18 @@
 """The plan and the samples of a run, before its engine starts."""
 
-from typing import Any
-
 from harness.config import checkpoint, pretrained
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core import nvml
+from harness.core.tokenizer import Tokenizer
 from harness.runner.rate import require_time
 from harness.workloads import cnn_dailymail, custom
 from harness.workloads.hub import HUB_PREFIX
 from harness.workloads.sample_library import Library
 
 
-def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | None]:
+def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library | None]:
     """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
@@ -24,7 +23,7 @@ def prepare_plan(config: RunConfig, tokenizer: Any) -> tuple[Plan, Library | Non
     return plan, workload
 
 
-def official_samples(plan: Plan, tokenizer: Any) -> Library:
+def official_samples(plan: Plan, tokenizer: Tokenizer) -> Library:
     """MLPerf's samples, which all fit the context."""
     library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
     cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)

@@ -40,17 +40,17 @@ class SearchedRate(RateSource):
         return plan.min_duration_s + SEARCH_S
 
     def total(self, plan: Plan) -> str:
-        """As of every source; and what may follow, or when it ends."""
-        said = super().total(plan)
+        """Return the total as every source does; and what may follow, or when it ends."""
+        sentence = super().total(plan)
         if plan.config.minutes:
-            return f"{said}; about {minutes(60 * plan.config.minutes)} at most"
-        return f"{said}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
+            return f"{sentence}; about {minutes(60 * plan.config.minutes)} at most"
+        return f"{sentence}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
         reserve_s = FULL_TEST_RESERVE * plan.min_duration_s
-        found = search.search(replace(bench, until=bench.until - reserve_s))
-        return from_search(bench.plan, found)
+        measurements = search.search(replace(bench, until=bench.until - reserve_s))
+        return from_search(bench.plan, measurements)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not is_correctable(plan, result):
@@ -67,17 +67,19 @@ class SearchedRate(RateSource):
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         goal = Goal.of(plan)
         full = FullTests(tests.attempts, taken(tests.probes), goal, tests.lone)
-        said = full.summary
+        sentence = full.summary
         rate = full.next_rate
         if rate and tests.left_s < inf:
             length = minutes(goal.full_s(rate))
-            given = plan.config.minutes
-            said += f"; left out for --minutes {given:g}: a full test of {length} at {number(rate)} queries/s"
+            given_minutes = plan.config.minutes
+            sentence += (
+                f"; left out for --minutes {given_minutes:g}: a full test of {length} at {number(rate)} queries/s"
+            )
         if state := state_left(tests.all):
-            said += f"; {state}"
+            sentence += f"; {state}"
         if full.held is None:
-            return plan.with_note(said)
-        return plan.with_note(said, target_qps=full.held.load)
+            return plan.with_note(sentence)
+        return plan.with_note(sentence, target_qps=full.held.load)
 
 
 class CurveRate(RateSource):
@@ -132,12 +134,12 @@ class QuickEstimate(RateSource):
         ceiling_s = 60 * bench.plan.config.minutes if bench.plan.config.minutes else quick.CEILING_S
         until, before = monotonic() + ceiling_s, bench.run.config.max_in_flight
         bench.session.until = until
-        found = search.estimate(replace(bench, until=until, may_shorten=True))
-        if not found.lone.latency_s:
+        measurements = search.estimate(replace(bench, until=until, may_shorten=True))
+        if not measurements.lone.latency_s:
             raise EndpointError(f"no request was answered within {minutes(ceiling_s)}: see the server's log.")
         plan = bench.plan
         full_at = plan.config.max_in_flight if plan.config.max_in_flight != before else None
-        estimate = quick.estimate_of(found, quick.goals(plan), bench.run.facts.command, full_at)
+        estimate = quick.estimate_of(measurements, quick.goals(plan), bench.run.facts.command, full_at)
         files.write_json(bench.run.folder.path / quick.FILE, estimate.model_dump())
         return plan.with_note(str(estimate))
 
@@ -209,9 +211,9 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
     rate, lowest = best_given(plan, tried), min(probe.load for probe in tried)
     asked = given_rates(plan)
     top = max((probe.load for probe in tried if probe.has_held and probe.load in asked), default=0.0)
-    found = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
+    choice = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
     most = f"; {number(top)} would not last: the engine's capacity is too near" if rate and top > rate else ""
-    note = f"server_target_qps = {number(rate or lowest)} queries/s ({found} of {len(asked)} rates{most})"
+    note = f"server_target_qps = {number(rate or lowest)} queries/s ({choice} of {len(asked)} rates{most})"
     return plan.with_note(note, target_qps=rate or lowest)
 
 

@@ -1,4 +1,4 @@
-"""What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks."""
+"""Probe servers behind an endpoint before a run: their models, and one answer, asked for as a run asks."""
 
 import re
 from functools import cache
@@ -12,12 +12,12 @@ from harness.core.message_text import first_line
 from harness.engines import answer_delivery
 from harness.engines.openai import GREETING, OpenAI
 
-# What servers behind an endpoint show before a run: their models, and one answer, asked for as a run asks.
-TRIED_TOKENS = 32  # of the answer that shows how a server delivers
+# Probe servers behind an endpoint before a run: their models, and one answer, asked for as a run asks.
+TRIED_TOKENS = 32  # tokens of the answer that shows how a server delivers
 
 
 class Tried(NamedTuple):
-    """What servers showed in one streamed answer, and their pages of metrics."""
+    """One streamed answer of servers, and their pages of metrics."""
 
     engine: OpenAI
     delivery: answer_delivery.Delivery | None
@@ -49,21 +49,21 @@ def api(config: RunConfig) -> str:
 
 
 def prefix_cache(config: RunConfig) -> str:
-    found = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
-    if not found:
+    setting = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
+    if not setting:
         return "its metrics do not show it; each run reports what came from a cache"
     hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
-    return f"on{hint}" if found[1] == "True" else "off"
+    return f"on{hint}" if setting[1] == "True" else "off"
 
 
 def delivery(config: RunConfig) -> str:
-    found = tried(config).delivery
-    if not found or not found.messages:
+    delivered = tried(config).delivery
+    if not delivered or not delivered.messages:
         return "not streamed"
-    said = f"{found.tokens} tokens in {plural(found.messages, 'message')}"
-    if found.is_bundled:
-        raise UsageError(f"{said}: the server buffers, so TTFT and TPOT would measure its buffer")
-    return said
+    sentence = f"{delivered.tokens} tokens in {plural(delivered.messages, 'message')}"
+    if delivered.is_bundled:
+        raise UsageError(f"{sentence}: the server buffers, so TTFT and TPOT would measure its buffer")
+    return sentence
 
 
 def chat_template(config: RunConfig) -> str:

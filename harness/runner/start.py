@@ -55,6 +55,6 @@ def stage(log: Path) -> str:
         return ""
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
-            if found := re.search(pattern, line):
-                return formatting.joined(" ", name, *found.groups())
+            if progress_match := re.search(pattern, line):
+                return formatting.joined(" ", name, *progress_match.groups())
     return ""

@@ -17,6 +17,7 @@ from harness.core.formatting import gpu_names, number
 from harness.core.last_screen import show
 from harness.core.progress import Display
 from harness.core.statements import merge_by_remedy
+from harness.core.tokenizer import Tokenizer
 from harness.engines import cuda_toolkit, discovery
 from harness.loadgen import background_load, test_run
 from harness.loadgen.session import LoadGenSession
@@ -44,19 +45,28 @@ from harness.workloads.sample_library import Library
 
 
 def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
-    """A line for each thing that a user may want to stop: machine, samples, tests, minutes, disk, comparability."""
+    """Return a line for each thing that a user may want to stop: machine, samples, tests, minutes, disk,
+    comparability.
+    """
     config, source = plan.config, rate_source(plan.config)
-    return [
-        f"model: {config.model}, {'as the server has it' if config.endpoint else quantization.format_of(config)}",
+    weights = "as the server has it" if config.endpoint else quantization.format_of(config)
+    comparability = "yes"
+    if plan.deviations:
+        comparability = f"no: {merge_by_remedy(plan.deviations)}"
+    texts = [
+        f"model: {config.model}, {weights}",
         f"machine: {machine(plan, gpus)}",
         f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
         f"average, answers of at most {plan.max_new_tokens:,}",
-        *map(str, filter(None, [plan.replay])),
-        *(f"{part.name}: {part.text}" for part in plan.parts(source.outlook(plan))),
-        source.total(plan),
-        f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}",
-        f"comparable with MLPerf results: {'no: ' * bool(plan.deviations)}{merge_by_remedy(plan.deviations) or 'yes'}",
     ]
+    if plan.replay:
+        texts.append(str(plan.replay))
+    for part in plan.parts(source.outlook(plan)):
+        texts.append(f"{part.name}: {part.text}")
+    texts.append(source.total(plan))
+    texts.append(f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}")
+    texts.append(f"comparable with MLPerf results: {comparability}")
+    return texts
 
 
 def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
@@ -72,7 +82,7 @@ def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
-    doctor.require(config)  # what a run could not do without is found first
+    doctor.require(config)  # a run ends here without what it could not do without
     run, session, tokenizer = begin(config, folder, display)
     evaluation = None if config.quick else measure(run, session, tokenizer)
     if config.is_in_process:
@@ -89,7 +99,7 @@ class Begun(NamedTuple):
 
     run: BenchmarkRun
     session: LoadGenSession
-    tokenizer: Any
+    tokenizer: Tokenizer
 
 
 def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
@@ -149,13 +159,13 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     run.display.say(rate_source(config).total(run.plan))
     gc.collect()
-    gc.freeze()  # what is loaded stays: no need to look through it again while measuring
+    gc.freeze()  # loaded objects stay: no need to look through them again while measuring
     return LoadGenSession(
         run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
     )
 
 
-def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Any) -> Accuracy | None:
+def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":
@@ -190,7 +200,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         attempts.append(set_aside(session, attempt, len(attempts) + 1))
         run.adopt(better)
     if (last := source.conclude(run.plan, tests)) is not run.plan:
-        best = next((one for one in attempts if one.valid and one.load == last.target_qps), None)
+        best = next((earlier for earlier in attempts if earlier.valid and earlier.load == last.target_qps), None)
         if best and not attempt.valid:
             attempts[attempts.index(best)] = set_aside(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])

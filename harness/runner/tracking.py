@@ -10,7 +10,7 @@ from harness.core import locations
 from harness.core.errors import DONE
 from harness.core.processes import command_of
 
-MLFLOW_S = 90.0  # that a command waits for MLflow
+MLFLOW_S = 90.0  # a command waits so long for MLflow
 
 
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
@@ -30,7 +30,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
             check=False,
         )
         is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
-        said = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
+        last_line = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        is_sent, said = False, f"no end after {MLFLOW_S:g} s"
-    say(f"MLflow: {said}" if is_sent else f"MLflow: not sent: {said}; {again}")
+        is_sent, last_line = False, f"no end after {MLFLOW_S:g} s"
+    say(f"MLflow: {last_line}" if is_sent else f"MLflow: not sent: {last_line}; {again}")

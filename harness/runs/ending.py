@@ -1,4 +1,4 @@
-"""How a command ends: its reason in one line, kept in the status, and nothing left running."""
+"""The end of a command: its reason in one line, kept in the status, and nothing left running."""
 
 import os
 import re
@@ -70,9 +70,9 @@ def exit(code: int, log: Path) -> NoReturn:
 
 def explain(error: EngineError, log: Path) -> str:
     """The error with its root cause, which vLLM's processes tell only to their log."""
-    cause, said = root_cause(log), str(error).replace(" See root cause above.", "")
+    cause, sentence = root_cause(log), str(error).replace(" See root cause above.", "")
     more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
-    return f"{said}{f' ({cause})' if cause and cause not in said else ''}{more}"
+    return f"{sentence}{f' ({cause})' if cause and cause not in sentence else ''}{more}"
 
 
 def death(text: str) -> tuple[str, bool]:
@@ -83,9 +83,9 @@ def death(text: str) -> tuple[str, bool]:
     number = int(ended[2]) if ended and ended[2] else next(named, None)
     if not ended and not number:
         return "", False
-    said = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
+    sentence = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
     where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
-    return f"{said} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else said, bool(number)
+    return f"{sentence} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else sentence, bool(number)
 
 
 def root_cause(log: Path) -> str:
@@ -97,7 +97,7 @@ def root_cause(log: Path) -> str:
     except OSError:
         return ""
     died, signalled = death(text)
-    found = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
+    exceptions = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
-    causes = (f"{name}: {what}" for name, what in found if not any(word in what for word in vague))
+    causes = (f"{name}: {what}" for name, what in exceptions if not any(word in what for word in vague))
     return shorten(died if signalled else next(causes, died), LONGEST_QUOTE, placeholder=" ...")

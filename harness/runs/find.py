@@ -35,8 +35,8 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
         if path.exists():
             return [path]
     labels = runs_by_label(results_dir)
-    if found := labels.get(word):
-        return [folder for folder in found if ended_early(folder) is None] or found
+    if labelled := labels.get(word):
+        return [folder for folder in labelled if ended_early(folder) is None] or labelled
     if "/" in word:
         return [Path(word)]
     words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
@@ -47,7 +47,7 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
     out.
     """
-    found = dict[str, list[Path]]()
+    by_label = dict[str, list[Path]]()
     for folder in sorted((path.parent for path in results_dir.glob("*/config.json")), key=start_of):
         status = readable_status(folder)
         is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
@@ -55,5 +55,5 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
             with suppress(UsageError):
                 match read_json(folder / "config.json"):
                     case {"plan": {"config": {"label": str(label)}}} if label:
-                        found.setdefault(label, []).append(folder)
-    return found
+                        by_label.setdefault(label, []).append(folder)
+    return by_label

@@ -23,7 +23,7 @@ from harness.core.schema import SCHEMA
 from harness.runs import run_lock
 from harness.runs.status import RunStatus, Status
 
-STATUS_BYTES, SHORT_REASON = 1024, 200  # of status.json; characters of a reason that fit into it
+STATUS_BYTES, SHORT_REASON = 1024, 200  # bytes of status.json; characters of a reason that fit into it
 Test = Literal["accuracy", "performance", "test06"]
 TEST_FOLDERS = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
@@ -55,8 +55,8 @@ class RunFolder(NamedTuple):
 
     def status_json(self, status: Status, reason: str) -> str:
         """Return what status.json holds, with room for what it may have to hold at the end."""
-        kept = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
-        return (json.dumps(secrets.hide(kept.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+        status_record = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
+        return (json.dumps(secrets.hide(status_record.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
     def fail(self, status: Status, reason: str = "") -> None:
         """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
@@ -94,7 +94,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
 @contextmanager
 def writing_to(results_dir: Path) -> Iterator[None]:
-    """What fails within names the flag. Raises UsageError."""
+    """Name the flag in an error raised within. Raises UsageError."""
     try:
         yield
     except OSError as error:
@@ -140,7 +140,8 @@ def ended_early(folder: Path, reported: bool = False) -> str | None:
     if status.status == "running":
         if reported:
             return None
-        return "it still runs" if run_lock.life_of(folder) == "running" else "it was killed, or still runs"
+        is_running = run_lock.life_of(folder) == "running"
+        return "it still runs" if is_running else "it is not known whether it still runs"
     return status.status if status.reason in ("", status.status) else f"{status.status}: {status.reason}"
 
 

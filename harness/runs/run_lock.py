@@ -40,17 +40,17 @@ def takes_lock(file: int, path: Path) -> bool:
     """Lock an open file, and return whether others see that: on some mounts locks are refused, or do nothing."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        other = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        second_file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(second_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         return False
     finally:
-        os.close(other)
+        os.close(second_file)
     return False
 
 

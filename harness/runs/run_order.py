@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from harness.core.errors import UsageError
 from harness.core.files import read_json
 
-STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")  # of a folder's name; runs of one second have a number
+# The stamp of a folder's name; runs of one second have a number.
+STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")
 
 
 class RunStart(NamedTuple):
-    """When a run began: seconds since 1970, and its number among those of one second and label."""
+    """The time at which a run began: seconds since 1970, and its number among those of one second and label."""
 
     time_s: float
     number: int

@@ -25,13 +25,13 @@ MODE_FOLDERS: dict[Test, str] = {
     "performance": "PerformanceOnly",
     "test06": "PerformanceOnly",
 }
-# What a test leaves where it finished.
+# Files that a finished test leaves.
 RESULT_FILES: dict[Test, str] = {
     "accuracy": SCORES_FILE,
     "performance": log_entries.DETAIL,
     "test06": test06_verdict.TEST06_FILE,
 }
-# What two runs of an entry may differ in: LoadGen's settings, of which an accuracy test needs none; and of their speed
+# Two runs of an entry may differ in these: LoadGen's settings, of which an accuracy test needs none; and of their speed
 # the refusals tell.
 LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED_IN_ENTRY = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
@@ -127,16 +127,18 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
-    found: dict[Test, list[SubmittedRun]] = {test: [run for run in runs if run.has_test(test)] for test in MODE_FOLDERS}
-    for test, having in found.items():
+    runs_by_test: dict[Test, list[SubmittedRun]] = {
+        test: [run for run in runs if run.has_test(test)] for test in MODE_FOLDERS
+    }
+    for test, having in runs_by_test.items():
         if not having and test != "test06":
             raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
         if len(having) > 1:
             raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
     for run in runs[1:]:
         if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED_IN_ENTRY):
+            aspects = " and ".join(difference.name for difference in unlike)
             raise UsageError(
-                f"{label}: {names} differ in {' and '.join(each.name for each in unlike)}; an entry is of one system, "
-                "with the same settings."
+                f"{label}: {names} differ in {aspects}; an entry is of one system, with the same settings."
             )
-    return Entry(found["accuracy"][0], found["performance"][0], next(iter(found["test06"]), None))
+    return Entry(runs_by_test["accuracy"][0], runs_by_test["performance"][0], next(iter(runs_by_test["test06"]), None))

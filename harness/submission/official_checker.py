@@ -31,15 +31,15 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     command = [sys.executable, "-m", "submission_checker.main", "--input", str(place)]
     command += ["--version", f"v{version}", "--csv", str(place / CHECKER_SUMMARY_FILE)]
     ended = subprocess.run(command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    said = ended.stdout.replace(str(place), str(tree))
-    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", said)  # of the results that it looked at
-    expected, found = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
-    if ended.returncode or errors(said):
-        return f"{len(errors(said))} errors, exit code {ended.returncode}", said
-    if found < expected or not expected:
+    checker_output = ended.stdout.replace(str(place), str(tree))
+    counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", checker_output)  # numbers of results that it looked at
+    expected, counted = len(results_in(tree)), sum(map(int, counts.groups())) if counts else 0
+    if ended.returncode or errors(checker_output):
+        return f"{len(errors(checker_output))} errors, exit code {ended.returncode}", checker_output
+    if counted < expected or not expected:
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
-        return f"the checker checked {found} of the {expected} results in it: {layout}", said
-    return invalid(tree), said
+        return f"the checker checked {counted} of the {expected} results in it: {layout}", checker_output
+    return invalid(tree), checker_output
 
 
 def invalid(tree: Path) -> str:

@@ -1,4 +1,4 @@
-"""What speaks against an entry, judged from the logs it is built of: what the official checker refuses in any division,
+"""Judge an entry from the logs it is built of: what the official checker refuses in any division,
 and what keeps it out of a closed submission. That rests on nothing a run once wrote of itself, so its logs are scored
 again, and is of one system, as MLPerf's inference_rules.adoc asks of all results that are reported together.
 
@@ -23,11 +23,11 @@ REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "e
 ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
 TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
 PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.conf)
-# What the entries of one system may differ in: scenarios are other work with their own settings; Python and the
+# Entries of one system may differ in these: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED_BETWEEN_SYSTEMS = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
 Refusals = Iterator[str]  # in words
-SCORE_TOLERANCE = 1e-3  # by which scores may differ, which are rounded to four digits
+SCORE_TOLERANCE = 1e-3  # scores may differ by so much, which are rounded to four digits
 
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
@@ -36,7 +36,9 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Return why these entries cannot go into a closed submission, with this system description; empty when they can."""
+    """Return why these entries cannot go into a closed submission, with this system description; empty when
+    they can.
+    """
     reasons = system_differences(entries, description)
     for entry in entries:
         parts = (entry_refusals, settings, accuracy_reasons, performance, test06)
@@ -151,8 +153,8 @@ def performance(entry: Entry) -> Refusals:
     if fault := test_run.count_difference(folder, result, requests.read_requests(folder)):
         yield fault
     percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
-    if (said := setting(result, "target_latency_percentile")) != percentile:
-        yield f"a target_latency_percentile of {said:g}; MLPerf's is {percentile:g}"
+    if (logged := setting(result, "target_latency_percentile")) != percentile:
+        yield f"a target_latency_percentile of {logged:g}; MLPerf's is {percentile:g}"
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:
@@ -179,15 +181,21 @@ def test06(entry: Entry) -> Refusals:
 
 def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
     """Return what says that the entries are not of one system, the described one."""
-    found = []
+    problems = []
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
     for name, mine in further:
         unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED_BETWEEN_SYSTEMS)
-        found += [f"{name}: {each.name} {each.a}, but {each.b} in {first}" for each in unlike]
+        problems += [
+            f"{name}: {difference.name} {difference.a}, but {difference.b} in {first}" for difference in unlike
+        ]
     if description:
-        found += [f"{name}: {said}" for name, run in runs.items() for said in contradictions(run, description)]
-    return found
+        problems += [
+            f"{name}: {contradiction}"
+            for name, run in runs.items()
+            for contradiction in contradictions(run, description)
+        ]
+    return problems
 
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
@@ -212,9 +220,9 @@ def is_named(recorded: str, described: str) -> bool:
     """Tell whether a description names what was recorded: the first word of it with a digit, which is the model of a
     processor (H200, 9575F) or a version; without one, all of it.
     """
-    words, given = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
+    words, described_words = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
     model = next((word for word in words if re.search(r"\d", word)), None)
-    return model in given if model else " ".join(words) in " ".join(given)
+    return model in described_words if model else " ".join(words) in " ".join(described_words)
 
 
 def score_differences(entry: Entry) -> Refusals:
@@ -232,9 +240,9 @@ def score_differences(entry: Entry) -> Refusals:
         run.config.high_accuracy,
     )
     for check in checks:
-        kept = run.scores.scores.get(check.name)
-        if kept is None or abs(check.score - kept) > SCORE_TOLERANCE:
-            yield f"rouge.json says {check.name} {kept}, its log gives {check.score:g}"
+        recorded = run.scores.scores.get(check.name)
+        if recorded is None or abs(check.score - recorded) > SCORE_TOLERANCE:
+            yield f"rouge.json says {check.name} {recorded}, its log gives {check.score:g}"
     if (verdict := accuracy.overall(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
     if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:

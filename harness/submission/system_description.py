@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic_core import from_json
 
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_SETTINGS
 from harness.core.given_values import read_given
 from harness.core.system import CPUINFO, System, cpu_line
 from harness.core.word_list import names_in
@@ -33,12 +34,12 @@ MAY_BE_EMPTY = names_in(
     accelerator_frequency accelerator_interconnect_topology accelerator_on-chip_memories hw_notes sw_notes
     """
 )
-Description = dict[str, object]  # by field
+Description = dict[str, object]  # values by field
 BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
 STATUSES = ("available", "preview", "rdi")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
-# Of a server on the machine, which LoadGen's client only asks: what it does not tell, the submitter declares.
+# A server on the machine, which LoadGen's client only asks, may not tell these: the submitter declares them.
 DECLARED = ("served_engine", "served_weights", "served_weight_data_type")
 
 
@@ -63,10 +64,10 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
     versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
     stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
     served = declared(facts) if facts else {}
-    found: Description = {
+    description: Description = {
         name: NOT_APPLICABLE if name.startswith("accelerator_") and not gpus else "" for name in FIELDS
     }
-    found |= {
+    description |= {
         "number_of_nodes": 1,
         "host_processor_model_name": machine.cpu,
         "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
@@ -76,25 +77,25 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
         "other_software_stack": ", ".join(f"{name} {versions[name]}" for name in stack if versions.get(name)),
     }
     if gpus:
-        found["accelerator_model_name"] = gpus[0]
-        found["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
+        description["accelerator_model_name"] = gpus[0]
+        description["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
     if len(gpus) == 1:
-        found["accelerator_interconnect"] = NOT_APPLICABLE
-    return found | served | (hardware() if is_here else {})
+        description["accelerator_interconnect"] = NOT_APPLICABLE
+    return description | served | (hardware() if is_here else {})
 
 
 def hardware() -> Description:
     """Return what else this machine tells of itself: sockets, cores, caches, disk."""
-    found: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
+    description: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
         cores = cpu_line("cpu cores")
-        found |= {
+        description |= {
             "host_processors_per_node": len(sockets) or 1,
             "host_processor_core_count": int(cores) if cores else "",
             "host_processor_caches": cpu_line("cache size"),
         }
-    return found
+    return description
 
 
 def missing(description: Description) -> list[str]:
@@ -108,7 +109,7 @@ def missing(description: Description) -> list[str]:
 
 def read_description(path: Path) -> Description:
     """A filled-in description. Raises UsageError with the fields that are still empty."""
-    data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False))
+    data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
     if empty := missing(data):

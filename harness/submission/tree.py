@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.config import mlperf
 from harness.core.errors import UsageError
+from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.files import write_json, write_text
 from harness.core.formatting import joined
 from harness.core.given_values import check_folder_name, read_given
@@ -27,7 +28,7 @@ from harness.submission.system_description import DECLARED, Description
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
-KEPT_CHARACTERS = 4096  # of the accuracy log, at each end
+KEPT_CHARACTERS = 4096  # characters kept of the accuracy log, at each end
 NOTES = Path("documentation") / "calibration.md"
 CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md")
 
@@ -47,7 +48,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
         whole = Path(fresh) / "tree"
         new = whole / base.relative_to(out)
         fill(entries, description, system, new)
-        if (base / NOTES).exists():  # what an earlier build, or a person, wrote of other systems comes first
+        if (base / NOTES).exists():  # the notes of an earlier build, or a person, on other systems come first
             before, added = read_text(base / NOTES).rstrip(), read_text(new / NOTES).partition("\n")[2]
             write_text(new / NOTES, f"{before}\n\n{added.lstrip()}")
         shutil.copytree(whole, out, dirs_exist_ok=True)
@@ -69,8 +70,12 @@ def fill(entries: Sequence[Entry], description: Description, system: str, base: 
         put_code(base / code / entry.benchmark)
     (base / "systems").mkdir(parents=True, exist_ok=True)
     known = {name: value for name, value in description.items() if name not in DECLARED}
-    if said := [str(description[name]) for name in DECLARED if description.get(name)]:  # among the checker's fields
-        note = f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(said)}."
+    if declared_texts := [
+        str(description[name]) for name in DECLARED if description.get(name)
+    ]:  # among the checker's fields
+        note = (
+            f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(declared_texts)}."
+        )
         known["sw_notes"] = joined(" ", str(known.get("sw_notes", "")), note)
     write_json(base / "systems" / f"{system}.json", known)
     (base / NOTES).parent.mkdir(exist_ok=True)
@@ -82,16 +87,16 @@ def put_results(entry: Entry, folder: Path) -> None:
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy(source, target, LOGS)
     log = source / ANSWERS
-    text = read_given("", log, "text", str)
-    found = digest(log)
+    text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
+    sha256 = digest(log)
     rouge = entry.accuracy.scores
-    if (rouge.log or found) != found:
+    if (rouge.log or sha256) != sha256:
         raise UsageError(f"{log}: rouge.json was computed from another log.")
     try:
         scores = mlperf.ReferenceScores(**rouge.scores)
     except TypeError:
         raise UsageError(f"{source}/rouge.json: its scores are not {', '.join((*mlperf.ROUGE, 'gen_len'))}.") from None
-    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, found))
+    write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
     if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
         text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
     write_text(target / ANSWERS, text)
@@ -99,7 +104,9 @@ def put_results(entry: Entry, folder: Path) -> None:
 
 
 def put_measurements(entry: Entry, description: Description, path: Path) -> None:
-    """How the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie beside it."""
+    """Write how the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie
+    beside it.
+    """
     config = entry.config
     copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
     engine_state = entry.performance.facts.plan.engine_state

@@ -1,4 +1,4 @@
-"""Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU."""
+"""Run the jobs of a sweep: in this thread or, side by side, in a thread for each GPU."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -23,7 +23,7 @@ class Crew:
     state: SweepState
     runner: Runner
     display: Display
-    lock: RLock = field(default_factory=RLock)  # of state and display
+    lock: RLock = field(default_factory=RLock)  # guards state and display
     stop: Event = field(default_factory=Event)
     doing: dict[str, str] = field(default_factory=dict)
 

@@ -39,9 +39,9 @@ class ExperimentOutcome:
     verdict: str | None = None
     background_load: Annotated[
         tuple[str, ...], schema.stored_as("others", "background_load")
-    ] = ()  # what other programs took of the machine meanwhile
-    ran_out: tuple[schema.StoredStatement, ...] = ()  # what set its speed, the first first
-    flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
+    ] = ()  # load of other programs meanwhile
+    ran_out: tuple[schema.StoredStatement, ...] = ()  # statements on what set its speed, the first first
+    flaws: tuple[str, ...] = ()  # flaws that keep its figures from being compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
     @property
@@ -66,11 +66,11 @@ class ExperimentRecord:
     outcome: ExperimentOutcome = ExperimentOutcome()
     gpu: str = ""
     final: bool = False
-    node: str = ""  # of a cluster, by its scheduler's name for it
+    node: str = ""  # the node of a cluster, by its scheduler's name for it
 
     @property
     def failed(self) -> str:
-        """That it did not finish, and why."""
+        """A note that it did not finish, and why."""
         return f"{self.status}: {self.reason}"
 
     @property
@@ -80,7 +80,7 @@ class ExperimentRecord:
 
     @property
     def where(self) -> str:
-        """The same, behind a name."""
+        """`place`, to stand behind a name."""
         return f" on {self.place}" if self.place else ""
 
     @property
@@ -94,8 +94,8 @@ class ExperimentRecord:
         return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
 
 
-# Of an interval at each look, where a sweep ends at the first that is narrow enough. By benchmarks.rounds the last one
-# then covers 0.955 or more, where looks are taken after 4, 6, 8, ... rounds, whatever the scatter.
+# The confidence of an interval at each look, if a sweep ends at the first that is narrow enough. By benchmarks.rounds
+# the last one then covers 0.955 or more, where looks are taken after 4, 6, 8, ... rounds, whatever the scatter.
 LOOK_ERROR = 0.02
 
 
@@ -108,10 +108,10 @@ class State:
     system: system.System
     sweep: Sweep
     records: tuple[ExperimentRecord, ...]
-    note: str = ""  # of the sweep as a whole: what its time limit left out
+    note: str = ""  # a note on the sweep as a whole: what its time limit left out
     capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
     within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
-    fail_if: tuple[str, ...] = ()  # what makes an experiment a regression
+    fail_if: tuple[str, ...] = ()  # conditions that make an experiment a regression
     bisection: Bisection | None = None  # whose steps are experiments that were added one by one
     schema_version: int = schema.SCHEMA
 

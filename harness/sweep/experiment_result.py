@@ -1,4 +1,4 @@
-"""What came of an experiment over all its rounds, compared with the baseline."""
+"""The result of an experiment over all its rounds, compared with the baseline."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -25,8 +25,8 @@ WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not ju
 SPEED_METRIC, LATENCY_METRIC = (
     METRIC_BY_NAME["tokens_per_sec"],
     METRIC_BY_NAME["latency_p50_ms"],
-)  # where the rate is given, the speed follows it
-ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # of --quick
+)  # the speed follows a rate that is given
+ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # metrics of --quick
 SCORE_METRIC = SHORT_SCORES[0]
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
@@ -57,7 +57,7 @@ class ExperimentResult:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Of each metric the mean of the runs that have it; of a score that of all."""
+        """The mean of each metric over the runs that have it; of a score over all."""
         found = {}
         for metric in metrics_of("sweep"):
             runs = self.complete if metric.name in SCORES else self.runs
@@ -105,7 +105,7 @@ class ExperimentResult:
 
     @property
     def metric(self) -> Metric:
-        """By which it is judged."""
+        """The metric by which it is judged."""
         if self.experiment.is_estimate:
             return ESTIMATE_METRIC
         return LATENCY_METRIC if self.experiment.has_fixed_rate else SPEED_METRIC

@@ -43,7 +43,7 @@ NAME_PATTERN, LONGEST_EXPERIMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
 RESERVED = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", BASELINE}
 
 ValuesByName = dict[str, Any]
-SettingsByPart = dict[tuple[FilePart, str], Any]  # by the part of a file that they stand in, and their name
+SettingsByPart = dict[tuple[FilePart, str], Any]  # settings by the part of a file that they stand in, and their name
 FilePlace = tuple[str | int, ...]  # in a file: the keys and numbers that lead there
 LineNumbers = dict[FilePlace, int]
 
@@ -88,7 +88,9 @@ class Sweep:
 
     @property
     def is_of_servers(self) -> bool:
-        """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all rounds."""
+        """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all
+        rounds.
+        """
         settings = [item.settings | {"env": item.env} for item in self.experiments]
         addresses = [each.pop("endpoint", None) for each in settings]
         return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
@@ -100,7 +102,7 @@ Choices = Annotated[list[Any], Field(min_length=1)]
 
 
 class VariableValues(BaseModel, extra="forbid"):
-    """What a file sets, part by part."""
+    """The settings of a file, part by part."""
 
     set: Mapping[str, Any] = {}
 
@@ -253,7 +255,7 @@ def parse(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
-        data = files.as_json(load_yaml(text))  # what sweep.json can hold: no dates
+        data = files.as_json(load_yaml(text))  # sweep.json cannot hold dates
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"

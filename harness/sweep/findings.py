@@ -1,5 +1,5 @@
-"""What came of each experiment over all its rounds, compared with the baseline: numbers, change, verdict; and what the
-sweep found, the answer first: which change helped, which hurt, which must not be used.
+"""The findings of a sweep: of each experiment the numbers, the change and the verdict over all its rounds; and the
+answer first: which change helped, which hurt, which must not be used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ from harness.sweep.experiment_result import (
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
 
-# What the sweep found, in words.
-TAIL = METRIC_BY_NAME["ttft_p99_ms"]  # which users see
+# The findings of a sweep, in words.
+TAIL = METRIC_BY_NAME["ttft_p99_ms"]  # users see it
 HOLDS = regression.parse_condition(
     f"{SCORE_METRIC}<-1%"
-)  # of the baseline's score, what MLPerf's gate allows of the reference's
+)  # the share of the baseline's score that MLPerf's gate allows of the reference's
 ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
-EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names, and its tone
+EFFECTS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
     "no difference": ("", ""),
     "hurt": ("", "bad"),
@@ -51,8 +51,8 @@ EFFECTS: dict[Effect, tuple[str, Tone]] = {  # what a line says after the names,
 @dataclass(frozen=True)
 class SweepReport:
     state: State
-    rows: Results  # of experiments that were begun or skipped
-    finals: Results = ()  # of those that ran again at full length
+    rows: Results  # experiments that were begun or skipped
+    finals: Results = ()  # experiments that ran again at full length
     pairs: dict[str, answer_comparison.AnswerPair] = field(
         default_factory=dict
     )  # answers beside the baseline's, sample by sample
@@ -126,7 +126,7 @@ class SweepReport:
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
-    """Of one of its metrics, judged by itself."""
+    """Return the change of one of its metrics, judged by itself."""
     return paired({"": result.ratios(metric)}, state.error)[""]
 
 
@@ -179,7 +179,7 @@ def sentence(result: ExperimentResult, verb: str = "is") -> str:
 def sweep_subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
     state = report.state
-    last = -1 if state.sweep.is_of_servers else None  # where each is stands below
+    last = -1 if state.sweep.is_of_servers else None  # the place of each stands below
     about = [run.about[:last] for result in report.rows for run in result.complete if run.about]
     ran = plural(len({record.experiment for record in state.records if record.seconds}), "experiment")
     size = f"{ran} in {clock(sum(record.seconds for record in state.records))}"

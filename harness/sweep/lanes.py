@@ -1,13 +1,12 @@
-"""Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
+"""The places where experiments run: on the whole machine one after the other, or side by side, each on its own GPU."""
 
 import os
-import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from harness.core import errors, nvml, system
 
-# Where experiments run: on the whole machine one after the other, or side by side, each on its own GPU.
+# The places where experiments run: the whole machine one after the other, or each its own GPU, side by side.
 SHARING_NOTE = (
     "Experiments ran side by side, a GPU each. They share the CPU, its memory, the power supply and the cooling, which "
     "can slow each of them down, so each is compared with the baseline on the same GPU; a speed to publish takes a run "
@@ -48,8 +47,9 @@ def lanes(side_by_side: bool) -> list[Lane]:
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count = len(nvml.gpus())
-    words = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    return (words or [str(number) for number in range(count)])[:count]
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    words = [str(number) for number in range(count)] if chosen is None else nvml.device_words(chosen)
+    return words[:count]
 
 
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:

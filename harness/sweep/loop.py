@@ -81,7 +81,7 @@ def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock:
         and len(places) == 1
         and all(len(each.levels) == 1 or type(each.server_target_qps) is float for each in configs)
     ):
-        for config in configs:  # what any of them lacks is found first
+        for config in configs:  # a sweep ends here if any of them lacks something
             doctor.require(config)
         return Servers(state.folder.path, display)
     return partial(run_experiment, place=state.folder.path, timeout=state.options.timeout, lock=lock)

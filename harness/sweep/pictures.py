@@ -31,7 +31,7 @@ def speedups(found: Results) -> Bars:
     """Speed of each experiment relative to the baseline's; what is not conclusive is hollow."""
     rows = []
     for result in found:
-        gain = result.gain or Change(1.0, 1.0, 1.0)  # of the baseline
+        gain = result.gain or Change(1.0, 1.0, 1.0)  # the baseline has no gain
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
         part = StackedPart(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
         ends = (gain.low, gain.high) if gain.high > gain.low else ()

@@ -33,7 +33,8 @@ from harness.sweep.findings import ACCURACY_WORDS, SweepReport
 from harness.sweep.pictures import draw
 
 STATE = TypeAdapter(State)
-IGNORED_BETWEEN_MACHINES = ("work", "settings", "busyness", "validity", "rate")  # of the machines of one sweep
+# Aspects in which the machines of one sweep may differ.
+IGNORED_BETWEEN_MACHINES = ("work", "settings", "busyness", "validity", "rate")
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
@@ -81,7 +82,7 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
     """The answers of experiments beside the baseline's, where the gate is inconclusive, a condition is of answers, or
     servers were asked for the same and gave them. Raises UsageError for a damaged file.
     """
-    tests = {  # of each the first of its runs that kept its samples
+    tests = {  # for each the first of its runs that kept its samples
         each.name: path
         for each in rows
         for record in reversed(each.records)

@@ -20,7 +20,7 @@ from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
 
 # Servers under the same requests: a session with each in this process, kept for all rounds of a sweep.
-NO_TIME_S = 0.001  # of a test whose number of queries ends it
+NO_TIME_S = 0.001  # the time of a test whose number of queries ends it
 
 
 @dataclass

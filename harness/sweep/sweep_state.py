@@ -17,19 +17,20 @@ from harness.sweep.lanes import Lane
 
 # A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
 #
-# What has ended is kept in sweep.json at once, so that a sweep can be resumed. Not for two threads at the same time.
-# What a finalist runs without: all samples, MLPerf's duration, no estimate.
+# Ended experiments are kept in sweep.json at once, so that a sweep can be resumed.
+
+# A finalist runs without these: it has all samples, MLPerf's duration and no estimate.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
-SHORTEST_FULL_TEST_S = 60  # of the full test of an estimate, under a time limit
+SHORTEST_FULL_TEST_S = 60  # the shortest full test of an estimate, under a time limit
 FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
 IGNORED_ON_RESUME = (
     *report.IGNORED_BETWEEN_MACHINES,
     "driver",
-)  # of the machine, for a sweep to be resumed; its file is compared whole
+)  # aspects of the machine that may differ when a sweep is resumed; its file is compared whole
 
 
 class SweepOptions(NamedTuple):
-    """How the experiments of a sweep are run."""
+    """The options by which the experiments of a sweep are run."""
 
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
@@ -103,7 +104,9 @@ class SweepState:
         )
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists alone are."""
+        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists
+        alone are.
+        """
         seconds = self.seconds_of(job)
         is_late = self.is_late(
             seconds + (seconds + SHORTEST_FULL_TEST_S if job.item.is_estimate else 0.0)

@@ -9,15 +9,14 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from huggingface_hub import constants
-
-from harness.config import pretrained
+from harness.config import hub_environment
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL_TASKS, PROMPT
 from harness.config.run import RunConfig
 from harness.core import given_values, locations, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
 from harness.core.stored_text import data_files
+from harness.core.tokenizer import Tokenizer
 from harness.workloads.hub import download, read_saved
 from harness.workloads.request_keys import unread_keys, unread_note
 from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
@@ -25,10 +24,10 @@ from harness.workloads.sample_library import Library
 
 CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 CNN_COLUMNS = ("article", "highlights")
-READ_KEYS = ("tok_input", "instruction")  # of MLCommons' records, beside article and summary
+READ_KEYS = ("tok_input", "instruction")  # keys of MLCommons' records, beside article and summary
 CHECKED_RECORDS = 8  # whose token ids are held against their articles
-CHECKED_CHARACTERS = 100  # of each article; its end may have been cut off
-SHOWN_CHARACTERS = 60  # of a text in a message
+CHECKED_CHARACTERS = 100  # characters of each article that are compared; its end may have been cut off
+SHOWN_CHARACTERS = 60  # characters of a text that a message shows
 
 
 class Article(NamedTuple):
@@ -37,11 +36,11 @@ class Article(NamedTuple):
     article: str
     reference: str
     tokens: TokenIds | None
-    instruction: str = ""  # that the data have around it
+    instruction: str = ""  # the instruction that the data have around it
     unread: tuple[str, ...] = ()  # the names of the keys that nobody reads
 
 
-def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
+def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
     path = config.dataset_path or config.model_spec.data
     if not path:
@@ -71,7 +70,7 @@ def load(config: RunConfig, tokenizer: Any, count: int) -> Library:
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
 
 
-def check_tokenizer(records: Sequence[Article], tokenizer: Any, source: str) -> None:
+def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raises UsageError where token ids that came with the data are not those of their articles by this tokenizer: a
     few are decoded, since files of other models have the same name and the same keys.
     """
@@ -79,7 +78,7 @@ def check_tokenizer(records: Sequence[Article], tokenizer: Any, source: str) -> 
     step = max(1, len(encoded) // CHECKED_RECORDS)
     for number in encoded[::step]:
         record = records[number]
-        text = tokenizer.decode(record.tokens, skip_special_tokens=True)
+        text = tokenizer.decode(record.tokens or (), skip_special_tokens=True)
         if without_spaces(record.article)[:CHECKED_CHARACTERS] not in without_spaces(text):
             raise UsageError(
                 f"{source}: record {number}: tok_input is not its article by this model's tokenizer: it reads "
@@ -96,8 +95,8 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
     """Yield what a reader must know of how the prompts were made of the data."""
     instructions = {record.instruction for record in records if not record.tokens} - {"", PROMPT}
     if instructions:
-        shown = min(instructions)[:SHOWN_CHARACTERS]
-        yield f"not read: 'instruction' {shown!r}; MLPerf's stands around each article"
+        shown_text = min(instructions)[:SHOWN_CHARACTERS]
+        yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
     unread = Counter(name for record in records for name in record.unread)
     if unread:
         yield unread_note(unread, "record")
@@ -114,10 +113,12 @@ def find(config: RunConfig) -> str:
             raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")
         return str(path)
     name, version = CNN_DATASET
-    kept = Path(constants.HF_HOME) / "datasets" / name.replace("/", "___") / version
-    if kept.exists():
-        return str(kept)
-    if not pretrained.is_hub_reachable():
+    from datasets import config as libraries_folders
+
+    cached = Path(libraries_folders.HF_DATASETS_CACHE) / name.replace("/", "___") / version
+    if cached.exists():
+        return str(cached)
+    if not hub_environment.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
     return f"{name}, to be downloaded"
 
@@ -139,11 +140,9 @@ def check_sum(path: Path) -> None:
             if PurePath(name.strip(" *")).name != path.name:
                 continue
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "md5").hexdigest()
-            if found != wanted.lower():
-                raise UsageError(
-                    f"{path} is damaged: its MD5 is {found}, {listed.name} has {wanted}; download it again."
-                )
+                md5 = hashlib.file_digest(file, "md5").hexdigest()
+            if md5 != wanted.lower():
+                raise UsageError(f"{path} is damaged: its MD5 is {md5}, {listed.name} has {wanted}; download it again.")
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:

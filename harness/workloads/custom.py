@@ -4,7 +4,7 @@ each answer.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config import mlperf
 from harness.config.lengths import Shared
@@ -13,6 +13,7 @@ from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_pro
 from harness.core.errors import UsageError
 from harness.core.given_values import unknown_file_error
 from harness.core.message_text import first_line
+from harness.core.tokenizer import Tokenizer
 from harness.engines.protocol import MessagePrompt
 from harness.workloads import hub, requests_file
 from harness.workloads.requests_file import StoredRequest, StoredRequests, TokenIds
@@ -20,14 +21,14 @@ from harness.workloads.sample_library import Library, Salt
 from harness.workloads.synthetic import DESCRIPTION, digest, draw_library, read_profile, with_request_set, words_of
 from harness.workloads.trace_replay import library_of_trace
 
-# Which of ShareGPT's conversations count, in tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
+# Conversations of ShareGPT that count, by their tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
 SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them"
 UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are counted without those of the server's"
 
 
-def load(config: RunConfig, tokenizer: Any) -> Library | None:
+def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """The requests in place of MLPerf's samples, no more than the run takes; None where it is those.
 
     Raises UsageError in one line that names the file and the line.
@@ -37,8 +38,8 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
     if config.is_replay:
         return library_of_trace(config, tokenizer)
     if config.input_len:
-        given = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
-        profile = WorkloadProfile(about=DESCRIPTION, **given)
+        given_settings = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
+        profile = WorkloadProfile(about=DESCRIPTION, **given_settings)
         return draw_library(
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )
@@ -52,8 +53,8 @@ def load(config: RunConfig, tokenizer: Any) -> Library | None:
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)
-    found = requests_file.read(workload.path or Path(), config.prompt_column or "")
-    return from_requests(config, tokenizer, workload.imitates, found)
+    stored = requests_file.read(workload.path or Path(), config.prompt_column or "")
+    return from_requests(config, tokenizer, workload.imitates, stored)
 
 
 class Usable(NamedTuple):
@@ -67,12 +68,16 @@ class Usable(NamedTuple):
     unfit: int
 
 
-def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRequests) -> Library:
+def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: StoredRequests) -> Library:
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     check_length_flag(config, found)
     usable = usable_requests(config, tokenizer, found)
-    kept = found.requests[: len(found.requests) - usable.unfit]
-    content, sharing, salt = digest(kept, config.max_new_tokens), Shared(salt=config.salt or "none"), None
+    usable_requests_list = found.requests[: len(found.requests) - usable.unfit]
+    content, sharing, salt = (
+        digest(usable_requests_list, config.max_new_tokens),
+        Shared(salt=config.salt or "none"),
+        None,
+    )
     notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
     if sharing.salt != "none":  # after the token that begins every text, where there is one
         begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
@@ -86,7 +91,7 @@ def from_requests(config: RunConfig, tokenizer: Any, about: str, found: StoredRe
         lambda index: found.where(usable.requests[index]),
         name=config.workload_name,
         about=about,
-        samples=len(kept),
+        samples=len(usable_requests_list),
         exact=False,
         digest=content,
         notes=tuple(filter(None, notes)),
@@ -104,7 +109,7 @@ def check_length_flag(config: RunConfig, found: StoredRequests) -> None:
         )
 
 
-def usable_requests(config: RunConfig, tokenizer: Any, found: StoredRequests) -> Usable:
+def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests) -> Usable:
     """The requests that are asked, no more than the run takes. Raises UsageError where none is left."""
     whole = min(SHAREGPT_WHOLE, config.least_context)
     usable = Usable([], [], [], 0)
@@ -126,7 +131,7 @@ def usable_requests(config: RunConfig, tokenizer: Any, found: StoredRequests) ->
     return usable._replace(unfit=unfit)
 
 
-def workload_notes(config: RunConfig, tokenizer: Any, found: StoredRequests, usable: Usable) -> Iterator[str]:
+def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests, usable: Usable) -> Iterator[str]:
     """Yield what a reader of the report must know of how the requests were made."""
     whole, is_chat = min(SHAREGPT_WHOLE, config.least_context), config.endpoint_api == "chat"
     if found.is_sharegpt:
@@ -154,20 +159,20 @@ def workload_notes(config: RunConfig, tokenizer: Any, found: StoredRequests, usa
         )
 
 
-def control_tokens(tokenizer: Any) -> set[int]:
+def control_tokens(tokenizer: Tokenizer) -> set[int]:
     """The token ids that structure a text, such as those of a chat template."""
     added = tokenizer.added_tokens_decoder.items()
     return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
 
 
-def longest(request: StoredRequest, config: RunConfig, tokenizer: Any) -> int:
+def longest(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
     """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Any, where: str, as_messages: bool = False) -> TokenIds:
+def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
     UsageError where the model has no such token, or refuses the chat.
     """
@@ -182,7 +187,7 @@ def encode(request: StoredRequest, tokenizer: Any, where: str, as_messages: bool
     return list(request.prompt)
 
 
-def with_one_beginning(tokens: Sequence[int], tokenizer: Any) -> TokenIds:
+def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
     """Token ids without the first where two of them begin the text: the tokenizer puts one before a prompt that was
     rendered with its own.
     """
@@ -191,7 +196,7 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Any) -> TokenIds:
     return list(tokens[1:]) if is_begun_twice else list(tokens)
 
 
-def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> TokenIds:
+def chat(messages: list[dict[str, str]], tokenizer: Tokenizer, where: str) -> TokenIds:
     """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
     template refuses them.
     """
@@ -204,13 +209,13 @@ def chat(messages: list[dict[str, str]], tokenizer: Any, where: str) -> TokenIds
     return with_one_beginning(tokens, tokenizer)
 
 
-def chat_lines(messages: list[dict[str, str]], tokenizer: Any) -> TokenIds:
+def chat_lines(messages: list[dict[str, str]], tokenizer: Tokenizer) -> TokenIds:
     """Messages as lines such as `User: ...`."""
     lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
     return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
 
 
-def counted_chat(messages: list[dict[str, str]], tokenizer: Any) -> TokenIds:
+def counted_chat(messages: list[dict[str, str]], tokenizer: Tokenizer) -> TokenIds:
     """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
     try:
         return chat(messages, tokenizer, "")

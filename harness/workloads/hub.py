@@ -50,7 +50,9 @@ def load_rows(workload: str) -> Any:
         raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
     if isinstance(data, DatasetDict):
         if len(data) > 1:
-            raise UsageError(f"--workload {workload}: name a split: {', '.join(f'{workload}:{one}' for one in data)}.")
+            raise UsageError(
+                f"--workload {workload}: name a split: {', '.join(f'{workload}:{split_name}' for split_name in data)}."
+            )
         (data,) = data.values()
     return data
 
@@ -75,7 +77,7 @@ def download(name: str, version: str, split: str, instead: str = "check the netw
     try:
         return load_dataset(name, version, split=split)
     except Exception as error:
-        raise UsageError(f"cannot download {name} ({type(error).__name__}): {instead}.") from None
+        raise UsageError(f"cannot download {name} ({first_line(error).rstrip('.')}): {instead}.") from None
 
 
 def read_saved(folder: Path, split: str) -> Any:

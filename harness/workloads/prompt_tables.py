@@ -12,7 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.plain_numbers import decimal_number, whole_number
 from harness.workloads.request_keys import SYSTEM_KEYS
 
-TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # of files with a prompt a line
+TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # suffixes of files with a prompt a line
 TABLE_SUFFIXES = (".csv", ".tsv")
 DELIMITERS = (",", ";", "\t", "|")  # a spreadsheet writes what is usual in its country
 LARGEST_CELL = 2**22  # characters of a table's cell, as many as a prompt may have
@@ -75,7 +75,7 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
     csv.field_size_limit(LARGEST_CELL)
     first_line = text.lstrip("\n").partition("\n")[0]
     heads = {delimiter: next(csv.reader([first_line], delimiter=delimiter), []) for delimiter in DELIMITERS}
-    delimiter = next((each for each, head in heads.items() if set(names) & set(map(str.strip, head))), None)
+    delimiter = next((candidate for candidate, head in heads.items() if set(names) & set(map(str.strip, head))), None)
     if delimiter is None:
         raise UsageError(
             f"{path}: no column {' or '.join(names)}; its first line is {first_line[:200]!r}; --prompt-column names "

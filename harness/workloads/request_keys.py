@@ -1,4 +1,5 @@
-"""What the keys beside a request's prompt mean: how long its answer may be, its system prompt, and what is not sent.
+"""The meaning of the keys beside a request's prompt: how long its answer may be, its system prompt, and what is not
+sent.
 
 A key that would change the request, and that nobody sends, is refused by name; one that is not known is counted, so
 that the notes name it.
@@ -48,7 +49,7 @@ HARMLESS_KEYS = frozenset(
         """
     )
 )
-# What changes an answer, by name, and the values with which it is as this program asks: greedy, by the prompt alone.
+# Settings that change an answer, by name, with the values of this program's requests: greedy, by the prompt alone.
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(word_list.names_in("temperature presence_penalty frequency_penalty min_p epsilon_cutoff"), (0,)),
     **dict.fromkeys(word_list.names_in("top_p typical_p repetition_penalty length_penalty"), (1,)),
@@ -99,7 +100,7 @@ def answer_limit(item: Mapping[str, Any], where: str) -> int | None:
     """Return the longest answer that a request asks for, under whichever name; None where it does not say. Raises
     UsageError.
     """
-    found = {}
+    limits = {}
     for name, value in item.items():
         if value is not None and name.lower() in LENGTH_KEYS:
             length = whole_number(value)
@@ -107,22 +108,22 @@ def answer_limit(item: Mapping[str, Any], where: str) -> int | None:
                 raise UsageError(
                     f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}."
                 )
-            found[name] = length
-    if len(set(found.values())) > 1:
-        lengths = " and ".join(f"{name} {length:,}" for name, length in found.items())
+            limits[name] = length
+    if len(set(limits.values())) > 1:
+        lengths = " and ".join(f"{name} {length:,}" for name, length in limits.items())
         raise UsageError(f"{where}: {lengths} disagree: keep one.")
-    return next(iter(found.values()), None)
+    return next(iter(limits.values()), None)
 
 
 def system_prompt(item: Mapping[str, Any], where: str) -> str:
     """Return the system prompt that stands beside a request's prompt; empty for none. Raises UsageError."""
-    found = {name: value for name, value in item.items() if name.lower() in SYSTEM_KEYS and value not in (None, "")}
-    for name, value in found.items():
+    prompts = {name: value for name, value in item.items() if name.lower() in SYSTEM_KEYS and value not in (None, "")}
+    for name, value in prompts.items():
         if not isinstance(value, str):
             raise UsageError(f"{where}: {name} is not text.")
-    if len(set(found.values())) > 1:
-        raise UsageError(f"{where}: {' and '.join(found)} differ: keep one system prompt.")
-    return next(iter(found.values()), "")
+    if len(set(prompts.values())) > 1:
+        raise UsageError(f"{where}: {' and '.join(prompts)} differ: keep one system prompt.")
+    return next(iter(prompts.values()), "")
 
 
 def check_sent(item: Mapping[str, Any], where: str) -> None:
@@ -145,19 +146,21 @@ def is_neutral(value: Any, neutral: Iterable[Any]) -> bool:
     """Return whether a value leaves a request as it is sent: none at all, or one of the neutral ones."""
     if value is None or value is False or value in ("", [], {}):
         return True
-    return any(value == each or str(value) in (str(each), f"{each}.0") for each in neutral)
+    return any(
+        value == neutral_value or str(value) in (str(neutral_value), f"{neutral_value}.0") for neutral_value in neutral
+    )
 
 
 def unread_keys(item: Mapping[str, Any], read: Iterable[str]) -> list[str]:
     """Return the names of an object's keys that nobody reads, but for those that are known to be harmless."""
-    found = []
+    unread = []
     for name, value in item.items():
         plain_name = name.lower()
         is_known = name in read or plain_name in read or plain_name in HARMLESS_KEYS
         is_as_sent = plain_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[plain_name])
         if value is not None and not is_known and not is_as_sent:
-            found.append(name)
-    return found
+            unread.append(name)
+    return unread
 
 
 def unread_note(counts: Mapping[str, int], unit: str) -> str:

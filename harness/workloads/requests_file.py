@@ -26,14 +26,14 @@ from harness.workloads.request_keys import (
 
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
-CHATS = ("conversations", "conversation", "messages")  # what a conversation is called
+CHATS = ("conversations", "conversation", "messages")  # keys of a conversation
 MOST_BAD = 0.1  # share of a file's rows that may be none: they are left out and counted
 ROLES = ("system", "user", "assistant")
 # In ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
 MESSAGE_KEYS = ("role", "content", "from", "value")
 TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a message's parts that hold text
-MOST_CHARACTERS = 2**22  # of a prompt: some million tokens
+MOST_CHARACTERS = 2**22  # characters of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 TokenIds = list[int]
 Dialog = list[dict[str, Any]]  # the messages of a conversation
@@ -73,7 +73,7 @@ class StoredRequests(NamedTuple):
 
 
 class ReadRow(NamedTuple):
-    """What a row came to: its requests, the names of the keys that nobody read, and what kind of row it is."""
+    """A row that was read: its requests, the names of the keys that nobody read, and what kind of row it is."""
 
     requests: list[StoredRequest]
     unread: list[str]
@@ -96,19 +96,19 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     up to a share of MOST_BAD. Raises UsageError for the first of more, where no request is in any, and for a key that
     would have to be sent.
     """
-    found: list[ReadRow] = []
+    read: list[ReadRow] = []
     faults: list[UsageError] = []
     for row in rows.rows:
         try:
-            found.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
+            read.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
         except UnsentKeyError:
             raise
         except UsageError as error:
             faults.append(error)
     if len(faults) > MOST_BAD * len(rows.rows):
         raise faults[0]
-    requests = [request for row in found for request in row.requests]
-    passed_over = sum(not row.requests for row in found)
+    requests = [request for row in read for request in row.requests]
+    passed_over = sum(not row.requests for row in read)
     if not requests:
         nothing = "no conversation has a question with an answer" if passed_over else "no request is in it"
         raise UsageError(f"{path}: {nothing}.")
@@ -116,14 +116,14 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     if faults:
         fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
         left_out = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {fault}"
-    unread = Counter(name for row in found for name in row.unread)
+    unread = Counter(name for row in read for name in row.unread)
     return StoredRequests(
         path,
         tuple(requests),
         rows.unit,
         passed_over,
-        turns=any(row.is_chat for row in found),
-        is_sharegpt=all(row.is_sharegpt for row in found if row.requests),
+        turns=any(row.is_chat for row in read),
+        is_sharegpt=all(row.is_sharegpt for row in read if row.requests),
         left_out=left_out,
         unread=unread_note(unread, rows.unit),
     )
@@ -136,7 +136,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
         return ReadRow([StoredRequest(row.number, "prompt", words(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
-        if not column:  # of a table whose column is named the others may be anything
+        if not column:  # a table whose column is named may have any others
             check_sent(item, where)
     name, dialog = ("", None) if column else conversation(item)
     if dialog is None:

@@ -58,13 +58,14 @@ class Library:
     new_tokens: list[int] | None = None
     request_set: RequestSet | None = None
     official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
-    conversations: list[int] | None = None  # of each sample, where several are turns of one: consecutive, in order
+    # Conversation of each sample, if several are turns of one: consecutive, in order.
+    conversations: list[int] | None = None
     salt: Salt | None = None
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
     words: Sequence[int] = ()  # the token ids of which random prompts are made
     references: Sequence[str] = ()
     articles: Sequence[str] = ()
-    notes: tuple[str, ...] = ()  # what a reader must know of how they were made
+    notes: tuple[str, ...] = ()  # notes for a reader on how they were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
         """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request

@@ -14,6 +14,7 @@ from harness.core import reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_PROFILE
 from harness.core.given_values import read_given
+from harness.core.tokenizer import Tokenizer
 from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library, Salt
 
@@ -25,7 +26,7 @@ def digest(*content: object) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
-def words_of(tokenizer: Any) -> TokenIds:
+def words_of(tokenizer: Tokenizer) -> TokenIds:
     """The token ids that prompts are made of: all but the special ones."""
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     return [token for token in range(len(tokenizer)) if token not in special]
@@ -51,7 +52,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     import yaml
 
     path = workload.path or Path()
-    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, LARGEST_PROFILE)
+    data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, most=LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
     try:
@@ -61,7 +62,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
         raise UsageError(f"--workload {path}: {error}") from None
 
 
-def draw_library(config: RunConfig, tokenizer: Any, profile: WorkloadProfile, place: str) -> Library:
+def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
     is where its lengths stand.
     """

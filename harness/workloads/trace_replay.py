@@ -3,12 +3,12 @@
 from bisect import bisect_left
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from harness.config.arrival_patterns import Replay
 from harness.config.run import RunConfig
 from harness.core import formatting
 from harness.core.errors import UsageError
+from harness.core.tokenizer import Tokenizer
 from harness.workloads.sample_library import Library
 from harness.workloads.synthetic import DESCRIPTION, MOST_SYNTHETIC, digest, with_request_set, words_of
 from harness.workloads.traces import Trace, read_trace
@@ -35,7 +35,7 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     return Replay(len(due), due[-1]), due
 
 
-def library_of_trace(config: RunConfig, tokenizer: Any) -> Library:
+def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
     """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
     trace = read_trace(Path(config.arrivals or ""), config.sample_limit, most)

@@ -28,7 +28,6 @@ MAY_BE = {
         "--wait-ready",
     }
 }
-MAY_BE |= {"1_000": {"*"}, "\u0663": {"*"}, "1,": set()}  # which Python reads as numbers
 
 
 def takes_number(parameter: Any) -> bool:

@@ -20,6 +20,7 @@ from rich.console import Console
 from harness.__main__ import main
 from harness.commands import mlflow
 from harness.config.run import RunConfig
+from harness.core import files
 from harness.core.files import read, write_json
 from harness.core.locations import ROOT
 from harness.core.progress import Display
@@ -160,7 +161,10 @@ def test_a_sweep_is_a_parent_with_children(folder: Path, tmp_path: Path, send: S
     state = State("python sweep.py", summary["meta"]["started"], summary["system"], Sweep("s", "", items), records)
     write_json(runs / "sweep.json", asdict(state))
     write_json(runs / "status.json", {"status": "running"})
-    assert "still running" in send(runs, tmp_path)[1]
+    assert "not known whether this sweep still runs" in send(runs, tmp_path)[1]
+    with files.lock_folder(runs, "this sweep"):
+        assert "still running" in send(runs, tmp_path)[1]
+    assert "was killed" in send(runs, tmp_path)[1]
     write_json(runs / "status.json", {"status": "complete"})
     for _ in range(2):
         code, said = send(runs, tmp_path)

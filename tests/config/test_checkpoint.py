@@ -17,10 +17,3 @@ def test_a_model_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(shape, "intermediate_size", 10**12)
     with pytest.raises(UsageError, match=r"--model demo: .* \d[\d,.]* TiB"):
         checkpoint.weight_bytes(RunConfig(model="demo"))
-
-
-def test_a_mirror_with_a_port_that_is_no_number_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_ENDPOINT", "http://mirror:port")
-    assert not pretrained.is_hub_reachable.__wrapped__()

@@ -16,6 +16,7 @@ from harness.config.models import DEMO
 from harness.config.parallelism import parallelism
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
+from harness.core import system
 from harness.core.errors import UsageError
 from harness.core.locations import ROOT
 from harness.core.nvml import GPU
@@ -83,9 +84,12 @@ def test_a_model_too_large_for_the_gpus_names_both_sizes():
         parallelism(RunConfig(model="big"), [GPU("card", 80 * GIB)], 140 * GIB)
 
 
-def test_without_gpus_there_is_one_copy():
+def test_without_gpus_there_is_one_copy(monkeypatch):
+    monkeypatch.setattr(system, "core_count", lambda: 2)
     assert parallelism(RunConfig(), [], 16 * GIB) == (1, 1)
     assert parallelism(RunConfig(tensor_parallel_size=2), [], 16 * GIB) == (2, 1)
+    with pytest.raises(UsageError, match="needs 3 CPU cores"):
+        parallelism(RunConfig(tensor_parallel_size=3), [], 16 * GIB)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)

@@ -1,5 +1,7 @@
 """Files are written whole or not at all."""
 
+import errno
+import fcntl
 import json
 import os
 import stat
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.core import files
+from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
 
 
@@ -92,3 +95,34 @@ def test_a_folder_whose_modes_cannot_be_set_is_written_into(tmp_path: Path, monk
         monkeypatch.setattr(os, name, refused)
     files.write_text(tmp_path / "a", "x")
     assert (tmp_path / "a").read_text() == "x" and [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("number", sorted(errno.errorcode))
+def test_only_a_lock_that_somebody_has_says_that_something_runs(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """flock(2) and fcntl(2) say EAGAIN or EACCES then; every other error is of the mount, and proves nothing."""
+
+    def refuse(file: object, how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    if number in (errno.EAGAIN, errno.EACCES):
+        with pytest.raises(UsageError, match="a sweep is still running"), files.lock_folder(tmp_path, "a sweep"):
+            pass
+        assert files.is_locked(tmp_path)
+        return
+    with files.lock_folder(tmp_path, "a sweep"):
+        pass
+    said = capsys.readouterr().err
+    assert os.strerror(number) in said and str(tmp_path) in said and "running" not in said
+    assert files.is_locked(tmp_path) is None
+
+
+def test_the_lock_of_a_folder_is_seen_by_others(tmp_path: Path) -> None:
+    assert files.is_locked(tmp_path) is None  # there is none
+    with files.lock_folder(tmp_path, "a sweep"):
+        assert files.is_locked(tmp_path)
+        with pytest.raises(UsageError, match="still running"), files.lock_folder(tmp_path, "a sweep"):
+            pass
+    assert files.is_locked(tmp_path) is False

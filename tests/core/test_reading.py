@@ -27,7 +27,7 @@ from harness.sweep import file as sweep_file
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "--config": ("config.yaml", RunConfig.load),
-    "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str)),
+    "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str, most=2**32)),
     "sweep": ("sweep.yaml", sweep_file.load),
     "log": (log_entries.DETAIL, lambda path: loadgen_log.read(path.parent)),
     "trace": (TRACE_FILE, lambda path: read_trace(path.parent)),

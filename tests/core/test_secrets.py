@@ -244,3 +244,47 @@ def test_a_secret_that_begins_another_leaves_nothing_of_it(monkeypatch: pytest.M
     for length in range(8, len(whole) + 1):
         monkeypatch.setenv(f"N{length}_TOKEN", whole[:length])
     assert secrets.hide_known(f"key {whole}.") == f"key {secrets.MASK}."
+
+
+PASSWORDS = st.text(st.characters(codec="utf-8", exclude_characters="@"), max_size=20).map(
+    lambda text: f"{text}S3cr3tW0rd"
+)
+SCHEMES = st.sampled_from(["http://", "https://", "HTTP://", "http:/", "ftp://", "redis+tls://", "hf://", "", "//"])
+
+
+@given(
+    SCHEMES,
+    st.sampled_from(["user:", "", ":", "user:8/", "[", "a.b:1/v1?x="]),
+    PASSWORDS,
+    st.sampled_from(["@", "x@y@"]),
+)
+def test_no_line_about_an_address_shows_whoever_it_names(scheme: str, user: str, password: str, at: str) -> None:
+    """A password may hold what ends the other parts of an address: a slash, a question mark, a number sign."""
+    address = f"{scheme}{user}{password}{at}host:8000/v1"
+    with pytest.raises(UsageError) as caught:
+        check_addresses((address,))
+    assert "S3cr3tW0rd" not in str(caught.value)
+    if scheme not in ("", "//"):
+        for word in (address, f"--endpoint={address}"):
+            assert "S3cr3tW0rd" not in hide_word(word)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"], exclude_characters="@\"'<>|"), max_size=20))
+def test_in_a_text_an_address_ends_where_a_word_does(password: str) -> None:
+    text = f"tried http://user:{password}S3cr3tW0rd@host:8000/v1, and gave up"
+    hidden = secrets.hide_text(text)
+    assert "S3cr3tW0rd" not in hidden and hidden.startswith("tried http") and hidden.endswith(", and gave up")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://github.com/vllm-project/vllm",
+        "http://host:8000/v1",
+        "me@example.org",
+        "hf:org/name@3.0.0:test",
+        "a // b @ c",
+    ],
+)
+def test_addresses_that_name_nobody_stay(text: str) -> None:
+    assert secrets.hide_text(text) == text

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from harness.core import statistics
@@ -133,3 +135,15 @@ def test_too_few_requests_have_no_interval() -> None:
     assert statistics.quantile_interval([1.0] * 19, 0.5) is None
     low, high = statistics.quantile_interval([float(n % 7) for n in range(200)], 0.99) or (0.0, 0.0)
     assert low > 0 and high is None  # 200 requests have no upper order statistic of a p99
+
+
+@given(st.permutations(range(60)), st.sampled_from([0.5, 0.9]), st.floats(0.01, 0.3))
+def test_the_ends_of_an_interval_are_order_statistics(values: list[int], share: float, reach: float) -> None:
+    """As many values are below each end as the share of them that the interval reaches to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "quantile_reach", lambda *_: reach / statistics.QUEUE_WIDENING)
+        low, high = statistics.quantile_interval([float(value) for value in values], share) or (math.nan, None)
+    assert sum(value < low for value in values) == max(0, math.floor(60 * (share - reach)))
+    below = math.ceil(60 * (share + reach))
+    assert (high is None) == (below >= 60)
+    assert high is None or sum(value < high for value in values) == below

@@ -1,6 +1,7 @@
 """What NVML says of the GPUs, with a stand-in for its library: cards that lack something, and CUDA_VISIBLE_DEVICES."""
 
 import csv
+import multiprocessing
 import os
 import signal
 import sys
@@ -83,6 +84,7 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         ("NoDevFiles", []),
         ("1gpu2,2ampere", [1, 2]),
         ("+1", [1]),
+        ("-0", [0]),
         ("00,1", [0, 1]),
         ("0,GPU-aaaa", [0]),
         ("GPU-aaaa,1", [0]),
@@ -113,15 +115,28 @@ def test_the_words_are_those_that_torch_reads(text: str) -> None:
     assert nvml.device_words(text) == [*map(str, words)]
 
 
-def test_a_card_that_is_split_tells_neither_power_nor_energy(fake_nvml: pytest.MonkeyPatch) -> None:
+def test_a_card_that_is_split_tells_neither_power_nor_energy_nor_load(fake_nvml: pytest.MonkeyPatch) -> None:
     class Split(NVML):
+        nvmlDeviceGetUtilizationRates = staticmethod(lambda card: SimpleNamespace(gpu=7, memory=8))
         nvmlDeviceGetMigMode = staticmethod(lambda card: (card, 1))
         nvmlDeviceGetTotalEnergyConsumption = staticmethod(lambda card: 5000)
 
     fake_nvml.setitem(sys.modules, "pynvml", Split)
     assert nvml.energies_mj() == [5000, None, None]
     assert gpu_readings.joules(1) == 5.0 and gpu_readings.joules(2) is None
-    assert [gpu_readings.power_w(Split, card) for card in (0, 1)] == [300, None]
+    for column in ("power_w", "load_percent", "memory_load_percent"):
+        read = gpu_readings.GPU_COLUMNS[column]
+        assert read(Split, 0) is not None and read(Split, 1) is None
+
+
+def test_a_part_of_a_card_tells_neither_power_nor_load(fake_nvml: pytest.MonkeyPatch) -> None:
+    """NVML knows no mode of a part, and some drivers say 0 for its load."""
+
+    class Part(NVML):
+        nvmlDeviceIsMigDeviceHandle = staticmethod(lambda card: 1)
+
+    for column in ("power_w", "load_percent", "memory_load_percent"):
+        assert gpu_readings.GPU_COLUMNS[column](Part, 0) is None
 
 
 def test_vllm_for_the_cpu_uses_no_gpu(fake_nvml: pytest.MonkeyPatch) -> None:
@@ -165,15 +180,23 @@ def tell_and_crash(asked: Connection, count: int) -> None:
     tell_of_stand_ins(asked, count)
 
 
-def record(table: Path, troubles: list[str], told: str = "") -> list[dict[str, str]]:
-    """Two lines of a recording and until it holds this text, however long that takes."""
+def record(table: Path, troubles: list[str], told: str = "", is_to_end: bool = False) -> list[dict[str, str]]:
+    """Two lines of a recording and until it holds this text, and the process that reads the GPUs has ended where it
+    is to, however long that takes.
+    """
     text, until = "", time.monotonic() + 60
     with gpu_readings.recording(table, True, list, None, dict) as found:
-        while time.monotonic() < until and not (text.count("\n") > 2 and told in text):
+        while time.monotonic() < until and not (text.count("\n") > 2 and told in text and not (is_to_end and reads())):
             time.sleep(0.1)
             text = table.read_text() if table.exists() else ""
+        assert text.count("\n") > 2 and told in text, text  # while it is recorded, not once it has ended
     troubles += found
     return list(csv.DictReader(table.open()))
+
+
+def reads() -> bool:
+    """Whether the process that reads the GPUs is alive, on a busy machine perhaps not yet begun."""
+    return any(child.name == "telemetry" for child in multiprocessing.active_children())
 
 
 def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -186,7 +209,7 @@ def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, 
 
 def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_nvml.setattr(gpu_readings, "tell_gpus", tell_and_crash)
-    lines = record(tmp_path / "machine.csv", troubles := list[str]())
+    lines = record(tmp_path / "machine.csv", troubles := list[str](), is_to_end=True)
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
     assert [tells(said, "--extra-metrics", "reads the GPUs died by SIGSEGV") for said in troubles] == [True]
@@ -194,7 +217,7 @@ def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPat
 
 def test_gpus_that_are_gone_leave_their_columns_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_nvml.setattr(gpu_readings, "tell_gpus", tell_nothing)
-    lines = record(tmp_path / "machine.csv", troubles := list[str]())
+    lines = record(tmp_path / "machine.csv", troubles := list[str](), is_to_end=True)
     assert {line["gpu1_memory_gib"] for line in lines} == {""} and None not in lines[0]
     assert [tells(said, "reads the GPUs ended with code 3") for said in troubles] == [True]
 

@@ -177,3 +177,12 @@ def test_a_run_beside_others_is_busy(tmp_path: Path) -> None:
 def test_the_columns_are_all_tested() -> None:
     prefixes = tuple(prefix for prefix, _ in FAMILIES.values())
     assert all(source.startswith(prefixes) for column in METRIC_COLUMNS for source in column.metrics.split())
+
+
+@pytest.mark.parametrize("busy", [set(), {0}, {1}, {0, 2}, {0, 1, 2}])
+def test_the_replicas_that_computed_nothing_are_the_idle_ones(busy: set[int]) -> None:
+    def pages(grown: int) -> list[str]:
+        return [f"vllm:generation_tokens_total {100 + (grown if server in busy else 0)}\n" for server in range(3)]
+
+    assert server_metrics.idle_replicas(pages(0), pages(50)) == (3 - len(busy), 3)
+    assert server_metrics.idle_replicas(pages(0), pages(50)[:2]) == (0, 0)  # one did not answer

@@ -225,7 +225,15 @@ def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[
     assert found(levels, capsys)
 
 
-@pytest.mark.parametrize("name", ["report.md", "Accuracy/samples.csv", "Accuracy/worst.md"])
+def test_a_report_that_is_gone_is_named_and_can_be_made_again(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (levels / "report.md").unlink()
+    shutil.rmtree(levels / "plots", ignore_errors=True)
+    assert report.check_run(levels) == 0
+    said = capsys.readouterr()
+    assert said.out == "consistent\n" and said.err.startswith("not there: ") and "report.md" in said.err
+
+
+@pytest.mark.parametrize("name", ["Accuracy/samples.csv", "Accuracy/worst.md"])
 def test_a_file_that_is_gone(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (levels / name).unlink()
     assert f"\n{name}: " in "\n" + found(levels, capsys)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.__main__ import command_of
+from harness.commands import report
 from harness.core.errors import UsageError
 from harness.report import compare
 from harness.report import report as rendering
@@ -73,8 +74,10 @@ def test_copies_of_one_run_are_one_run(tmp_path: Path) -> None:
     run = example_runs.run(tmp_path / "run")
     rendering.build(run)
     copies = [Path(shutil.copytree(run, tmp_path / name)) for name in ("copy", "another")]
+    runs, left_out = compare.load([run, *copies])
+    assert [found.folder.name for found in runs] == ["run"] and len(left_out) == 2
     with pytest.raises(UsageError, match="two runs or more, not 1"):
-        compare.load([run, *copies])
+        compare.load([run])
     other = example_runs.run(tmp_path / "other")
     rendering.build(other)
     runs, left_out = compare.load([run, *copies, other])
@@ -122,3 +125,15 @@ def test_a_line_that_stands_twice_in_a_merged_history_counts_once(tmp_path: Path
     new = '{"run": "a", "started": "2026-01-31T10:15:00+0000"}\n'
     (tmp_path / "history.jsonl").write_text(old + new + old)
     assert [line["run"] for line in read_history(tmp_path)] == ["a", "b"]
+
+
+def test_a_run_compared_with_its_copies_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = example_runs.run(tmp_path / "run")
+    rendering.build(run)
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    report.compare_runs([run, copy], None, None, None)
+    said = capsys.readouterr()
+    assert "one run and its copies" in said.out and str(copy) in said.err
+    with pytest.raises(UsageError, match="copies of one"):
+        report.compare_runs([run, copy], tmp_path / "table.csv", None, None)
+    assert not (tmp_path / "table.csv").exists()

@@ -152,7 +152,7 @@ def differing(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_as_it_ended_agrees(folders: dict[str, Path], kind: str) -> None:
     assert differing(folders[kind]) == []
-    assert consistency.check(folders[kind]) == ([], "")
+    assert consistency.check(folders[kind]) == ([], "", [])
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=[f"{each.file} {each.names or each.pattern}" for each in EDITS])

@@ -288,3 +288,15 @@ def test_half_installed_data_are_as_none(
     assert name == "built-in"
     assert split("The council met. It voted on a bridge.") == ["The council met.", "It voted on a bridge."]
     assert rouge([("The council met. It voted.", "The council met.")])[0][-1] == len("The council met.\nIt voted.")
+
+
+@pytest.mark.parametrize("rows", [2, 5, 10])
+def test_of_a_part_of_the_set_the_length_is_held_against_that_part_alone(rows: int) -> None:
+    reference = mlperf.ReferenceScores(rouge1=40.0, rouge2=20.0, rougeL=30.0, rougeLsum=35.0, gen_len=10_000.0)
+    task = mlperf.Task(samples=10, reference=reference)
+    checks = {check.name: check for check in judge([(40.0, 20.0, 30.0, 35.0, 1000.0)] * rows, task)}
+    least, most = mlperf.bounds(reference, False)["gen_len"]
+    length = checks["gen_len"]
+    assert most and (length.low, length.high) == (pytest.approx(least * rows / 10), pytest.approx(most * rows / 10))
+    assert length.score == 1000.0 * rows and length.low < length.score < length.high
+    assert checks["rouge1"].high is None and checks["rouge1"].low == mlperf.bounds(reference, False)["rouge1"][0]

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.core import statistics
 from harness.results.change import ONE_RUN_EACH, Change
@@ -112,3 +114,14 @@ def test_one_experiment_is_judged_as_by_the_paired_t_test() -> None:
     change = in_rounds(a=np.exp(logs).tolist())["a"]
     half = statistics.student(3) * np.std(logs, ddof=1) / 2
     assert np.log(change.high) - np.log(change.mean) == pytest.approx(half)
+
+
+@given(st.floats(-0.5, 0.5), st.floats(0.0, 0.3))
+def test_the_speed_of_a_time_has_its_interval_in_order(middle: float, half: float) -> None:
+    """The ends change places: what is not clearly a slower time is not clearly a faster one."""
+    time = Change.around(middle, half, "8 and 8 runs", 8)
+    speed = time.speed_change(METRIC_BY_NAME["ttft_p99_ms"])
+    assert speed.low <= speed.mean <= speed.high
+    opposite = {"above": "below", "below": "above", "unclear": "unclear"}
+    assert speed.verdict() == opposite[time.verdict()]
+    assert time.speed_change(METRIC_BY_NAME["tokens_per_sec"]) == time

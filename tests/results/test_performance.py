@@ -1,11 +1,14 @@
 """The share of requests that keep both limits, and what tokens cost."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import mlperf
 from harness.loadgen.requests import Request
+from harness.report import report as rendering
 from harness.results import figures
 from harness.results.cost import cost
 from tests.support import example_runs
@@ -40,3 +43,42 @@ def test_what_tokens_cost(price: float, speed: float) -> None:
     assert found.per_million_tokens == pytest.approx(price * hours / 2)
     assert found.per_thousand_requests == pytest.approx(price * 128_000 / speed / 3600)
     assert cost(None, speed, speed, speed) is None
+
+
+AT_ONCE = 4
+
+
+def closed_loop(failed: frozenset[int], late: frozenset[int]) -> list[Request]:
+    """Requests of a second each, four in flight, some of which fail or come too late for the limit of TTFT."""
+    return [
+        example_runs.timed(
+            n,
+            5000.0 if n in late else 100.0,
+            1000.0,
+            output_tokens=0 if n in failed else 11,
+            issued_s=float(n // AT_ONCE),
+            clock="client",
+            failure="429" if n in failed else "",
+        )
+        for n in range(10 * AT_ONCE)
+    ]
+
+
+def test_without_ramps_the_speeds_are_of_the_answers_that_ended_in_that_part(tmp_path: Path) -> None:
+    """Ten waves of four, the first and the last of which are ramps: eight seconds with 32 ends, three of them failures
+    and two late.
+    """
+    failed, late = frozenset({0, 9, 10, 17}), frozenset({1, 13, 22})
+    run = example_runs.run(tmp_path / "run", concurrency=AT_ONCE, ttft_limit=2000, tpot_limit=100)
+    example_runs.requests(run / "Performance", *closed_loop(failed, late))
+    summary = rendering.build(run)
+    assert summary.run.performance
+    steady, whole = summary.run.performance.details.steady, summary.run.performance.details.whole
+    assert steady
+    assert steady.seconds == pytest.approx(8.0) and steady.requests == 29
+    assert steady.samples_per_sec == pytest.approx(29 / 8)
+    assert steady.tokens_per_sec == pytest.approx(29 * 11 / 8)
+    assert steady.slo_attainment == pytest.approx(100 * 27 / 32)
+    assert steady.goodput == pytest.approx(27 / 8)
+    assert whole.slo_attainment == pytest.approx(100 * 33 / 40)
+    assert whole.samples_per_sec and whole.goodput == pytest.approx(whole.samples_per_sec * 33 / 36)

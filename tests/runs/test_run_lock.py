@@ -111,7 +111,7 @@ def test_what_is_not_known_is_neither_deleted_nor_hidden(change: Callable[[Any],
     assert life_of(folder) == "not known"
     status = readable_status(folder)
     assert status and status.status == "running"
-    assert ended_early(folder) == "it was killed, or still runs"
+    assert ended_early(folder) == "it is not known whether it still runs"
     with pytest.raises(UsageError) as refused:
         delete_runs([folder], tmp_path)
     assert tells(str(refused.value), str(folder), "not known", "rm -r")

@@ -32,7 +32,7 @@ from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import SweepOptions, SweepState
 from tests.conftest import ROOT, called, ended, patience, tells
 from tests.support import example_runs as folders
-from tests.support.example_sweeps import ran, written
+from tests.support.example_sweeps import ran, state, written
 from tests.support.fake_servers import Fake, serving
 
 SCATTER = (1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 1.01, 0.99)
@@ -215,6 +215,16 @@ def test_the_gate_has_the_conditions_of_finished_runs() -> None:
 def test_a_session_ends_when_enough_is_known() -> None:
     known, unknown = (compared(1.0, within=within).state for within in (5.0, 0.1))
     assert is_known(known, 8) and not is_known(unknown, 8)
+
+
+@pytest.mark.parametrize(("wide", "ends"), [((), True), (("b",), False), (("c",), False), (("b", "c"), False)])
+def test_a_session_ends_only_when_every_interval_is_narrow(wide: tuple[str, ...], ends: bool) -> None:
+    records = [
+        ran(name, 100 * (SCATTER[n] ** 10 if name in wide else 1 + SCATTER[n] / 1000), n)
+        for n in range(8)
+        for name in (BASELINE, *"bcdefg")
+    ]
+    assert is_known(replace(state(*records), within=5.0), 8) == ends
 
 
 def test_rounds_alternate_until_the_interval_is_narrow(tmp_path: Path) -> None:

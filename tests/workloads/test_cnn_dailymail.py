@@ -281,7 +281,7 @@ def test_without_a_network_one_line_says_what_to_do(tmp_path: Path):
     data, model, unknown = ended.stdout.splitlines()
     assert data.startswith("cannot download abisee/cnn_dailymail") and "pass --dataset-path" in data
     assert model.startswith("cannot load meta-llama/Llama-3.1-8B-Instruct") and "--model demo" in model
-    assert unknown.startswith("cannot load no/such") and tells(unknown, "network", "HF_TOKEN")
+    assert unknown.startswith("cannot load no/such") and tells(unknown, "HF_HUB_OFFLINE", str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ def test_without_data_the_last_words_say_what_needs_none(
     def refused(*args: object, **named: object) -> None:
         raise ConnectionError
 
-    monkeypatch.setattr(cnn_dailymail.constants, "HF_HOME", str(tmp_path))
-    monkeypatch.setattr(cnn_dailymail.pretrained, "is_hub_reachable", lambda: False)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.setattr(cnn_dailymail.hub_environment, "is_hub_reachable", lambda: False)
     monkeypatch.setattr("datasets.load_dataset", refused)
     config = RunConfig(mode=mode)
     for look in (lambda: cnn_dailymail.find(config), lambda: load(config, None, 1)):

@@ -1,0 +1,45 @@
+"""The Hugging Face hub as the environment has it: its address, proxies, and whether it can be reached."""
+
+import functools
+import socket
+from os import environ
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+HUB_VARIABLE = "HF_ENDPOINT"
+HUB_ADDRESS = "https://huggingface.co"
+HUB_TIMEOUT_S = 5.0
+PORTS = {"https": 443, "http": 80}
+
+
+def hub_address() -> SplitResult:
+    """Return the address of the hub, or of its mirror, which every command checks as it begins."""
+    return urlsplit(environ.get(HUB_VARIABLE) or HUB_ADDRESS)
+
+
+def proxy_of(address: SplitResult) -> str:
+    """Return the proxy that libraries take for an address, as the environment says; empty for none.
+
+    Names of variables count in lower and upper case, NO_PROXY in all its forms, as Python's own library reads them.
+    """
+    proxies = getproxies()
+    proxy = proxies.get(address.scheme) or proxies.get("all") or ""
+    return "" if not proxy or proxy_bypass(address.netloc.rpartition("@")[2]) else proxy
+
+
+@functools.cache
+def is_hub_reachable() -> bool:
+    """Return whether the hub takes connections; through a proxy it may."""
+    from huggingface_hub import constants
+
+    address = hub_address()
+    if constants.HF_HUB_OFFLINE:
+        return False
+    if proxy_of(address):
+        return True
+    try:
+        place = (address.hostname or "", address.port or PORTS[address.scheme])
+        socket.create_connection(place, HUB_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True

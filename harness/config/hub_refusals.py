@@ -1,0 +1,52 @@
+"""The reason for which the Hugging Face hub did not give a model, in one line, by what its libraries raised."""
+
+from collections.abc import Iterator
+
+from harness.config.hub_environment import hub_address, is_hub_reachable
+from harness.core.message_text import first_line
+
+DEMO_HINT = "--model demo needs neither network nor token"
+UNAUTHORIZED, FORBIDDEN = 401, 403
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that led to it."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def why_not_given(name: str, error: BaseException) -> str:
+    """Return why the hub did not give a model, and what to do."""
+    from huggingface_hub import errors, get_token
+
+    chain = list(causes(error))
+    refusals = [cause for cause in chain if isinstance(cause, errors.HfHubHTTPError)]
+    status = next((cause.response.status_code for cause in refusals if cause.response is not None), None)
+    is_gated = any(isinstance(cause, errors.GatedRepoError) for cause in chain)
+    licence = f"accept its licence on huggingface.co/{name}"
+    if is_gated and not get_token():
+        return f"{name} is gated: {licence}, then set HF_TOKEN."
+    if is_gated and status == FORBIDDEN:
+        return f"{name} is gated, and the account of HF_TOKEN has no access: {licence}, and wait for it."
+    is_unknown = any(isinstance(cause, errors.RepositoryNotFoundError) for cause in chain)
+    if status == UNAUTHORIZED and get_token():
+        return f"{name}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
+    return f"cannot load {name}: {why_missing(chain, is_unknown)}. {DEMO_HINT}."
+
+
+def why_missing(chain: list[BaseException], is_unknown: bool) -> str:
+    """Return what is wrong where the hub's rights are not: a name, a way, a copy on this machine."""
+    from huggingface_hub import constants, errors
+
+    if any(isinstance(cause, errors.HFValidationError) for cause in chain):
+        return "no such folder, and no name that the hub takes"
+    if is_unknown:
+        return "no such folder, and no public model of the hub has this name; a private one takes HF_TOKEN"
+    if constants.HF_HUB_OFFLINE:
+        return f"HF_HUB_OFFLINE is set, and {constants.HF_HUB_CACHE} has no whole copy"
+    if not is_hub_reachable():
+        host = hub_address().hostname
+        return f"no such folder, {host} cannot be reached, and {constants.HF_HUB_CACHE} has no whole copy"
+    return first_line(chain[-1]).rstrip(".")

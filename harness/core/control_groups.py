@@ -1,0 +1,130 @@
+"""The limits of this process's control groups, of both versions and of all groups above: CPU time, and memory.
+
+A container, a Slurm job and a systemd service are such groups. The lowest limit from a process's own group up to the
+root holds for it, and all processes below the group that has it share it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+OWN_GROUPS = Path("/proc/self/cgroup")
+# Folders in which the groups of a controller may begin, below the place where all are mounted: version 2 alone,
+# version 2 beside version 1, and version 1, whose controllers may share a folder.
+CPU_FOLDERS = (".", "unified", "cpu", "cpu,cpuacct", "cpuacct,cpu")
+USAGE_FOLDERS = ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")
+MEMORY_FOLDERS = (".", "unified", "memory")
+VERSION_2 = ""  # the controller of its line in OWN_GROUPS
+UNLIMITED_BYTES = 2**60  # version 1 writes some such number for no limit
+
+
+class CpuLimit(NamedTuple):
+    """A quota of CPU time, in cores, and the seconds that the processes which share it have used; None if unknown."""
+
+    cores: float
+    used_s: float | None
+
+
+class MemoryLimit(NamedTuple):
+    """A limit of memory and what of it can still be taken, in bytes; `free` is None if unknown."""
+
+    most: int
+    free: int | None
+
+
+def own_paths() -> Mapping[str, str]:
+    """Return the path of this process's group by controller, as the kernel has it."""
+    paths = {}
+    with suppress(OSError, ValueError):
+        for line in OWN_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for controller in controllers.split(","):
+                paths[controller] = path
+    return paths
+
+
+def groups(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
+    """Yield the folders of this process's group and of all above it, as far as they can be seen.
+
+    In a container the path may be the host's, of which only an end, or nothing, is below the mount.
+    """
+    paths = own_paths()
+    for folder in folders:
+        base = root / folder
+        if not base.is_dir():
+            continue
+        is_version_2 = folder in (".", "unified")
+        path = paths.get(VERSION_2 if is_version_2 else controller, "/")
+        parts = [part for part in path.split("/") if part and part != ".."]
+        while parts and not base.joinpath(*parts).is_dir():
+            parts = parts[1:]
+        for depth in range(len(parts), -1, -1):
+            yield base.joinpath(*parts[:depth])
+
+
+def numbers(path: Path) -> list[int]:
+    """Return the whole numbers of a file's first line; none where there is no such file, or it says `max`."""
+    with suppress(OSError, ValueError, IndexError):
+        return [int(word) for word in path.read_text().splitlines()[0].split()]
+    return []
+
+
+def statistic(path: Path, *names: str) -> int | None:
+    """Return the first of the named counts in a group's file of counts; None where it has none of them."""
+    with suppress(OSError, ValueError):
+        counts = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+        for name in names:
+            if name in counts:
+                return int(counts[name])
+    return None
+
+
+def cpu_limit(root: Path) -> CpuLimit | None:
+    """Return the lowest quota of CPU time; None where there is none."""
+    limits = []
+    for group in groups(root, CPU_FOLDERS, "cpu"):
+        quota = numbers(group / "cpu.max") or [
+            *numbers(group / "cpu.cfs_quota_us")[:1],
+            *numbers(group / "cpu.cfs_period_us")[:1],
+        ]
+        if len(quota) == 2 and min(quota) > 0:  # without a quota it is -1
+            limits.append(CpuLimit(quota[0] / quota[1], used_s(root, group)))
+    return min(limits, key=lambda limit: limit.cores, default=None)
+
+
+def used_s(root: Path, group: Path) -> float | None:
+    """Return the CPU seconds that the processes of a group have used."""
+    used_us = statistic(group / "cpu.stat", "usage_usec")
+    if used_us is not None:
+        return used_us / 1e6
+    below = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
+    path = group.relative_to(root / below[-1]) if below else Path()
+    for folder in USAGE_FOLDERS:
+        used_ns = numbers(root / folder / path / "cpuacct.usage")
+        if used_ns:
+            return used_ns[0] / 1e9
+    return None
+
+
+def memory_limit(root: Path) -> MemoryLimit | None:
+    """Return the lowest limit of memory; None where there is none. Files that can be dropped from memory are free."""
+    limits = []
+    for group in groups(root, MEMORY_FOLDERS, "memory"):
+        # Version 1 also says what groups above allow that cannot be seen.
+        above = statistic(group / "memory.stat", "hierarchical_memory_limit")
+        most = [*numbers(group / "memory.max"), *numbers(group / "memory.limit_in_bytes"), *([above] if above else [])]
+        if most and 0 < min(most) < UNLIMITED_BYTES:
+            limits.append(MemoryLimit(min(most), free_bytes(group, min(most))))
+    if not limits:
+        return None
+    known = [limit.free for limit in limits if limit.free is not None]
+    return MemoryLimit(min(limit.most for limit in limits), min(known, default=None))
+
+
+def free_bytes(group: Path, most: int) -> int | None:
+    used = numbers(group / "memory.current") or numbers(group / "memory.usage_in_bytes")
+    if not used:
+        return None
+    droppable = statistic(group / "memory.stat", "total_inactive_file", "inactive_file") or 0
+    return max(0, most - max(0, used[0] - droppable))

@@ -1,0 +1,15 @@
+"""Addresses of servers, taken apart once: whether one can be used, and how one is shown."""
+
+from urllib.parse import urlsplit
+
+ADDRESS_VARIABLES = {"HF_ENDPOINT": "https://hub.example:8443"}  # with an example of each
+
+
+def is_usable(address: str) -> bool:
+    """Return whether a text is an http or https address with a host."""
+    try:
+        parts = urlsplit(address)
+        host = (parts.hostname or "").encode("idna")
+        return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
+    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
+        return False

@@ -1,0 +1,116 @@
+"""The protocol of a server that does not answer as its address says: found by asking it, never guessed."""
+
+import asyncio
+import contextlib
+import ssl
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from harness.engines.completions import error_message
+
+ASK_S = 3.0  # for each try to find out what a server speaks
+GREETING_BYTES = 64  # enough bytes of an answer to tell a protocol
+REQUEST = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+HTTP_2 = "h2"  # as ALPN names it
+
+
+class Greeting(NamedTuple):
+    """The bytes that a server of some protocol sends at `start`, and what that says of the port."""
+
+    start: int
+    text: bytes
+    meaning: str
+    scheme: str = ""  # the address's scheme, if it says so only then
+
+
+HTTP_2_PORT = "it speaks HTTP/2 alone, as gRPC ports do: give the port of its HTTP API"
+GREETINGS = (
+    Greeting(0, b"HTTP/", "it speaks HTTP without TLS: give http:// in the address", "https"),
+    Greeting(0, b"\x15\x03", "it speaks TLS: give https:// in the address", "http"),
+    Greeting(0, b"SSH-", "it is an SSH server: give the port of the API"),
+    Greeting(0, b"220 ", "it is a mail or FTP server: give the port of the API"),
+    Greeting(0, b"-ERR", "it is a Redis server: give the port of the API"),
+    # A frame of HTTP/2: three bytes of its length, then its kind, which is SETTINGS or GOAWAY.
+    Greeting(3, b"\x04\x00\x00\x00\x00\x00", HTTP_2_PORT),
+    Greeting(3, b"\x07\x00\x00\x00\x00\x00", HTTP_2_PORT),
+)
+
+
+async def spoken_instead(address: str) -> str:
+    """Return what the server at an address speaks, and what to do about it, in words; empty where that is not known."""
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    head = await first_bytes(host, port)
+    if head is None:
+        return ""
+    for greeting in GREETINGS:
+        if head.startswith(greeting.text, greeting.start) and greeting.scheme in ("", parts.scheme):
+            return greeting.meaning
+    protocol = await tls_protocol(host, port)
+    return meaning_of_text(head) if protocol is None else meaning_of_tls(protocol, parts.scheme)
+
+
+def meaning_of_tls(protocol: str, scheme: str) -> str:
+    """Return what it says of a server that it chooses this protocol within TLS; empty for what is as it should be."""
+    if protocol == HTTP_2:
+        return "it speaks HTTP/2 alone over TLS: give an address that speaks HTTP/1.1"
+    return "it speaks TLS: give https:// in the address" if scheme == "http" else ""
+
+
+def meaning_of_text(head: bytes) -> str:
+    """Return what it says of a server that it sends these bytes; empty for what is HTTP or TLS, as it should be."""
+    if not head:
+        return "it closes the connection without an answer"
+    if head.startswith((b"HTTP/", b"\x15\x03")):
+        return ""
+    return f"it does not speak HTTP; it sends {error_message(repr(head)[2:-1])}: give the port of the API"
+
+
+async def first_bytes(host: str, port: int) -> bytes | None:
+    """Return the first bytes that a server sends when it is asked in HTTP; None where it sends none in time."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(ASK_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(REQUEST)
+                return await received(reader)
+            finally:
+                writer.close()
+    return None
+
+
+async def received(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes until there is enough of it, or the connection ends."""
+    head = b""
+    with contextlib.suppress(ConnectionError):
+        while len(head) < GREETING_BYTES:
+            more = await reader.read(GREETING_BYTES - len(head))
+            if not more:
+                break
+            head += more
+    return head
+
+
+async def tls_protocol(host: str, port: int) -> str | None:
+    """Return the protocol that a server chooses within TLS of those that clients have, empty for none; None where it
+    does not speak TLS.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    chosen = await negotiated(host, port, context)
+    if chosen is None:
+        context.set_alpn_protocols([HTTP_2])
+        chosen = await negotiated(host, port, context)
+    return chosen
+
+
+async def negotiated(host: str, port: int, context: ssl.SSLContext) -> str | None:
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(ASK_S):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+            shaken: ssl.SSLObject = writer.get_extra_info("ssl_object")
+            chosen = shaken.selected_alpn_protocol() or ""
+            writer.close()
+            return chosen
+    return None

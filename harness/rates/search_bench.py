@@ -1,0 +1,44 @@
+"""The place where a search tries loads: a server that is measured, or a simulated one in virtual time."""
+
+from typing import Protocol
+
+from harness.rates.first_requests import BurstResult
+from harness.rates.goal import Goal
+from harness.rates.measurements import Candidate
+from harness.rates.server_model import LoneRequest
+from harness.results.outcome import Outcome
+
+
+class SearchBench(Protocol):
+    """Tries loads on a server, one after the other."""
+
+    @property
+    def goal(self) -> Goal:
+        """What a full test is held to."""
+
+    @property
+    def at_once(self) -> int:
+        """The most requests that may be in flight."""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left for measuring; infinite without a limit."""
+
+    @property
+    def may_shorten(self) -> bool:
+        """Whether probes may have fewer queries than LoadGen needs for a verdict."""
+
+    def say(self, text: str) -> None:
+        """Tell the user what was found."""
+
+    def lone_request(self) -> LoneRequest:
+        """Measure requests that run alone."""
+
+    def burst(self, size: int) -> BurstResult:
+        """Send so many requests at once."""
+
+    def probe(self, candidate: Candidate) -> Outcome:
+        """Test a rate for a short time."""
+
+    def limit_in_flight(self, most: int) -> None:
+        """Keep at most so many requests at the server from now on."""
