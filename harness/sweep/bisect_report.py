@@ -67,7 +67,7 @@ def title(findings: BisectFindings) -> str:
         return f"first {worse_word(bad)}: {findings.bisection.words(cause)}: {figures}"
     names = findings.bisection.words(cause)
     if len(cause) == 1:
-        return joined("; ", f"{names} alone explains it: {figures}", others_sentence(findings, cause))
+        return joined("; ", f"explained by {names} alone: {figures}", others_sentence(findings, cause))
     return joined("; ", f"only together: {names}: {figures}", others_sentence(findings, cause))
 
 
@@ -243,7 +243,7 @@ def step_table(findings: BisectFindings) -> Table:
     for step in findings.begun:
         words = findings.bisection.words(step.places, quote="`")
         condition = joined(": ", answer_word(step), step.reason)
-        rows.append([step.experiment, words, step.rounds, step.figures, condition])
+        rows.append([step.experiment, words, step.rounds, short_figures(step), condition])
     return Table(STEP_COLUMNS, rows)
 
 
@@ -252,9 +252,13 @@ def screen_rows(findings: BisectFindings) -> list[list[str]]:
     rows = [["step", "condition", "change", "GOOD but for"]]
     for step in findings.steps:
         words = findings.bisection.words(step.places)
-        change = step.figures.partition(", the first")[0]
-        rows.append([step.experiment.removeprefix(STEP_PREFIX), answer_word(step), change, words])
+        rows.append([step.experiment.removeprefix(STEP_PREFIX), answer_word(step), short_figures(step), words])
     return rows if findings.steps else []
+
+
+def short_figures(step: StepFinding) -> str:
+    """Return a step's figures without where the first answer differs, which has a line of its own."""
+    return step.figures.partition(", the first")[0]
 
 
 def answer_word(step: StepFinding) -> str:

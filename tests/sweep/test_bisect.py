@@ -109,7 +109,7 @@ def test_the_cause_is_said_with_its_interval_and_what_the_others_do(tmp_path: Pa
     found = searched(state, Planted({ONE: 0.82}, 0.005, seed=1))
     screen = bisect_report.document(found.report, Path("F"))
     name = next(iter(ONE))
-    assert tells(screen.title, f"{name} alone explains it: -1", " % (-", "; the other 5 differences together ", " %")
+    assert tells(screen.title, f"explained by {name} alone: -1", " % (-", "; the other 5 differences together ", " %")
     lines = {line.label: line for line in screen.lines if line.text}
     assert tells(lines["reproduced"].text, "BAD -1", "GOOD against itself ", "rounds")
     assert tells(lines["differences"].text, "6: ", name)
@@ -149,7 +149,7 @@ def test_two_that_act_only_together_are_named_so(tmp_path: Path) -> None:
 def test_a_second_cause_among_the_others_is_said(tmp_path: Path) -> None:
     engine = Planted({ONE: 0.8, frozenset(NAMES[:1]): 0.85}, 0.005)
     title = bisect_report.title(searched(begun(tmp_path), engine))
-    assert tells(title, " alone explains it: -", "; the other 5 differences together fail as well: -")
+    assert tells(title, " alone: -", "; the other 5 differences together fail as well: -")
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -192,7 +192,7 @@ def test_what_is_undecided_gets_further_rounds_and_is_then_called_so(tmp_path: P
 def test_latencies_are_judged_in_the_same_way(tmp_path: Path) -> None:
     found = searched(begun(tmp_path, "ttft_p99_ms>+10%"), Planted({ONE: 0.8}, 0.01))
     assert cause_of(found) == ONE
-    assert tells(bisect_report.title(found), "alone explains it: +2")
+    assert tells(bisect_report.title(found), "alone: +2")
 
 
 def interrupting(engine: Planted, after: int) -> object:
@@ -322,7 +322,7 @@ def test_the_echo_engine_is_bisected_by_real_runs(tmp_path: Path, arguments: str
     assert cause_of(found) == cause and bisect_report.is_known_for_sure(found), bisect_report.title(found)
     sweep_report.build(state.folder.path)
     page = (state.folder.path / "report.md").read_text()
-    assert ("alone explains it" if len(cause) == 1 else "only together") in page.splitlines()[0]
+    assert ("explained by" if len(cause) == 1 else "only together") in page.splitlines()[0]
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
