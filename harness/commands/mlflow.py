@@ -30,8 +30,8 @@ from harness.runs.status import RunStatus
 EXPERIMENT_NAME = "llama31-mlperf"  # the experiment's name, unless MLFLOW_EXPERIMENT_NAME says otherwise
 IDENTITY = "llama31_mlperf_folder"  # the tag
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
-UPLOADED_FILES = names_in("*.json *.md *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
-LEFT_OUT_FILE = "mlperf_log_trace.json"  # this file is left out: it has a line for each token of each sample
+UPLOADED_FILES = names_in("*.json *.md *.html *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
+LEFT_OUT_FILES = names_in("mlperf_log_trace.json mlperf_log_trace.json.gz")  # these have a line for each token
 
 
 class TrackingError(NotAcceptedError):
@@ -101,7 +101,7 @@ class Store:
         )
         if item.folder:
             for path in (path for pattern in UPLOADED_FILES for path in sorted(item.folder.glob(pattern))):
-                if path.is_symlink() or not path.is_file() or path.name == LEFT_OUT_FILE:
+                if path.is_symlink() or not path.is_file() or path.name in LEFT_OUT_FILES:
                     continue
                 below = path.parent.relative_to(item.folder).as_posix()
                 self.client.log_artifact(run, str(path), None if below == "." else below)

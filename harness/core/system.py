@@ -77,13 +77,18 @@ def detect() -> System:
         cores=core_count(),
         memory_gib=round(memory_bytes() / GIB, 1),
         os=os_name(),
-        container=any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ,
+        container=is_in_container(),
         python=platform.python_version(),
         packages=versions(),
         git_revision=git_revision(),
         variables=variables(),
         gpu_settings=gpu_settings(),
     )
+
+
+def is_in_container() -> bool:
+    """Return whether this process runs in a container, as the marks of Docker, Podman and others say."""
+    return any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ
 
 
 def cores() -> set[int]:

@@ -1,7 +1,7 @@
 """machine.csv -> what the engine and the machine did during a test: means, maxima, and what ran out first."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from harness.results.gpu_time import GpuTime
 
 FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
 BUSY_PERCENT = 95.0
+NOTICED_PERCENT = 1.0  # percent of the CPU that other programs take before a sentence mentions them
 LOST_PERCENT = 3.0  # percent of the GPUs' time from which on a loss is named
 WAITING_REQUESTS = 1.0  # requests that wait on average
 
@@ -106,6 +107,15 @@ def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
         )
 
 
+def share_of_rest(percent: float, others: float) -> float:
+    """Return how much of the CPU that other programs left, in percent, was in use; 0 where they left nothing.
+
+    `percent`: the use by all programs together; `others`: the use by the other programs, 0 where it is not known.
+    """
+    left = 100 - others
+    return 100 * max(0.0, percent - others) / left if left > 0 else 0.0
+
+
 def launch(args: Mapping[str, object]) -> str:
     """Return what makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings
     tell.
@@ -146,7 +156,7 @@ def ran_out(
 
     More room would not make a GPU faster whose clock is lowered, nor a GPU or CPU that is busy: then none is advised.
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
-    `others`: percent of it that other programs used, which is no bound of the engine's.
+    `others`: percent of it that other programs used. The engine's CPU is judged by its share of what they left.
     """
     spent = [(getattr(time, name) or 0.0, name, *words) for time in times[-1:] for name, words in LOSSES.items()]
     lost = [
@@ -155,10 +165,12 @@ def ran_out(
         if share >= LOST_PERCENT
     ]
     cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
-    shares = ((mean(used, "gpu_load_percent"), "GPU", ""), (mean(used, "cpu_percent") - others, cpu, hint))
+    cpu_share = share_of_rest(mean(used, "cpu_percent"), others)
+    left_time = "the time that other programs left" if others >= NOTICED_PERCENT else "the time"
+    shares = ((mean(used, "gpu_load_percent"), "GPU", "the time", ""), (cpu_share, cpu, left_time, hint))
     busy = [
-        bound("busy", f"the {name} was busy {number(share, 3)} % of the time", remedy)
-        for share, name, remedy in shares
+        bound("busy", f"the {name} was busy {number(share, 3)} % of {time}", remedy)
+        for share, name, time, remedy in shares
         if share >= BUSY_PERCENT
     ]
     is_full, told_remedies = (
@@ -171,3 +183,9 @@ def ran_out(
         remedy = "" if is_useless or statement.remedy in told_remedies else statement.remedy
         yield replace(statement, what=what, remedy=remedy)
         told_remedies.add(statement.remedy)
+
+
+def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield the statements for a test whose latencies were over their limits: more at once would make them longer."""
+    for statement in statements:
+        yield replace(statement, remedy="") if statement.name == "slots" else statement

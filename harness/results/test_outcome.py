@@ -126,6 +126,8 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     if test.window and test.window.requests:
         total_tokens_per_sec = test.window.total_tokens_per_sec
     has_capacity = log.valid or not plan.pattern.is_rated
+    is_over_limits = any(over_limits(plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False))
+    ran_out = telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
     details = TestDetails(
         whole=figures_of_test(test, plan.limits),
         steady=figures_of_steady_part(test, plan.limits),
@@ -161,9 +163,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         peak_memory_gib=memory.max if memory else None,
         usage=usage,
         gpu_time=gpu_time,
-        ran_out=list(
-            telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
-        ),
+        ran_out=list(telemetry.without_more_load(ran_out) if is_over_limits else ran_out),
         server=test.server,
         disagreements=list(test.server.disagreements) if test.server else [],
         cost=cost.cost(price, counted.tokens_per_sec, total_tokens_per_sec, counted.samples_per_sec),

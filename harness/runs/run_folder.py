@@ -20,11 +20,15 @@ from harness.core.files import (
 )
 from harness.core.message_text import why
 from harness.core.schema import SCHEMA
+from harness.core.system import is_in_container
 from harness.runs import run_lock
 from harness.runs.status import RunStatus, Status
 
 STATUS_BYTES, SHORT_REASON = 1024, 200  # bytes of status.json; characters of a reason that fit into it
 Test = Literal["accuracy", "performance", "test06"]
+CONTAINER_USER_REMEDY = (
+    'The folder belongs to another user than the container\'s: start it with --user "$(id -u):$(id -g)".'
+)
 TEST_FOLDERS = {"accuracy": "Accuracy", "performance": "Performance", "test06": "Compliance/TEST06"}
 
 
@@ -94,11 +98,16 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
 @contextmanager
 def writing_to(results_dir: Path) -> Iterator[None]:
-    """Name the flag in an error raised within. Raises UsageError."""
+    """Name the flag in an error raised within. Raises UsageError.
+
+    A container's user is often not the owner of a mounted folder: then the error names Docker's flag for that.
+    """
     try:
         yield
     except OSError as error:
-        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.") from None
+        is_of_another = isinstance(error, PermissionError) and is_in_container()
+        remedy = f" {CONTAINER_USER_REMEDY}" if is_of_another else ""
+        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.{remedy}") from None
 
 
 def check_writable(results_dir: Path) -> None:

@@ -306,7 +306,28 @@ def test_two_probes_at_one_rate_have_each_their_own_time(tmp_path: Path) -> None
 def test_what_other_programs_take_of_the_cpu_bounds_no_engine() -> None:
     used = {"cpu_percent": Usage(mean=100.0, max=100.0)}
     assert any("CPU was busy" in line for line in bounds(used, None))
-    assert not any("CPU was busy" in line for line in bounds(used, None, others=50.0))
+    assert not bounds({"cpu_percent": Usage(mean=99.0, max=100.0)}, None, others=90.0)
+
+
+def test_the_engine_is_judged_by_its_share_of_the_cpu_that_others_left() -> None:
+    used = {"cpu_percent": Usage(mean=100.0, max=100.0)}
+    assert bounds(used, None, others=6.5) == ["the CPU was busy 100 % of the time that other programs left"]
+    assert not bounds({"cpu_percent": Usage(mean=95.0, max=100.0)}, None, others=6.5)
+    assert not bounds(used, None, others=100.0)
+
+
+@given(percent=st.floats(0, 100), others=st.floats(0, 100))
+def test_a_share_of_the_rest_is_a_share(percent: float, others: float) -> None:
+    assert 0 <= usage.share_of_rest(percent, min(percent, others)) <= 100 + 1e-6
+
+
+@pytest.mark.parametrize("is_over_limits", [False, True])
+def test_a_test_over_its_limits_is_not_told_to_run_more_at_once(is_over_limits: bool) -> None:
+    found = used(requests_waiting=(90.0, 100.0), requests_running=(8.0, 8.0), kv_cache_percent=(10.0, 20.0))
+    statements = list(usage.ran_out(found, 8, (), {}, client=False, others=0.0))
+    (statement,) = usage.without_more_load(statements) if is_over_limits else statements
+    assert "all 8 request slots were in use" in statement.what
+    assert bool(statement.remedy) != is_over_limits
 
 
 def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:

@@ -1,6 +1,8 @@
 """The results folder: runs, status, latest, history, retention."""
 
+import errno
 import json
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +78,17 @@ def test_a_results_folder_that_cannot_be_written_is_named(tmp_path: Path, below:
 def test_a_file_system_that_takes_no_folders_is_named():
     with pytest.raises(UsageError, match="--results-dir /proc/results: cannot write there"):
         open_run(Path("/proc/results"), LABEL)
+
+
+@pytest.mark.parametrize("in_container", [False, True])
+def test_in_a_container_the_user_who_owns_the_folder_is_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_container: bool
+):
+    monkeypatch.setattr(run_folder, "is_in_container", lambda: in_container)
+    with pytest.raises(UsageError) as error, run_folder.writing_to(tmp_path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    assert str(error.value).startswith(f"--results-dir {tmp_path}: cannot write there: ")
+    assert ('--user "$(id -u):$(id -g)"' in str(error.value)) == in_container
 
 
 def test_finish_completes_the_run_and_adds_one_line(tmp_path: Path):
