@@ -11,7 +11,7 @@ from typing import Any
 
 from docs.generate.wrapping import wrapped
 from harness.commands import COMMANDS
-from harness.core.command import Group
+from harness.core.command import RENAMED_FLAGS, Group
 from harness.core.command_help import shown_default
 from harness.core.files import write_text
 
@@ -34,6 +34,14 @@ so a cache would raise the throughput above that of new requests. The report say
 
 A `.env` file in the checkout is read, one NAME=VALUE a line without quotes; variables that are set win. Completion in
 bash (or zsh, fish): `eval "$(_LLAMA31_MLPERF_COMPLETE=source_bash llama31-mlperf)"`.
+"""
+
+
+OLDER_NAMES_HEAD = """## Older names
+
+These names of other harnesses of this benchmark are taken as well. `python run.py --version` without a value prints the
+version of this program.
+
 """
 
 
@@ -72,6 +80,8 @@ def page() -> str:
     for name, command in leaves(loaded):
         if found := [line for line in rows(command.params) if name == "run" or line not in shared]:
             parts.append(f"## {name}\n\n{''.join(map(item, found))}")
+    older_names = (f"- `{old}`: `{current}`\n" for old, current in RENAMED_FLAGS.items())
+    parts.append(f"{OLDER_NAMES_HEAD}{''.join(older_names)}")
     return wrapped("\n".join(parts))
 
 
