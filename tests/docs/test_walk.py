@@ -104,9 +104,9 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Walk:
         walk.here
     )
     latest = walk.here / "results" / "latest"
-    page, test = (latest / "report.html").read_text(), files.read(latest / "summary.json", Summary).performance
-    assert test and test.usage
-    is_known = bool(test.ran_out) or not test.background_load  # what bound a test on a busy machine is not
+    page, test = (latest / "report.html").read_text(), files.read(latest / "summary.json", Summary).result
+    assert test and test.details.usage
+    is_known = bool(test.details.ran_out) or not test.background_load  # what bound a test on a busy machine is not
     assert [page.count(f"<h2>{head}") for head in ("Speed", "Cost and energy")] == [1, 1]
     assert page.count("<h2>Bounded by") == is_known
     return walk

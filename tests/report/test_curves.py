@@ -175,7 +175,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         with_best(before, other)
         summary = with_best(after, best)
         test, probe = summary.result, next(one for one in summary.run.search or [] if one.load == best)
-        assert test is not None and test.concurrency == best
+        assert test is not None and test.load == best
         speed = metrics.METRIC_BY_NAME["tokens_per_sec"].of(summary)
         assert speed == pytest.approx(probe.tokens_per_sec, rel=1e-6)
         few = f"all of {probe.queries} requests " if Doubt.FEW in probe.doubts else ""
