@@ -93,7 +93,8 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
     test, result, probes = summary.result, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.details.gpu_time if test else [])}
-    is_own = result and result not in probes and result.ttft_ms.p50 is not None
+    is_level = result is not None and any(level.load == result.load for level in summary.levels)
+    is_own = result and result not in probes and not is_level and result.ttft_ms.p50 is not None
     own_outcome = result if is_own and (probes or (test and test.details.target_qps)) else None
     is_any_alone = any(Doubt.BUSY not in outcome.doubts for outcome in probes)
     last, load_points = {outcome.load: outcome for outcome in summary.curve}, list[LoadPoint]()
