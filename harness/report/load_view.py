@@ -89,12 +89,19 @@ class LoadPoint(NamedTuple):
         return {**fields, "load": self.test.load, "few": self.test.is_few, "figures": figures}
 
 
+def is_same_test(test: Outcome, result: Outcome | None) -> bool:
+    """Tell whether a test is the run's result, which carries the details of the run besides."""
+    if result is None:
+        return False
+    return (test.folder, test.load, test.tokens_per_sec) == (result.folder, result.load, result.tokens_per_sec)
+
+
 def loads_of(summary: Summary) -> list[LoadPoint]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
     test, result, probes = summary.result, summary.result, summary.tests
     spent = {time.folder or time.test: time for time in (test.details.gpu_time if test else [])}
-    is_level = result is not None and any(level.load == result.load for level in summary.levels)
-    is_own = result and result not in probes and not is_level and result.ttft_ms.p50 is not None
+    is_among_probes = any(is_same_test(probe, result) for probe in probes)
+    is_own = result and not is_among_probes and result.ttft_ms.p50 is not None
     own_outcome = result if is_own and (probes or (test and test.details.target_qps)) else None
     is_any_alone = any(Doubt.BUSY not in outcome.doubts for outcome in probes)
     last, load_points = {outcome.load: outcome for outcome in summary.curve}, list[LoadPoint]()
@@ -191,7 +198,9 @@ class LoadPicture(NamedTuple):
         """The run's result, or the load with the most gain, of those that kept the limits."""
         result = self.summary.result
         within = [load_point for load_point in self.loads if self.has_kept(load_point)]
-        return max(within, key=lambda load_point: (load_point.test == result, load_point.gain), default=None)
+        return max(
+            within, key=lambda load_point: (is_same_test(load_point.test, result), load_point.gain), default=None
+        )
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
@@ -264,6 +273,6 @@ def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[
 def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
     """Return the place of the run's result among the loads; the last where it is none of them."""
     for place, load_point in enumerate(loads):
-        if load_point.test == summary.result:
+        if is_same_test(load_point.test, summary.result):
             return place
     return len(loads) - 1
