@@ -113,7 +113,9 @@ print(found.cpu_cores, *found.warnings(), sep="\\n")
 def behind(address: str, *machine: int) -> str:
     """The cores that others take, as its own process sees it behind an endpoint."""
     words = [sys.executable, "-c", BEHIND, address, *map(str, machine)]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[0]
 
 
 def test_a_server_on_the_same_cores_is_no_other_program() -> None:
@@ -122,11 +124,11 @@ def test_a_server_on_the_same_cores_is_no_other_program() -> None:
     try:
         assert server.stdout
         address = f"http://localhost:{int(server.stdout.readline())}/v1"
-        assert float(behind(address, server.pid)) < 0.02
-        assert float(behind(address, server.pid, burner.pid)) > 0.02
-        assert (
-            float(behind("http://192.0.2.1:8000/v1", server.pid)) > 0.02
-        )  # a server elsewhere: this one is no part of it
+        # What a process used is read at two moments, which lie apart on a busy machine.
+        of_others = float(behind(address, server.pid, burner.pid))
+        assert float(behind(address, server.pid)) < of_others / 2
+        # Of a server elsewhere this one is no part.
+        assert float(behind("http://192.0.2.1:8000/v1", server.pid)) > 0.02
     finally:
         server.kill()
         burner.kill()
