@@ -177,7 +177,8 @@ def ran_out(
         busy or any(lost_share.name in ("held_by_power", "held_by_heat") for lost_share in lost),
         {""},
     )
-    for statement in (*lost, *room(used, concurrency), *busy):
+    reasons, others_used_up = (lost, busy) if lost else (busy, [])  # what sets the speed comes before full slots
+    for statement in (*reasons, *room(used, concurrency), *others_used_up):
         is_useless = is_full and statement.name in ("kv_cache", "slots")
         what = f"{statement.what}{'; more would not help' if is_useless else ''}"
         remedy = "" if is_useless or statement.remedy in told_remedies else statement.remedy

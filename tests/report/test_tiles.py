@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.core import files
+from harness.core.formatting import number
 from harness.loadgen.test_run import MACHINE_FILE, RECORDING
 from harness.report import answer
 from harness.report import report as rendering
@@ -67,3 +68,13 @@ def test_the_latency_tile_does_not_repeat_the_title(tmp_path: Path) -> None:
     text = tiles(folder)["Latency"]
     assert "p90" in answer.title(files.read(folder / "summary.json", Summary))
     assert "p50" in text and "p90" not in text
+
+
+def test_the_tile_of_speed_is_the_figure_of_the_title(tmp_path: Path) -> None:
+    folder = example_runs.run(tmp_path / "run")
+    text = tiles(folder)["Speed"]
+    result = files.read(folder / "summary.json", Summary).result
+    assert result is not None and result.samples_per_sec
+    (largest,) = re.findall(r'class="big">(.*?)<small>(.*?)</small>', text)
+    assert largest == (number(result.samples_per_sec), "samples/s")
+    assert "tokens/s with the prompts" in text

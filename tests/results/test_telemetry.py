@@ -316,6 +316,13 @@ def test_the_engine_is_judged_by_its_share_of_the_cpu_that_others_left() -> None
     assert not bounds(used, None, others=100.0)
 
 
+def test_what_is_busy_stands_before_the_slots_that_it_filled() -> None:
+    full = used(requests_running=(60, 64), requests_waiting=(9, 20), kv_cache_percent=(20, 30), cpu_percent=(100, 100))
+    busy, slots = bounds(full, 64, others=6.5)
+    assert busy == "the CPU was busy 100 % of the time that other programs left"
+    assert slots.endswith("; more would not help")
+
+
 @given(percent=st.floats(0, 100), others=st.floats(0, 100))
 def test_a_share_of_the_rest_is_a_share(percent: float, others: float) -> None:
     assert 0 <= usage.share_of_rest(percent, min(percent, others)) <= 100 + 1e-6
