@@ -1,6 +1,7 @@
 """A bisection while it runs: a sweep whose experiments follow from what the earlier ones have shown."""
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,18 +39,15 @@ def plan(
     words: Sequence[str], pythons: Sequence[str], conditions: Sequence[Condition], rounds: int, results_dir: Path
 ) -> tuple[Sweep, Bisection]:
     """Return the sweep that measures GOOD and BAD again, and their differences. Raises UsageError."""
-    if len(words) not in (1, 2):
-        raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
+    check_counts(words, pythons)
     is_ordered = len(words) == 1
-    if is_ordered and len(pythons) < 2:
-        raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
-    if len(words) > 1 and len(pythons) > 2:
-        raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
     good, bad = bisect_sides.load_sides(words, results_dir)
     bisect_sides.check_good(words[0], results_dir, conditions)
     bisect_sides.check_work(good, bad)
-    environments = list(bisect_sides.environment_changes(in_order(pythons)))
-    good, bad = with_environments(good, bad, pythons)
+    interpreters = in_order(pythons)
+    environments = list(bisect_sides.environment_changes(interpreters))
+    if interpreters:
+        good, bad = replace(good, python=interpreters[0]), replace(bad, python=interpreters[-1])
     found = environments if is_ordered else [*bisect_sides.testable(good, bad), *environments]
     lacking = bisect_sides.untestable(good, bad)
     if not found:
@@ -73,20 +71,20 @@ def plan(
     return Sweep(sweep_name(words), about, tuple(items)), bisection
 
 
-def in_order(pythons: Sequence[str]) -> list[str]:
-    """Return the environments, made absolute; of a single one, which is BAD's, today's before it."""
-    import sys
+def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
+    """Raise UsageError where the sides and environments are not as many as a bisection takes."""
+    if len(words) not in (1, 2):
+        raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
+    if len(words) == 1 and len(pythons) < 2:
+        raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
+    if len(words) == 2 and len(pythons) > 2:
+        raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
 
+
+def in_order(pythons: Sequence[str]) -> list[str]:
+    """Return the interpreters, made absolute; of a single one, which is BAD's, today's before it."""
     paths = [str(Path(python).absolute()) for python in pythons]
     return [sys.executable, *paths] if len(paths) == 1 else paths
-
-
-def with_environments(good: Side, bad: Side, pythons: Sequence[str]) -> tuple[Side, Side]:
-    """Return the sides with the interpreter that starts each."""
-    if not pythons:
-        return good, bad
-    paths = in_order(pythons)
-    return replace(good, python=paths[0]), replace(bad, python=paths[-1])
 
 
 def mode_of(conditions: Sequence[Condition]) -> str:
