@@ -173,7 +173,7 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
     tokens_of_others = (given_between(first, done, took, tokens) - tokens) / mean_tokens
     prompts_begun = begun_between(first, done, prompts) / mean_prompt
     terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[used]
-    token_s, each_s, prompt_s = (float(value) for value in np.linalg.lstsq(terms, took[used], rcond=None)[0])
+    token_s, each_s, prompt_s = nonnegative_fit(terms, took[used])
     work_s = each_s + prompt_s
     share = min(1.0, max(0.0, prompt_s / work_s)) if work_s > 0 else 0.0
     ratio = took[used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
@@ -191,6 +191,26 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
         scatter=float(np.log(ratio[ratio > 0]).std()),
         drift=drift if abs(drift) > LASTING_DRIFT else 0.0,
     )
+
+
+def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
+    """Return the factors of the columns of `terms` that make its rows' sums, by least squares.
+
+    No work takes less than no time. So a column whose factor comes out below zero, by chance, gets a factor of zero, and
+    the others are fitted without it.
+    """
+    import numpy as np
+
+    factors = np.zeros(terms.shape[1])
+    columns = np.arange(terms.shape[1])
+    while len(columns):
+        fitted = np.linalg.lstsq(terms[:, columns], sums, rcond=None)[0]
+        lowest = int(fitted.argmin())
+        if fitted[lowest] >= 0:
+            factors[columns] = fitted
+            break
+        columns = np.delete(columns, lowest)
+    return [float(factor) for factor in factors]
 
 
 def given_between(first: "Array", done: "Array", took: "Array", tokens: "Array") -> "Array":

@@ -170,7 +170,7 @@ def test_the_first_full_test_of_a_card_that_failed_at_56_5_and_was_steady_at_53_
     """At most 208 running: 58.2 queries/s held for a minute, 56.52 had a TTFT p99 of 1,042 of 500 ms."""
     *probes, lost = recorded("Interactive, 58.2 for a minute")
     found = Measurements(INTERACTIVE, LONE, probes)
-    assert 52 < first_rate(found) < 55
+    assert 0.97 * 53.3 < first_rate(found) < 55
     following = after(lost, probes=tuple(probes), goal=INTERACTIVE, lone=LONE)
     assert following is not None and 51 < following < 54.5
 
