@@ -196,8 +196,8 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
 def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
     """Return the factors of the columns of `terms` that make its rows' sums, by least squares.
 
-    No work takes less than no time. So a column whose factor comes out below zero, by chance, gets a factor of zero, and
-    the others are fitted without it.
+    No work takes less than no time. So a column whose factor comes out below zero, by chance, gets a factor of zero,
+    and the others are fitted without it.
     """
     import numpy as np
 
