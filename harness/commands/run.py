@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
+from harness.config.workload import WORKLOADS
 from harness.core.errors import ENGINE_FAILED
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
@@ -52,4 +53,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
         ending.exit(code, log)
 
 
-command = config_command(RunConfig, benchmark_run, DESCRIPTION, EXAMPLES)
+WORKLOAD_SUMMARIES = {name: workload.summary for name, workload in WORKLOADS.items()}
+command = config_command(
+    RunConfig, benchmark_run, DESCRIPTION, EXAMPLES, lists={"Workloads, by mean lengths": WORKLOAD_SUMMARIES}
+)

@@ -25,21 +25,53 @@ SYNTHETIC_COUNT = 1000  # requests of --input-len without --total-sample-count
 
 
 class Workload(NamedTuple):
-    """A workload that `--workload` names in short; `path` is None where the samples are MLPerf's."""
+    """A workload that `--workload` names in short; `path` is None where the samples are MLPerf's.
+
+    `input_tokens` and `output_tokens` are mean lengths of prompts and of the longest answers, counted with the demo's
+    tokenizer; None of a user's own file.
+    """
 
     path: Path | None
     imitates: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @property
+    def summary(self) -> str:
+        """The workload in one line: its mean lengths and what it imitates."""
+        return f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out; {self.imitates}"
 
 
-IMITATED = {  # published loads by each workload, whose requests or profile are in a file of its name
-    OFFICIAL_WORKLOAD: "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens",
-    "chat": "users of an assistant: short questions, some in mid-conversation",
-    "classification": "labelling of reviews and tickets: short answers",
-    "code": "a programming assistant: complete, explain, repair, test",
-    "long-chat": "conversations of four turns under one system prompt",
-    "long-classification": "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
-}
-WORKLOADS = {name: Workload(next(WORKLOADS_FOLDER.glob(f"{name}.*"), None), text) for name, text in IMITATED.items()}
+def shipped_workload(name: str, input_tokens: int, output_tokens: int, imitates: str) -> tuple[str, Workload]:
+    """Return a workload by its name, which is that of its file of requests or profile in `workloads/`."""
+    path = next(WORKLOADS_FOLDER.glob(f"{name}.*"), None)
+    return name, Workload(path, imitates, input_tokens, output_tokens)
+
+
+WORKLOADS = dict(
+    [
+        shipped_workload(
+            OFFICIAL_WORKLOAD, 778, 128, "MLPerf's own: CNN/DailyMail articles, answers of at most 128 tokens"
+        ),
+        shipped_workload("chat", 82, 154, "users of an assistant: short questions, some in mid-conversation"),
+        shipped_workload("short-chat", 166, 275, "an assistant without a history: short questions, long answers"),
+        shipped_workload("long-chat", 997, 258, "conversations of four turns under one system prompt"),
+        shipped_workload("classification", 99, 5, "labelling of reviews and tickets: short answers"),
+        shipped_workload(
+            "long-classification",
+            6743,
+            8,
+            "labelling of whole documents, 3,000 to 12,000 tokens under the same instructions",
+        ),
+        shipped_workload(
+            "repeated-classification", 10_000, 51, "20 documents of 9,800 tokens, asked about again and again"
+        ),
+        shipped_workload("code", 100, 140, "a programming assistant: complete, explain, repair, test"),
+        shipped_workload(
+            "code-context", 4476, 52, "a programming assistant with the files around the cursor in its prompt"
+        ),
+    ]
+)
 
 
 class WorkloadProfile(Shared):
@@ -92,8 +124,7 @@ class WorkloadFlags(Settings):
     seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
     --server-target-qps scales ramps and traces to another mean rate."""
     workload: str = flag(OFFICIAL_WORKLOAD, BENCHMARK_TOPIC, "work")
-    """summarization, chat, classification, code, long-chat, long-classification; or a file of requests, a profile
-    (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
+    """A workload of the list below; a file of requests, a profile (YAML) or hf:NAME of the hub. Files are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens,
     or ShareGPT's. All but summarization: --mode performance, never comparable with MLPerf."""
     prompt_column: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """The key or column with the prompt's text. Unset: prompt."""

@@ -15,7 +15,7 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperCommand, TyperGroup
 
-from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry
+from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry, list_entries
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
 from harness.core.given_values import RENAMED_SETTINGS, as_flag, check_path, check_printable
 from harness.core.moved_commands import raise_if_moved
@@ -50,6 +50,7 @@ class Command(TyperCommand):
 
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # topics of the help, in order
+    lists: Mapping[str, Mapping[str, str]] = {}  # what a flag's value may name, by the list's title: name and summary
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
     prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
@@ -104,6 +105,8 @@ class Command(TyperCommand):
         for parameter in parameters:
             if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
                 panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
+        for title, summaries in self.lists.items():
+            panels[title] = list_entries(summaries, width)
         panels["Examples"] = [f"  {example}" for example in self.examples]
         words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))

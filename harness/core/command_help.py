@@ -1,6 +1,7 @@
 """The help of a command: a line or two for each flag, topic by topic, then examples and exit codes."""
 
 import re
+from collections.abc import Mapping
 from textwrap import fill
 from typing import Any
 
@@ -34,6 +35,15 @@ def entry(parameter: Any, width: int, brief: bool) -> str:
     )
     above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # choices may be broken
     return f"{above}\n{text}" if is_long else text
+
+
+def list_entries(summaries: Mapping[str, str], width: int) -> list[str]:
+    """Return the lines of a list in the help: each name with its summary beside it."""
+    indent = " " * FLAG_COLUMNS
+    return [
+        fill(f"  {name}".ljust(FLAG_COLUMNS) + summary, width, subsequent_indent=indent, break_on_hyphens=False)
+        for name, summary in summaries.items()
+    ]
 
 
 def shown_default(parameter: Any) -> str:

@@ -16,7 +16,7 @@ from harness.config.plan import Plan
 from harness.config.pretrained import load_tokenizer
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.config.workload import WORKLOADS, is_profile
+from harness.config.workload import WORKLOADS, WORKLOADS_FOLDER, is_profile
 from harness.core.errors import EndpointError, UsageError
 from harness.core.locations import ROOT
 from harness.core.statistics import Spread
@@ -105,6 +105,11 @@ def test_the_documentation_says_what_each_imitates_and_how_long_its_requests_are
             read, written = found.mean_prompt_tokens, sum(found.new_tokens or []) / len(found)
             (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}`"))
             assert line.endswith(f"| {read:,.0f} | {written:,.0f} |")
+            assert (row.input_tokens, row.output_tokens) == (round(read), round(written))
+
+
+def test_every_shipped_file_is_a_workload_by_name() -> None:
+    assert {path.stem for path in WORKLOADS_FOLDER.iterdir()} == {name for name, row in WORKLOADS.items() if row.path}
 
 
 def test_summarization_is_mlperfs_own(tokenizer: Any) -> None:
