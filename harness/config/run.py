@@ -45,7 +45,7 @@ UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags
 class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """One run of the benchmark, as its flags say."""
 
-    round: Literal["5.1", "6.0", "6.1"] = flag("5.1", BENCHMARK_TOPIC, "answers")
+    round: Literal["5.1", "6.0", "6.1"] = flag("6.1", BENCHMARK_TOPIC, "answers")
     """MLPerf Inference round, its seeds and rules: change it to submit to another."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK_TOPIC, "work")
     """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
