@@ -7,6 +7,7 @@ from harness.config.patterns import Poisson
 from harness.core.document import Document, Line, Tone
 from harness.core.formatting import joined, number
 from harness.rates.state_left import state_left
+from harness.report.headroom import headroom_lines
 from harness.report.next_command import next_command
 from harness.report.subject import NOT_COMPARABLE, subject_of
 from harness.report.test_tables import rows_of_levels
@@ -131,6 +132,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         yield from (Line("careful", text, "careful") for text in cautions(summary, test))
     yield deviations_line(summary, whole)
     yield Line("next", next_command(summary), is_command=True)
+    yield from headroom_lines(summary)
 
 
 def deviations_line(summary: Summary, whole: bool) -> Line:
@@ -143,12 +145,12 @@ def deviations_line(summary: Summary, whole: bool) -> Line:
 
 
 def bound_by(test: Outcome) -> str:
-    """Return what set the speed, what bounds it first; or that nothing did, or that it is not known."""
+    """Return what set the speed, what bounds it first; or that nothing did; empty where it was not recorded."""
     details = test.details
     if details.ran_out:
         return str(details.ran_out[0])
     if not details.usage:
-        return "not recorded: add --extra-metrics"
+        return ""
     return "not known: the machine was busy" if test.background_load else "no resource was used up"
 
 

@@ -1,0 +1,55 @@
+"""What a VALID result leaves to try: a higher rate below the limits, or the setting that what bounded it calls for."""
+
+from harness.config.patterns import Burst, Poisson
+from harness.core.document import Line
+from harness.core.formatting import number
+from harness.core.processes import with_flag
+from harness.results.outcome import Doubt, Outcome
+from harness.results.summary import Summary
+
+AMPLE_SHARE = 0.8  # A p99 below this share of its limit leaves room for a higher rate.
+# Names of statements on what bounded a test, where only less work for each token makes it faster.
+BOUNDS_BY_WORK = ("busy", "held_by_power")
+
+
+def headroom_lines(summary: Summary) -> list[Line]:
+    """Return what is worth trying after a VALID run and the command for it; nothing where nothing is known."""
+    test = summary.result
+    if test is None or test.has_own_limits or {*test.doubts} - {Doubt.FEW}:
+        return []
+    pattern = summary.scenario.pattern
+    if isinstance(pattern, Poisson) and not test.is_few:
+        return room_for_rate(summary, test)
+    if isinstance(pattern, Burst):
+        return room_for_setting(summary, test)
+    return []
+
+
+def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
+    """Return that a higher rate may hold, where both p99 are well below their limits and no higher rate has failed."""
+    failed_above = [outcome for outcome in summary.tests if outcome.load > test.load and not outcome.has_kept]
+    shares = [tail.share for tail in test.tails]
+    if failed_above or not shares or max(shares) >= AMPLE_SHARE:
+        return []
+    used = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in test.tails)
+    command = with_flag(summary.meta.command, "--server-target-qps", "max")
+    return [
+        Line("room", f"{used} of {'its limit' if len(shares) == 1 else 'their limits'}: a higher rate may hold"),
+        Line("next", command, is_command=True),
+    ]
+
+
+def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
+    """Return that fewer bits may be faster, where a GPU that was busy or at its power limit computed in 16 bits.
+
+    The other bounds name their own remedies. A GPU is known to be behind this run only where it is on this machine.
+    """
+    meta, bounds = summary.meta, test.details.ran_out
+    is_bound_by_work = bool(bounds) and bounds[0].name in BOUNDS_BY_WORK
+    has_16_bits = meta.quantization == "none" and meta.checkpoint is None
+    if not (is_bound_by_work and has_16_bits and summary.system.gpus) or meta.endpoints:
+        return []
+    return [
+        Line("worth trying", "fp8: about half the work of a token; the accuracy test shows what it costs in ROUGE"),
+        Line("next", with_flag(meta.command, "--quantization", "fp8"), is_command=True),
+    ]
