@@ -105,9 +105,11 @@ def compare(config: CompareConfig) -> int:
         return DONE
     from harness.core import processes
     from harness.report import regression
+    from harness.runner.tracking import check_installed
     from harness.sweep import loop
     from harness.sweep.lanes import Lane
 
+    check_installed(config.mlflow)
     for text in config.fail_if:
         regression.parse_condition(text)
     processes.install_signal_handlers()

@@ -20,6 +20,7 @@ from harness.loadgen.log import LATENCY_KINDS
 from harness.mmlu.records import MMLUFacts, Overall
 from harness.results import benchmark_run, metrics
 from harness.results.summary import Summary
+from harness.runner.tracking import NOT_INSTALLED
 from harness.runs import run_folder
 from harness.runs.status import RunStatus
 
@@ -60,9 +61,7 @@ def send(folder: Path, results_dir: Path) -> str:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ImportError:
-        raise UsageError(
-            "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
-        ) from None
+        raise UsageError(f"{NOT_INSTALLED}.") from None
     try:
         return Store(results_dir).log(tracked, f"{tracked.started} {tracked.name}")
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver

@@ -14,8 +14,10 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     from harness.core import processes, progress
     from harness.engines.discovery import with_served_model
     from harness.mmlu import evaluation
+    from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
 
+    check_installed(config.mlflow)
     processes.install_signal_handlers()
     run = run_folder.open_run(config.runs, label="")
     log = run.path / "engine.log"

@@ -22,8 +22,10 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     # `-h` shall not wait for these.
     from harness.core import processes, progress
     from harness.engines.discovery import with_served_model
+    from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
 
+    check_installed(config.mlflow)
     if config.dry_run:
         from harness.runner import steps
 

@@ -8,6 +8,7 @@ from harness.config.setting_types import LONGEST_SETTING_S
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.errors import DONE, UsageError
 from harness.core.message_text import say
+from harness.runner import tracking
 from harness.runs import run_folder
 from harness.sweep import choice, file, gathering, lanes, sweep_state
 
@@ -65,6 +66,7 @@ def sweep(
         for name, is_given in refused.items():
             if is_given:
                 raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
+        tracking.check_installed(mlflow)
         options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), alternate=True, mlflow=mlflow)
         return run_bisection(bisect, python, fail_if, options, results_dir, resume, dry_run)
     if fail_if or python:
@@ -81,6 +83,7 @@ def sweep(
     if gather:
         say(gathering.gather(whole, gather).path / "report.html")
         return DONE
+    tracking.check_installed(mlflow)
     reasons = choice.find_unsupported(whole)
     places = lanes.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:

@@ -27,8 +27,8 @@ def say(text: object, file: TextIO | None = None) -> None:
 
 
 def warn(text: object) -> None:
-    """Print a line on standard error, without what a terminal would obey."""
-    say(line_of(str(text)), sys.stderr)
+    """Print lines on standard error, each cut where it is too long, without what a terminal would obey."""
+    say("\n".join(line_of(line) for line in str(text).split("\n")), sys.stderr)
 
 
 def why(error: OSError) -> str:

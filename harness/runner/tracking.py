@@ -4,13 +4,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from harness.core import locations
-from harness.core.errors import DONE
+from harness.core.errors import DONE, UsageError
 from harness.core.processes import command_of
 
 MLFLOW_S = 90.0  # a command waits so long for MLflow
+NOT_INSTALLED = "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
+
+
+def check_installed(is_wanted: bool) -> None:
+    """Raise UsageError where a run shall be sent to MLflow and its package is missing, before anything is measured."""
+    if is_wanted and find_spec("mlflow") is None:
+        raise UsageError(f"{NOT_INSTALLED}; or remove --mlflow.")
 
 
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:

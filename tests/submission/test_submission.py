@@ -653,7 +653,7 @@ def test_a_refusal_says_why_and_writes_nothing(
     refused = build(tmp_path / "out", system, [offline.folder, singlestream.folder], "closed")
     assert refused.returncode == 1
     for reason in ("the demo model", "256 of 13,368", "Interactive or Server is missing", "edge: Offline is missing"):
-        assert reason in refused.stderr
+        assert reason in refused.stderr, refused.stderr
     assert not (tmp_path / "out").exists()
 
 
