@@ -31,8 +31,10 @@ from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import FEWEST_ROUNDS, SweepState
 
 ROUNDS_TIMES = 4  # rounds of an undecided step at most, as a multiple of those it begins with
-FURTHER_ROUNDS = 2  # of an undecided step at a time, so that as many are backwards as forwards
+FURTHER_ROUNDS = 2  # rounds that an undecided step gets at a time, so that as many are backwards as forwards
 LONGEST_SWEEP_NAME = 60
+SETTINGS_OF_STEPS = ("no_exit_on_accuracy_fail", "extra_metrics", "engine_arg", "engine_patch")
+"""Settings that an experiment has beside those of the side that it was made of."""
 
 
 def plan(
@@ -45,30 +47,41 @@ def plan(
     bisect_sides.check_good(words[0], results_dir, conditions)
     bisect_sides.check_work(good, bad)
     interpreters = in_order(pythons)
-    environments = list(bisect_sides.environment_changes(interpreters))
+    changes = list(bisect_sides.environment_changes(interpreters))
     if interpreters:
         good, bad = replace(good, python=interpreters[0]), replace(bad, python=interpreters[-1])
-    found = environments if is_ordered else [*bisect_sides.testable(good, bad), *environments]
-    lacking = bisect_sides.untestable(good, bad)
-    if not found:
-        others = f"; not testable: {'; '.join(lacking)}" if lacking else ""
-        raise UsageError(f"--bisect: {words[0]} and {words[-1]} differ in nothing that a run can set{others}.")
-    is_of_answers = all(condition.is_of_answers for condition in conditions)
-    first = max(rounds, 1 if is_of_answers else FEWEST_ROUNDS)
-    most = first if is_of_answers else ROUNDS_TIMES * first
-    named = ("the first environment", "the last") if is_ordered else (words[0], words[-1])
-    bisection = Bisection(*named, tuple(found), tuple(lacking), is_ordered, first, most)
+    if not is_ordered:
+        changes = [*bisect_sides.testable(good, bad), *changes]
+    untestable = bisect_sides.untestable(good, bad)
+    if not changes:
+        note = f"; not testable: {'; '.join(untestable)}" if untestable else ""
+        raise UsageError(f"--bisect: {words[0]} and {words[-1]} differ in nothing that a run can set{note}.")
+    first_rounds, most_rounds = round_limits(conditions, rounds)
+    good_name, bad_name = words[0], words[-1]
+    if is_ordered:
+        good_name, bad_name = "the first environment", "the last"
+    bisection = Bisection(good_name, bad_name, tuple(changes), tuple(untestable), is_ordered, first_rounds, most_rounds)
     mode = mode_of(conditions)
-    items = [
-        make_step(good, BASELINE, (), mode, f"GOOD: {named[0]}", "baseline"),
+    items = (
+        make_step(good, BASELINE, (), mode, f"GOOD: {good_name}", "baseline"),
         make_step(good, GOOD_AGAIN, (), mode, "GOOD against itself", "isolation"),
-        make_step(good, BAD, found, mode, f"BAD: {named[1]}", "isolation"),
-    ]
+        make_step(good, BAD, changes, mode, f"BAD: {bad_name}", "isolation"),
+    )
     mistakes = list(rejected_settings([(item.name, item) for item in items]))
     if mistakes:
         raise UsageError(mistakes[0])
-    about = f"Which difference between {named[0]} and {named[1]} makes {' or '.join(c.text for c in conditions)} hold."
-    return Sweep(sweep_name(words), about, tuple(items)), bisection
+    condition_text = " or ".join(condition.text for condition in conditions)
+    about = f"Which difference between {good_name} and {bad_name} makes {condition_text} hold."
+    return Sweep(sweep_name(words), about, items), bisection
+
+
+def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
+    """Return how many rounds a step begins with and has at most; answers take no repetition."""
+    if all(condition.is_of_answers for condition in conditions):
+        first = max(rounds, 1)
+        return first, first
+    first = max(rounds, FEWEST_ROUNDS)
+    return first, ROUNDS_TIMES * first
 
 
 def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
@@ -84,7 +97,9 @@ def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
 def in_order(pythons: Sequence[str]) -> list[str]:
     """Return the interpreters, made absolute; of a single one, which is BAD's, today's before it."""
     paths = [str(Path(python).absolute()) for python in pythons]
-    return [sys.executable, *paths] if len(paths) == 1 else paths
+    if len(paths) == 1:
+        return [sys.executable, *paths]
+    return paths
 
 
 def mode_of(conditions: Sequence[Condition]) -> str:
@@ -132,15 +147,19 @@ class BisectState(SweepState):
 
         An experiment that does not start has no further ones, and without one of the sides there are none at all.
         """
+        if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
+            return
         items = {item.name: item for item in self.kept.sweep.experiments}
         for place, names in enumerate(self.bisection.rounds):
             started = [name for name in names if not self.is_hopeless(name)]
-            if not started or any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
+            if not started:
                 continue
-            has_good = self.bisection.repeats_good or GOOD_AGAIN in names
-            everyone = [BASELINE, *started] if has_good else started
-            turn = [Job(items[name], place) for name in everyone]
-            yield from reversed(turn) if place % 2 else turn
+            if self.bisection.repeats_good or GOOD_AGAIN in names:
+                started.insert(0, BASELINE)
+            jobs = [Job(items[name], place) for name in started]
+            if place % 2:
+                jobs.reverse()
+            yield from jobs
 
     def is_hopeless(self, name: str) -> bool:
         """Tell whether an experiment has failed, and never come to its end."""
@@ -160,20 +179,21 @@ class BisectState(SweepState):
             if not self.bisection.expected:
                 self.announce()
             wanted = (self.add_step(wanted),)
-        is_new = not any(self.bisection.scheduled(name) for name in wanted)
-        count = self.bisection.first_rounds if is_new else FURTHER_ROUNDS
-        rounds = (*self.bisection.rounds, *([tuple(wanted)] * count))
-        self.keep(bisection=replace(self.bisection, rounds=rounds))
+        count = self.bisection.first_rounds
+        if any(map(self.bisection.scheduled, wanted)):
+            count = FURTHER_ROUNDS
+        further_rounds = [tuple(wanted)] * count
+        self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *further_rounds)))
         return True
 
     def add_step(self, places: frozenset[int]) -> str:
-        """Add the experiment with these differences; its name."""
+        """Add the experiment with these differences, and return its name."""
         bisection, sweep = self.bisection, self.kept.sweep
         name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
         step = BisectStep(name, tuple(sorted(places)))
-        item = step_between(sweep, bisection, step)
+        experiments = (*sweep.experiments, step_between(sweep, bisection, step))
         self.keep(
-            sweep=replace(sweep, experiments=(*sweep.experiments, item)),
+            sweep=replace(sweep, experiments=experiments),
             bisection=replace(bisection, steps=(*bisection.steps, step)),
         )
         self.announcement = joined("; ", self.announcement, f"{name}: {bisection.words(step.places)}")
@@ -182,9 +202,9 @@ class BisectState(SweepState):
     def announce(self) -> None:
         """Keep how many steps and minutes are expected."""
         bisection = self.bisection
-        seconds = fmean(record.seconds for record in self.kept.records)
-        runs_a_round = 2 if bisection.repeats_good else 1
-        minutes = bisection.first_rounds * runs_a_round * seconds / 60
+        minutes = bisection.first_rounds * fmean(record.seconds for record in self.kept.records) / 60
+        if bisection.repeats_good:
+            minutes *= 2  # GOOD runs beside each step
         expected = expected_steps(len(bisection.differences), bisection.is_ordered)
         low, high = number(expected.least * minutes, 2), number(expected.most * minutes, 2)
         text = f"{expected.words}, of {number(minutes, 2)} min each: {low} to {high} min"
@@ -192,9 +212,11 @@ class BisectState(SweepState):
         self.announcement = f"expected: {text}"
 
     def left(self) -> list[str]:
-        """What the time limit left out, in words."""
-        open_names = [job.label(0) for job in self.jobs(Lane()) if self.is_open(job, Lane())]
-        return list(dict.fromkeys(open_names)) or ["further steps"]
+        """Return what the time limit left out, in words."""
+        lane = Lane()
+        open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]
+        names = dict.fromkeys(job.label(0) for job in open_jobs)
+        return list(names) or ["further steps"]
 
 
 def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experiment:
@@ -207,8 +229,9 @@ def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experi
 
 def side_of_experiment(item: Experiment, name: str) -> Side:
     """Return the side that an experiment was made of."""
-    own = ("no_exit_on_accuracy_fail", "extra_metrics", "engine_arg", "engine_patch")
-    settings = {key: value for key, value in item.settings.items() if key not in own}
+    settings = dict(item.settings)
+    for key in SETTINGS_OF_STEPS:
+        settings.pop(key, None)
     patches = tuple(item.settings.get("engine_patch", ()))
     return Side(name, settings, dict(item.engine), patches, dict(item.env), item.python)
 

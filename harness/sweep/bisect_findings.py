@@ -1,4 +1,4 @@
-"""What the steps of a bisection have shown so far: of each its answer, by the gate's judge, and of all the cause."""
+"""The findings of a bisection so far: the answer of each step, by the gate's judge, and the cause."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ANSWERS_BY_VERDICT: dict[GateVerdict, StepAnswer] = {"FAIL": "fails", "PASS": "p
 
 @dataclass(frozen=True)
 class StepFinding:
-    """What one experiment of a bisection has shown; `judgement` is that of the condition that decides."""
+    """The finding of one experiment of a bisection; `judgement` is that of the condition that decides."""
 
     experiment: str
     places: tuple[int, ...]
@@ -64,7 +64,8 @@ class BisectFindings:
     @property
     def begun(self) -> list[StepFinding]:
         """GOOD again, BAD, and the steps."""
-        return [*filter(None, [self.good_again, self.bad]), *self.steps]
+        findings = (self.good_again, self.bad, *self.steps)
+        return [finding for finding in findings if finding]
 
     @property
     def is_reproduced(self) -> bool:
@@ -79,12 +80,17 @@ class BisectFindings:
 
     @cached_property
     def search(self) -> SearchState:
-        find = search_first if self.bisection.is_ordered else search
-        return find(len(self.bisection.differences), self.answers)
+        count = len(self.bisection.differences)
+        if self.bisection.is_ordered:
+            return search_first(count, self.answers)
+        return search(count, self.answers)
 
     def step_of(self, places: frozenset[int]) -> StepFinding | None:
         """Return what a set of differences has shown, if it was tested."""
-        return next((finding for finding in self.begun if frozenset(finding.places) == places), None)
+        for finding in self.begun:
+            if frozenset(finding.places) == places:
+                return finding
+        return None
 
     def finding(self, name: str) -> StepFinding | None:
         """Return what an experiment has shown; None where it was not begun."""
@@ -115,9 +121,11 @@ class BisectFindings:
             return (GOOD_AGAIN, BAD)
         if bad.answer == "fails" and good.answer == "passes":
             return self.wanted_step
-        is_open = bad.answer in ("fails", "undecided") and good.answer != "no verdict"
-        has_rounds = self.bisection.scheduled(BAD) < self.bisection.most_rounds
-        return (GOOD_AGAIN, BAD) if is_open and has_rounds else ()
+        if bad.answer not in ("fails", "undecided") or good.answer == "no verdict":
+            return ()
+        if self.bisection.scheduled(BAD) >= self.bisection.most_rounds:
+            return ()
+        return (GOOD_AGAIN, BAD)
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
@@ -125,8 +133,10 @@ class BisectFindings:
         subset = self.search.wanted
         if subset is None:
             return ()
-        step = next((step for step in self.bisection.steps if step.subset == subset), None)
-        return (step.experiment,) if step else subset
+        for step in self.bisection.steps:
+            if step.subset == subset:
+                return (step.experiment,)
+        return subset
 
 
 def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:

@@ -1,4 +1,4 @@
-"""What a bisection found, in words: the cause and how sure it is, its steps, and the command that runs it again."""
+"""The report of a bisection: the cause and how sure it is, its steps, and the command that runs it again."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,11 @@ from harness.sweep.bisect_findings import BisectFindings, StepFinding
 from harness.sweep.bisection import BAD, GOOD_AGAIN, STEP_PREFIX
 from harness.sweep.delta_debugging import Subset
 from harness.sweep.experiment import CONFIG, State
-from harness.sweep.experiment_result import SCORE_METRIC
+from harness.sweep.experiment_result import SCORE_METRIC, result_named
 from harness.sweep.findings import SweepReport, sweep_subject
 
 STEP_COLUMNS = ["step", "GOOD but for", "rounds", "change", "condition"]
+SIDE_NAMES = {GOOD_AGAIN: "GOOD against itself", BAD: "BAD"}
 
 
 def findings_of(report: SweepReport) -> BisectFindings:
@@ -47,8 +48,8 @@ def document(
     tone: Tone = "good" if is_known_for_sure(findings) else "careful"
     steps = Section("Steps", plural(len(findings.begun), "experiment"), [step_table(findings)], is_open=True)
     rows = screen_rows(findings)
-    shown = [*lines(findings, folder), *more]
-    return Document(title(findings), sweep_subject(report), shown, rows, tone, [steps, *sections])
+    all_lines = [*lines(findings, folder), *more]
+    return Document(title(findings), sweep_subject(report), all_lines, rows, tone, [steps, *sections])
 
 
 def title(findings: BisectFindings) -> str:
@@ -90,19 +91,31 @@ def size_of(findings: BisectFindings, step: StepFinding) -> str:
     if metric is None or change is None:
         return f"not worse by the condition: {step.figures}"
     speed = change.speed_change(metric)
+    mean = percent_change(speed.mean)
     faster, slower, _ = metric.words
-    mean, low, high = (100 * (ratio - 1) for ratio in speed[:3])
     word = faster if mean > 0 else slower
-    return f"{number(abs(mean), 2)} % {word} ({number(low, 2, '+')} to {number(high, 2, '+')} %)"
+    return f"{number(abs(mean), 2)} % {word} ({interval_text(speed)})"
+
+
+def percent_change(ratio: float) -> float:
+    return 100 * (ratio - 1)
+
+
+def interval_text(change: Change) -> str:
+    """Return the interval of a change, as "-1 to +2 %"."""
+    low, high = percent_change(change.low), percent_change(change.high)
+    return f"{number(low, 2, '+')} to {number(high, 2, '+')} %"
 
 
 def change_of(findings: BisectFindings, step: StepFinding) -> Change | None:
     """Return the change of a step's metric; None where it is judged by its answers."""
     metric = step.condition.metric
-    row = next((row for row in findings.report.rows if row.name == step.experiment), None)
+    row = result_named(findings.report.rows, step.experiment)
     if metric is None or step.condition.is_of_answers or row is None:
         return None
-    return row.change if metric is row.metric else findings.report.changes(metric).get(row.name)
+    if metric is row.metric:
+        return row.change
+    return findings.report.changes(metric).get(row.name)
 
 
 def worse_word(bad: StepFinding) -> str:
@@ -118,11 +131,13 @@ def worse_word(bad: StepFinding) -> str:
 
 def others_sentence(findings: BisectFindings, cause: Subset) -> str:
     """Return what the differences beside the cause do together."""
-    others = frozenset(range(len(findings.bisection.differences))) - cause
-    if not others:
+    remainder = frozenset(range(len(findings.bisection.differences))) - cause
+    if not remainder:
         return ""
-    step = findings.step_of(others)
-    who = "the other difference" if len(others) == 1 else f"the other {len(others)} differences together"
+    who = f"the other {len(remainder)} differences together"
+    if len(remainder) == 1:
+        who = "the other difference"
+    step = findings.step_of(remainder)
     if step is None:
         return f"{who}: not measured"
     if step.answer == "passes":
@@ -134,12 +149,13 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
 
 def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
     """Return that a step passes, with its interval where it has one."""
+    verb, auxiliary = "change", "do"
+    if len(step.places) == 1:
+        verb, auxiliary = "changes", "does"
     change = change_of(findings, step)
-    verb = "changes" if len(step.places) == 1 else "change"
     if change is None or change.effect != "equal":
-        return f"{'does' if len(step.places) == 1 else 'do'} not: {step.figures}"
-    low, high = (number(100 * (ratio - 1), 2, "+") for ratio in (change.low, change.high))
-    return f"{verb} nothing ({low} to {high} %)"
+        return f"{auxiliary} not: {step.figures}"
+    return f"{verb} nothing ({interval_text(change)})"
 
 
 def undecided(findings: BisectFindings) -> str:
@@ -148,8 +164,8 @@ def undecided(findings: BisectFindings) -> str:
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
     if bisection.is_ordered and findings.search.doubtful:
         places = sorted(findings.search.doubtful)
-        names = " and ".join(bisection.words((place,)) for place in (places[0], places[-1]))
-        return f"undecided between {names} after {minutes}"
+        first, last = bisection.words(places[:1]), bisection.words(places[-1:])
+        return f"undecided between {first} and {last} after {minutes}"
     if len(smallest) == 1:
         return f"{bisection.words(smallest)} alone fails; the others are not measured after {minutes}"
     return f"undecided between {bisection.words(smallest)} after {minutes}"
@@ -175,7 +191,9 @@ def lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
             yield Line(step.answer, f"{step.experiment}: {step.reason}", "unknown")
     if findings.steps:
         yield Line("steps", steps_text(findings))
-    yield from (Line("left out", row.left_out, "careful") for row in report.rows if row.left_out)
+    for row in report.rows:
+        if row.left_out:
+            yield Line("left out", row.left_out, "careful")
     share = 100 * (1 - report.state.error)
     yield Line("interval", f"of {share:g} % at each look, for all verdicts together")
     yield Line("careful", report.state.note, "careful")
@@ -186,14 +204,15 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
     """Yield how many answers changed, at which token first, and what it did to the scores."""
     if not any(condition.is_of_answers for condition in findings.conditions):
         return
-    cause = findings.step_of(findings.search.smallest) if findings.is_reproduced else None
-    shown = {step.experiment: step for step in (findings.good_again, findings.bad, cause) if step}
-    for step in shown.values():
-        pair = findings.report.pairs.get(step.experiment)
-        if pair is None:
-            continue
-        name = {GOOD_AGAIN: "GOOD against itself", BAD: "BAD"}.get(step.experiment, step.experiment)
-        yield Line("answers", joined("; ", f"{name}: {pair.words}", scores_text(pair)), pair.tone)
+    steps = [findings.good_again, findings.bad]
+    if findings.is_reproduced:
+        steps.append(findings.step_of(findings.search.smallest))
+    names = dict.fromkeys(step.experiment for step in steps if step)
+    for name in names:
+        pair = findings.report.pairs.get(name)
+        if pair:
+            label = SIDE_NAMES.get(name, name)
+            yield Line("answers", joined("; ", f"{label}: {pair.words}", scores_text(pair)), pair.tone)
 
 
 def scores_text(pair: AnswerPair) -> str:
@@ -207,13 +226,14 @@ def scores_text(pair: AnswerPair) -> str:
 
 def steps_text(findings: BisectFindings) -> str:
     """Return how many steps and minutes it took, beside those that were expected."""
-    state, steps = findings.report.state, [*findings.steps]
-    names = {step.experiment for step in steps}
-    rounds = {record.round for record in state.records if record.experiment in names}
-    seconds = sum(record.seconds for record in state.records if record.round in rounds)
-    taken = f"{plural(len(steps), 'step')} in {number(seconds / 60, 2)} min"
-    expected = findings.bisection.expected
-    return f"{taken}; expected {expected}" if expected else taken
+    names = {step.experiment for step in findings.steps}
+    records = findings.report.state.records
+    rounds = {record.round for record in records if record.experiment in names}
+    seconds = sum(record.seconds for record in records if record.round in rounds)
+    text = f"{plural(len(findings.steps), 'step')} in {number(seconds / 60, 2)} min"
+    if not findings.bisection.expected:
+        return text
+    return f"{text}; expected {findings.bisection.expected}"
 
 
 def command_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
@@ -224,15 +244,19 @@ def command_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
             yield Line("run again", run_command(findings.report.state, step.experiment, folder), is_command=True)
     if findings.wanted:
         command = findings.report.state.command
-        yield Line("go on", command if "--resume" in command else f"{command} --resume", is_command=True)
+        if "--resume" not in command:
+            command += " --resume"
+        yield Line("go on", command, is_command=True)
 
 
 def run_command(state: State, name: str, folder: Path) -> str:
     """Return the command that runs an experiment by itself."""
-    item = next(item for item in state.sweep.experiments if item.name == name)
+    items = {item.name: item for item in state.sweep.experiments}
+    item = items[name]
     variables = [f"{key}={shlex.quote(value)}" for key, value in item.env.items()]
-    program, *words = command_of("run").split()
-    interpreter = item.python if item.python and program == "python" else program
+    interpreter, *words = command_of("run").split()
+    if item.python and interpreter == "python":
+        interpreter = item.python
     config = shlex.quote(str(folder / name / CONFIG))
     return " ".join([*variables, shlex.quote(interpreter), *words, "--config", config])
 
@@ -248,12 +272,14 @@ def step_table(findings: BisectFindings) -> Table:
 
 
 def screen_rows(findings: BisectFindings) -> list[list[str]]:
-    """Return the same for a screen, narrower."""
+    """Return the same for a screen, narrower; nothing where there are no steps."""
+    if not findings.steps:
+        return []
     rows = [["step", "condition", "change", "GOOD but for"]]
     for step in findings.steps:
         words = findings.bisection.words(step.places)
         rows.append([step.experiment.removeprefix(STEP_PREFIX), answer_word(step), short_figures(step), words])
-    return rows if findings.steps else []
+    return rows
 
 
 def short_figures(step: StepFinding) -> str:

@@ -76,7 +76,7 @@ def load_side(word: str, results_dir: Path) -> Side:
         config = RunConfig.load(path)
         machine = Comparable.on(system.detect())
         return side_of(word, config, None, machine)
-    folder = find.find_runs(word, results_dir)[-1]  # of a label the latest
+    folder = find.find_runs(word, results_dir)[-1]  # a label means its latest run
     facts = facts_of(folder)
     return side_of(word, facts.config, facts.system.variables, Comparable.on(facts.system))
 
@@ -93,10 +93,10 @@ def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
 
 def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
     """Return a side by its settings, without those that a bisection sets itself."""
-    given = config.values(config.model_fields_set)
-    kept_out = {*UNBISECTED, *SPLIT_SETTINGS}
-    wanted = {setting: value for setting, value in given.items() if setting not in kept_out and value is not None}
-    settings = {setting: to_jsonable_python(value) for setting, value in wanted.items()}
+    settings: dict[str, JsonValue] = {}
+    for setting, value in config.values(config.model_fields_set).items():
+        if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
+            settings[setting] = to_jsonable_python(value)
     return Side(name, settings, config.engine_args, config.engine_patch, env, "", config, recorded)
 
 
@@ -118,33 +118,35 @@ def check_work(good: Side, bad: Side) -> None:
     """Raise UsageError where the sides do other work, so that no step between them could be judged."""
     names = [*RunConfig.affecting("work"), "quick", "server_target_qps"]
     for name in names:
-        before, after = getattr(good.config, name), getattr(bad.config, name)
+        before, after = value_of(good, name), value_of(bad, name)
         if before != after:
+            values = f"{as_text(before)} and {as_text(after)}"
             raise UsageError(
-                f"--bisect: {good.name} and {bad.name} are of different work: {as_flag(name)} "
-                f"{as_text(to_jsonable_python(before))} and {as_text(to_jsonable_python(after))}; give both the same."
+                f"--bisect: {good.name} and {bad.name} are of different work: {as_flag(name)} {values}; "
+                "give both the same."
             )
 
 
 def testable(good: Side, bad: Side) -> list[SideDifference]:
     """Return the differences that a run can set, in the order of the flags."""
-    found = []
+    changes = []
     for name in RunConfig.affecting("answers", "speed"):
         before, after = good.settings.get(name), bad.settings.get(name)
         is_left_out = name in SPLIT_SETTINGS or name in MODEL_SETTINGS or name in UNBISECTED
         if not is_left_out and value_of(good, name) != value_of(bad, name):
-            found.append(SideDifference("set", name, before, after))
+            changes.append(SideDifference("set", name, before, after))
     for name in dict.fromkeys([*good.engine, *bad.engine]):
         before, after = good.engine.get(name), bad.engine.get(name)
         if before != after and MASK not in (before, after):
-            found.append(SideDifference("engine", name, before, after))
+            changes.append(SideDifference("engine", name, before, after))
     for name in dict.fromkeys([*good.patches, *bad.patches]):
         if (name in good.patches) != (name in bad.patches):
-            found.append(SideDifference("patch", name, name in good.patches, name in bad.patches))
+            changes.append(SideDifference("patch", name, name in good.patches, name in bad.patches))
     for name in dict.fromkeys([*good.variables, *bad.variables]):
-        if good.variables.get(name) != bad.variables.get(name) and not why_unset(name, good, bad):
-            found.append(SideDifference("env", name, good.variables.get(name), bad.variables.get(name)))
-    return found
+        before, after = good.variables.get(name), bad.variables.get(name)
+        if before != after and not why_unset(name, good, bad):
+            changes.append(SideDifference("env", name, before, after))
+    return changes
 
 
 def value_of(side: Side, name: str) -> JsonValue:
@@ -164,46 +166,53 @@ def why_unset(name: str, good: Side, bad: Side) -> str:
 
 def untestable(good: Side, bad: Side) -> list[str]:
     """Return the differences that a run cannot set, in words."""
-    found = []
+    texts = []
     for name in MODEL_SETTINGS:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
-            found.append(f"{name} ({as_text(before)}, {as_text(after)}: every step has the first)")
+            texts.append(f"{name} ({as_text(before)}, {as_text(after)}: every step has the first)")
     for name in dict.fromkeys([*good.engine, *bad.engine]):
         before, after = good.engine.get(name), bad.engine.get(name)
         if before != after and MASK in (before, after):
-            found.append(f"{name} (its value was not recorded)")
+            texts.append(f"{name} (its value was not recorded)")
     for name in dict.fromkeys([*good.variables, *bad.variables]):
         reason = why_unset(name, good, bad)
         if good.variables.get(name) != bad.variables.get(name) and reason:
-            found.append(f"{name} ({reason})")
+            texts.append(f"{name} ({reason})")
     has_environments = good.python != bad.python
     for difference in differences(good.recorded, bad.recorded, ("variables",)):
-        if difference.aspect == "software" and has_environments:
-            continue  # the interpreters are bisected, whatever the runs had
-        remedy = ": --python PATH starts a side's environment" if difference.aspect == "software" else ""
-        found.append(f"{difference.name} ({short(difference.a)}, {short(difference.b)}{remedy})")
-    return found
+        remedy = ""
+        if difference.aspect == "software":
+            if has_environments:
+                continue  # the interpreters are bisected, whatever the runs had
+            remedy = ": --python PATH starts a side's environment"
+        texts.append(f"{difference.name} ({short(difference.a)}, {short(difference.b)}{remedy})")
+    return texts
 
 
 def short(value: object) -> str:
-    return "not recorded" if value is None else as_text(value)
+    if value is None:
+        return "not recorded"
+    return as_text(value)
 
 
 def installed_in(python: str) -> dict[str, str]:
     """Return the packages of an interpreter's environment with their versions. Raises UsageError."""
+    command = [python, "-c", PACKAGES_SCRIPT]
     try:
-        done = subprocess.run(
-            [python, "-c", PACKAGES_SCRIPT], capture_output=True, text=True, timeout=PYTHON_START_S, check=False
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        reason = why(error) if isinstance(error, OSError) else f"no answer within {PYTHON_START_S:g} s"
-        raise UsageError(f"--python {python}: {reason}.") from None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PYTHON_START_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
+    except OSError as error:
+        raise UsageError(f"--python {python}: {why(error)}.") from None
+    except ValueError:
+        raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     if done.returncode:
-        last = f"\n{done.stderr.strip()}".splitlines()[-1]
-        raise UsageError(f"--python {python}: not a Python that starts: {last or done.returncode}.")
+        last_line = f"\n{done.stderr.strip()}".splitlines()[-1]
+        raise UsageError(f"--python {python}: not a Python that starts: {last_line or done.returncode}.")
     try:
-        return {str(name): str(version) for name, version in json.loads(done.stdout).items()}
+        packages = json.loads(done.stdout).items()
+        return {str(name): str(version) for name, version in packages}
     except (ValueError, AttributeError):
         raise UsageError(f"--python {python}: not a Python interpreter; give PATH/bin/python.") from None
 
@@ -218,11 +227,12 @@ def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
 
 def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Return the packages of an environment that changed, those that a number rests on first; empty for none."""
-    order = [*software.MEASURING_PACKAGES, *sorted({*before, *after})]
-    changed = [name for name in dict.fromkeys(order) if before.get(name) != after.get(name)]
-    shown = [f"{name} {after.get(name, 'removed')}" for name in changed[:MOST_NAMED_PACKAGES]]
-    left = len(changed) - len(shown)
-    return ", ".join([*shown, f"{left} more packages"] if left else shown)
+    order = dict.fromkeys([*software.MEASURING_PACKAGES, *sorted({*before, *after})])
+    changes = [f"{name} {after.get(name, 'removed')}" for name in order if before.get(name) != after.get(name)]
+    left = len(changes) - MOST_NAMED_PACKAGES
+    if left > 0:
+        changes[MOST_NAMED_PACKAGES:] = [f"{left} more packages"]
+    return ", ".join(changes)
 
 
 def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
@@ -231,8 +241,7 @@ def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
     patches, python = good.patches, good.python
     for change in changes:
         if change.part == "patch":
-            others = [name for name in patches if name != change.name]
-            patches = tuple(sorted([*others, change.name])) if change.bad else tuple(others)
+            patches = patches_after(patches, change)
         elif change.part == "python":
             python = str(change.bad)
         elif change.part == "engine":
@@ -242,6 +251,14 @@ def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
         else:
             assign(settings, change)
     return Side(good.name, settings, engine, patches, env, python, good.config, good.recorded)
+
+
+def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, ...]:
+    """Return the patches with the one of a difference added, in order, or taken away."""
+    names = [name for name in patches if name != change.name]
+    if change.bad:
+        return tuple(sorted([*names, change.name]))
+    return tuple(names)
 
 
 def assign(values: dict[str, Any], change: SideDifference) -> None:

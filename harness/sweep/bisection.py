@@ -6,6 +6,7 @@ from typing import Literal, Self
 
 from pydantic import JsonValue
 
+from harness.core.formatting import joined
 from harness.core.reading import as_text
 
 DifferencePart = Literal["set", "engine", "patch", "env", "python"]
@@ -28,13 +29,18 @@ class SideDifference:
         if self.part == "python":
             return self.name
         if self.part == "patch":
-            return f"{'' if self.bad else 'no '}engine_patch {self.name}"
-        return f"no {self.name}" if self.bad is None else f"{self.name}={as_text(self.bad)}"
+            text = f"engine_patch {self.name}"
+            return text if self.bad else f"no {text}"
+        if self.bad is None:
+            return f"no {self.name}"
+        return f"{self.name}={as_text(self.bad)}"
 
     @property
     def good_words(self) -> str:
         """The same of GOOD."""
-        return "not" if self.good is None else as_text(self.good)
+        if self.good is None:
+            return "not"
+        return as_text(self.good)
 
 
 @dataclass(frozen=True)
@@ -85,10 +91,17 @@ class Bisection:
         """Return the differences of an experiment, by their place: all of BAD's, none of GOOD's."""
         if name == BAD:
             return tuple(range(len(self.differences)))
-        return next((step.places for step in self.steps if step.experiment == name), ())
+        for step in self.steps:
+            if step.experiment == name:
+                return step.places
+        return ()
 
     def words(self, places: Collection[int], quote: str = "") -> str:
         """Return differences as people read them; of versions the last, which stands for those before it."""
-        chosen = sorted(places)[-1:] if self.is_ordered else sorted(places)
-        names = [f"{quote}{self.differences[place].words}{quote}" for place in chosen]
-        return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "GOOD"
+        if not places:
+            return "GOOD"
+        ordered = sorted(places)
+        if self.is_ordered:
+            ordered = ordered[-1:]
+        names = [f"{quote}{self.differences[place].words}{quote}" for place in ordered]
+        return joined(" and ", ", ".join(names[:-1]), names[-1])

@@ -13,14 +13,23 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 
 def pick(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
     """The experiments asked for, in the file's order; the baseline always, since all are compared with it."""
-    names = [item.name for item in sweep.experiments]
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
-    for flag, name in [("--only", name) for name in only] + [("--from", start)]:
-        if name is not None and name not in names:
-            raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
-    wanted = only or names[names.index(start) if start else 0 :]
+    names = [item.name for item in sweep.experiments]
+    for name in only:
+        check_name("--only", name, names)
+    wanted = only or names
+    if start is not None:
+        check_name("--from", start, names)
+    if start and not only:
+        wanted = names[names.index(start) :]
     return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
+
+
+def check_name(flag: str, name: str, names: Sequence[str]) -> None:
+    """Raise UsageError where no experiment has the name that a flag was given."""
+    if name not in names:
+        raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
@@ -30,11 +39,14 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
-        copies = len(nvml.gpus()) or 1 if config.data_parallel_size == "auto" else config.data_parallel_size
-        if item.python:
-            continue  # that vLLM is another one
-        if config.is_in_process and (why := vllm_arguments.find_unsupported(item.engine, item.env, copies)):
-            reasons[item.name] = why
+        if item.python or not config.is_in_process:
+            continue  # another vLLM runs it
+        copies = config.data_parallel_size
+        if copies == "auto":
+            copies = len(nvml.gpus()) or 1
+        reason = vllm_arguments.find_unsupported(item.engine, item.env, copies)
+        if reason:
+            reasons[item.name] = reason
     if BASELINE in reasons:
         raise UsageError(f"the baseline cannot run: {reasons[BASELINE]}.")
     return reasons

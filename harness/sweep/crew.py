@@ -39,7 +39,8 @@ class Crew:
             except KeyboardInterrupt:
                 processes.ignore_signals()
                 self.stop.set()
-        return any([future.result() for future in futures]) or self.stop.is_set()
+        interruptions = [future.result() for future in futures]  # each raises what its lane raised
+        return any(interruptions) or self.stop.is_set()
 
     def work_lane(self, lane: Lane) -> bool:
         """The jobs of one lane, one after the other; whether they were interrupted."""
@@ -50,40 +51,53 @@ class Crew:
                 if not job:
                     self.doing.pop(lane.gpu, None)
                     return False
-                self.doing[lane.gpu] = label = job.label(self.state.options.repeat)
-                self.display.stage(", ".join(f"GPU {gpu}: {what}" if gpu else what for gpu, what in self.doing.items()))
+                label = job.label(self.state.options.repeat)
+                self.doing[lane.gpu] = label
+                self.display.stage(self.stage_text())
             record = self.run_once(job, lane)
             with self.lock:
-                self.display.leave_row(
-                    report.ROW_HEAD, report.cells(label + record.where, record), record.status == "complete"
-                )
-                if (load := record.outcome.background_load) and not record.round:  # as long as it can be mended
-                    self.display.say(f"{'; '.join(load)}: no run is to be published while they do", style="yellow")
+                self.show_record(label, record)
             if record.status == "interrupted":
                 return not self.state.is_late()
         return True
 
-    def watch(self, said: str) -> bool:
+    def stage_text(self) -> str:
+        """Return what each lane does now."""
+        texts = []
+        for gpu, label in self.doing.items():
+            texts.append(f"GPU {gpu}: {label}" if gpu else label)
+        return ", ".join(texts)
+
+    def show_record(self, label: str, record: ExperimentRecord) -> None:
+        """Leave a row of what came of a job; in the first round, while it can be mended, with the background load."""
+        row = report.cells(label + record.where, record)
+        self.display.leave_row(report.ROW_HEAD, row, record.status == "complete")
+        background_load = record.outcome.background_load
+        if background_load and not record.round:
+            self.display.say(f"{'; '.join(background_load)}: no run is to be published while they do", style="yellow")
+
+    def watch(self, last_line: str) -> bool:
         """Shows the last line of a run; whether it shall be ended."""
         with self.lock:
-            self.display.tick(note=said)
+            self.display.tick(note=last_line)
             late = self.state.is_late()
             self.state.out_of_time |= late
         return late or self.stop.is_set()
 
     def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
         """One experiment once; it has ended when its GPUs' memory is free again."""
-        if why := self.state.skipped.get(job.item.name):
-            record = job.record(lane, "skipped", why)
+        reason = self.state.skipped.get(job.item.name)
+        if reason:
+            record = job.record(lane, "skipped", reason)
         else:
             files.check_space(self.state.folder.path)
-            taken = nvml.gpu_memory_used(lane.number)
+            memory_before = nvml.gpu_memory_used(lane.number)
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")
             with self.lock:  # an interruption while memory is waited for must not cost it
                 self.state.put(record)
-            record = experiment.wait_for_gpu_memory(record, taken, lane)
+            record = experiment.wait_for_gpu_memory(record, memory_before, lane)
         with self.lock:
             self.state.put(record)
         return record

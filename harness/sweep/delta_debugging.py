@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 StepAnswer = Literal["fails", "passes", "no verdict", "undecided"]
-Subset = frozenset[int]  # of the differences, by their place in the list
+Subset = frozenset[int]  # differences by their place in the list
 Answers = Mapping[Subset, StepAnswer]
 Asks = Callable[[Subset], bool]
 NOTHING: Subset = frozenset()
@@ -30,7 +30,7 @@ class StepNeeded(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class SearchState:
-    """How far a search has come: the smallest set that is known to fail, and the set to test next, if any."""
+    """The state of a search: the smallest set that is known to fail, and the set to test next, if any."""
 
     smallest: Subset
     wanted: Subset | None
@@ -74,20 +74,27 @@ def search_first(count: int, answers: Answers) -> SearchState:
     known: dict[Subset, StepAnswer] = {**answers, first(count): "fails", NOTHING: "passes"}
     low, high = 0, count
     while high - low > 1:
-        middle = (low + high) / 2
-        between = sorted(range(low + 1, high), key=lambda place: abs(place - middle))
-        open_places = [place for place in between if known.get(first(place), "passes") in ("fails", "passes")]
-        if not open_places:
-            break
-        place = open_places[0]
+        place = nearest_to_middle(low, high, known)
+        if place is None:
+            return SearchState(first(high), None, frozenset(range(low, high)))
         if first(place) not in known:
             return SearchState(first(high), first(place), frozenset(range(low, high)))
         if known[first(place)] == "fails":
             high = place
         else:
             low = place
-    doubtful = frozenset(range(low, high)) if high - low > 1 else NOTHING
-    return SearchState(first(high), None, doubtful)
+    return SearchState(first(high), None, NOTHING)
+
+
+def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
+    """Return the place between two that is nearest to their middle, of those whose answer is open or clear."""
+    middle = (low + high) / 2
+
+    def distance(place: int) -> float:
+        return abs(place - middle)
+
+    usable = [place for place in range(low + 1, high) if known.get(first(place), "passes") in ("fails", "passes")]
+    return min(usable, key=distance, default=None)
 
 
 def first(count: int) -> Subset:
@@ -98,7 +105,8 @@ def halve(items: Sequence[int], fails: Asks) -> None:
     """Ask for halves down to a single difference, as if exactly one were the cause."""
     while len(items) > 1:
         middle = len(items) // 2
-        items = items[:middle] if fails(frozenset(items[:middle])) else items[middle:]
+        first_half, second_half = items[:middle], items[middle:]
+        items = first_half if fails(frozenset(first_half)) else second_half
     fails(frozenset(items))
 
 
@@ -109,17 +117,17 @@ def explain(background: Subset, items: Sequence[int], fails: Asks, has_changed: 
     if len(items) == 1:
         return frozenset(items)
     middle = len(items) // 2
-    half, other = items[:middle], items[middle:]
-    from_other = explain(background | frozenset(half), other, fails, has_changed=True)
-    from_half = explain(background | from_other, half, fails, has_changed=bool(from_other))
-    return from_half | from_other
+    first_half, second_half = items[:middle], items[middle:]
+    from_second = explain(background | frozenset(first_half), second_half, fails, has_changed=True)
+    from_first = explain(background | from_second, first_half, fails, has_changed=bool(from_second))
+    return from_second | from_first
 
 
 def take_away(failing: Subset, fails: Asks) -> None:
     """Ask for what is left without a part of a failing set, large parts first, until no single difference can go."""
     size = max(len(failing) // 2, 1)
     while len(failing) > 1:
-        smaller = next((left for left in without_parts(failing, size) if fails(left)), None)
+        smaller = next(filter(fails, without_parts(failing, size)), None)
         if smaller is not None:
             failing = smaller
             size = max(min(size, len(failing) // 2), 1)
@@ -141,7 +149,11 @@ def without_parts(failing: Subset, size: int) -> Iterator[Subset]:
 def smallest_failing(known: Answers) -> Subset:
     """Return the smallest set that fails, of several the one with the earliest differences."""
     failing = [subset for subset, answer in known.items() if answer == "fails"]
-    return min(failing, key=lambda subset: (len(subset), sorted(subset)))
+    return min(failing, key=size_and_places)
+
+
+def size_and_places(subset: Subset) -> tuple[int, list[int]]:
+    return len(subset), sorted(subset)
 
 
 def state_of(known: Answers, wanted: Subset | None) -> SearchState:
@@ -161,9 +173,13 @@ class ExpectedSteps:
 
     @property
     def words(self) -> str:
-        steps = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
-        pairs = f", about {self.for_pairs} if two act only together" if self.for_pairs else ""
-        return f"{steps} {'step' if self.most == 1 else 'steps'}{pairs}"
+        noun = "step" if self.most == 1 else "steps"
+        text = f"{self.most} {noun}"
+        if self.least != self.most:
+            text = f"{self.least} to {text}"
+        if self.for_pairs:
+            text += f", about {self.for_pairs} if two act only together"
+        return text
 
 
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
@@ -172,9 +188,11 @@ def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
         counts = [count_steps(count, first(place + 1), is_ordered=True) for place in range(count)]
         return ExpectedSteps(min(counts), max(counts))
     counts = [count_steps(count, frozenset([place]), is_ordered=False) for place in range(count)]
-    pairs = combinations(range(min(count, MOST_PLANTED)), 2) if count > 2 else ()
+    if count <= 2:
+        return ExpectedSteps(min(counts), max(counts))
+    pairs = combinations(range(min(count, MOST_PLANTED)), 2)
     in_pairs = [count_steps(count, frozenset(pair), is_ordered=False) for pair in pairs]
-    return ExpectedSteps(min(counts), max(counts), round(fmean(in_pairs)) if in_pairs else None)
+    return ExpectedSteps(min(counts), max(counts), round(fmean(in_pairs)))
 
 
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:

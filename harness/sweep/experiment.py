@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,6 +25,7 @@ from harness.sweep.lanes import Lane
 ExperimentStatus = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
 ENDED: tuple[ExperimentStatus, ...] = ("complete", "failed", "timeout", "skipped")
 CONFIG, SCREEN = "config.yaml", "screen.txt"
+MLFLOW_URI = "MLFLOW_TRACKING_URI"  # the sweep itself sends its runs to MLflow
 MEMORY_WAIT_S = 60.0
 MEMORY_SLACK = 2**30
 RunKey = tuple[str, int, bool, str]
@@ -91,7 +92,8 @@ class ExperimentRecord:
     @property
     def key(self) -> RunKey:
         """Return what it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
-        return self.experiment, self.round, self.final, self.place if self.experiment == BASELINE else ""
+        place = self.place if self.experiment == BASELINE else ""
+        return self.experiment, self.round, self.final, place
 
 
 # The confidence of an interval at each look, if a sweep ends at the first that is narrow enough. By benchmarks.rounds
@@ -118,13 +120,15 @@ class State:
     @property
     def error(self) -> float:
         """The chance that any of its changes is called one that is none."""
-        return LOOK_ERROR if self.within or self.bisection else change.ERROR_RATE
+        if self.within or self.bisection:
+            return LOOK_ERROR
+        return change.ERROR_RATE
 
     @property
     def asked(self) -> tuple[Sweep, Bisection | None]:
         """The sweep and its bisection as they were before anything ran."""
-        given = tuple(item for item in self.sweep.experiments if item.kind != "step")
-        return replace(self.sweep, experiments=given), self.bisection and self.bisection.asked
+        original = tuple(item for item in self.sweep.experiments if item.kind != "step")
+        return replace(self.sweep, experiments=original), self.bisection and self.bisection.asked
 
 
 class Job(NamedTuple):
@@ -144,8 +148,11 @@ class Job(NamedTuple):
         return self.record(lane, "skipped").key
 
     def label(self, rounds: int) -> str:
-        part = " at full length" if self.final else f" ({self.round + 1} of {rounds})" if rounds > 1 else ""
-        return self.item.name + part
+        if self.final:
+            return f"{self.item.name} at full length"
+        if rounds > 1:
+            return f"{self.item.name} ({self.round + 1} of {rounds})"
+        return self.item.name
 
 
 Watch = Callable[[str], bool | None]
@@ -158,17 +165,20 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
     """
-    folder = place / formatting.joined("@", job.item.name, "full" * job.final, lane.gpu)
+    length = "full" if job.final else ""
+    folder = place / formatting.joined("@", job.item.name, length, lane.gpu)
     folder.mkdir(exist_ok=True)
-    before, begin = set(folder.iterdir()), time.monotonic()
+    paths_before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
     words = [str(locations.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)]
-    inherited = {key: value for key, value in os.environ.items() if key != "MLFLOW_TRACKING_URI"}
+    environment = dict(os.environ)
+    environment.pop(MLFLOW_URI, None)
+    environment |= job.item.env | lane.env
     with (folder / SCREEN).open("w") as screen:
         try:
             process = subprocess.Popen(
                 [job.item.python or sys.executable, *words],
-                env=inherited | job.item.env | lane.env,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=screen,
                 stderr=screen,
@@ -177,20 +187,31 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
             )
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             return job.record(lane, "failed", f"run.py could not be started: {error}")
-    stopped = watch_run(process, folder / SCREEN, begin + timeout, watch)
+    ended_as = watch_run(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
-    new = (path for path in set(folder.iterdir()) - before if (path / "status.json").exists())
-    left = max((path for path in new if not path.is_symlink()), default=None)  # if run.py made one
-    run_status = status_of(left) if left else None
-    said = run_status and run_status.status
-    is_whole = said == "complete" and process.returncode in (errors.DONE, errors.NOT_ACCEPTED)
-    status = stopped or ("complete" if is_whole else "failed")
+    run = new_run(folder, paths_before)
+    run_status = status_of(run) if run else None
+    is_complete = bool(run_status and run_status.status == "complete")
+    status: ExperimentStatus = "failed"
+    if ended_as:
+        status = ended_as
+    elif is_complete and process.returncode in (errors.DONE, errors.NOT_ACCEPTED):
+        status = "complete"
     reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
-    if left and said == "running":
-        RunFolder(folder, left.name).set_status("failed", reason)
-    return job.record(
-        lane, status, reason, seconds=seconds, run=left and str(left.relative_to(place)), outcome=outcome_of(left)
-    )
+    if run and run_status and run_status.status == "running":
+        RunFolder(folder, run.name).set_status("failed", reason)
+    run_path = str(run.relative_to(place)) if run else None
+    return job.record(lane, status, reason, seconds=seconds, run=run_path, outcome=outcome_of(run))
+
+
+def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
+    """Return the run folder that run.py made, if it did: the latest that was not there before."""
+    runs = []
+    for path in folder.iterdir():
+        is_new = path not in paths_before and not path.is_symlink()
+        if is_new and (path / "status.json").exists():
+            runs.append(path)
+    return max(runs, default=None)
 
 
 def watch_run(
@@ -211,7 +232,7 @@ def watch_run(
         processes.end_group(process)
 
 
-def why(status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, said: str) -> str:
+def why(status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, last_words: str) -> str:
     """Return why an experiment did not finish, in one line; empty where it did."""
     if status == "complete":
         return ""
@@ -220,8 +241,10 @@ def why(status: ExperimentStatus, run_status: RunStatus | None, code: int, timeo
     if status == "interrupted":
         return "interrupted"
     if code < 0:
-        return f"run.py was ended by {signal.Signals(-code).name}: {said}"
-    return (run_status and run_status.reason) or said or f"run.py ended with exit code {code}"
+        return f"run.py was ended by {signal.Signals(-code).name}: {last_words}"
+    if run_status and run_status.reason:
+        return run_status.reason
+    return last_words or f"run.py ended with exit code {code}"
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
@@ -229,8 +252,8 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
     until = time.monotonic() + MEMORY_WAIT_S
     while nvml.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
-            said = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
-            return replace(record, reason=formatting.joined("; ", record.reason, said))
+            note = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
+            return replace(record, reason=formatting.joined("; ", record.reason, note))
         time.sleep(0.5)
     return record
 
@@ -239,32 +262,40 @@ def last_line(path: Path) -> str:
     """The last line of text in a file, read from its end."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 2000))
-        said = file.read().decode(errors="replace").rstrip()
-    return f"\n{said}".splitlines()[-1].strip().removeprefix("error: ")
+        text = file.read().decode(errors="replace").rstrip()
+    return f"\n{text}".splitlines()[-1].strip().removeprefix("error: ")
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
     """Return what a run folder has: a summary, or an estimate, of which nothing is VALID."""
-    if run and (summary := files.read_if_any(run / "summary.json", Summary)):
+    if run is None:
+        return ExperimentOutcome()
+    summary = files.read_if_any(run / "summary.json", Summary)
+    if summary:
         return from_summary(summary)
-    if run and (found := files.read_if_any(run / FILE, Estimate)):
-        values = {
-            metric.name: metrics.number_at({metrics.ESTIMATE: found}, metric.steps)
-            for metric in metrics.metrics_of("sweep")
-        }
-        return ExperimentOutcome(values, background_load=found.background_load, flaws=found.doubts)
+    estimate = files.read_if_any(run / FILE, Estimate)
+    if estimate:
+        return from_estimate(estimate)
     return ExperimentOutcome()
+
+
+def from_estimate(estimate: Estimate) -> ExperimentOutcome:
+    """Return the results of a run that estimated its rate."""
+    values = {}
+    for metric in metrics.metrics_of("sweep"):
+        values[metric.name] = metrics.number_at({metrics.ESTIMATE: estimate}, metric.steps)
+    return ExperimentOutcome(values, background_load=estimate.background_load, flaws=estimate.doubts)
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
     """The results of a run."""
-    test = summary.result
-    return ExperimentOutcome(
+    outcome = ExperimentOutcome(
         metrics.values(summary, "compare"),
-        test.valid if test else None,
-        summary.gate,
-        tuple(summary.background_load),
-        tuple(test.details.ran_out) if test else (),
-        tuple(test.flaws) if test else (),
-        tuple(subject.parts_of(summary)),
+        verdict=summary.gate,
+        background_load=tuple(summary.background_load),
+        about=tuple(subject.parts_of(summary)),
     )
+    test = summary.result
+    if test is None:
+        return outcome
+    return replace(outcome, valid=test.valid, ran_out=tuple(test.details.ran_out), flaws=tuple(test.flaws))

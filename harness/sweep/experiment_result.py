@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import inf
 from statistics import mean
 from typing import Literal
@@ -22,12 +23,12 @@ from harness.sweep.file import BASELINE, Experiment
 IGNORED_BETWEEN_EXPERIMENTS = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
 BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
-SPEED_METRIC, LATENCY_METRIC = (
-    METRIC_BY_NAME["tokens_per_sec"],
-    METRIC_BY_NAME["latency_p50_ms"],
-)  # the speed follows a rate that is given
+SPEED_METRIC = METRIC_BY_NAME["tokens_per_sec"]
+LATENCY_METRIC = METRIC_BY_NAME["latency_p50_ms"]  # judges experiments whose speed follows a rate that is configured
 ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # metrics of --quick
 SCORE_METRIC = SHORT_SCORES[0]
+RunPlace = tuple[int, str]  # the round of a run, and the node and GPU that it ran on
+RunPair = tuple[ExperimentOutcome, ExperimentOutcome]  # the baseline's run and an experiment's of one round and place
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
 EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
 
@@ -58,50 +59,69 @@ class ExperimentResult:
     @cached_property
     def numbers(self) -> dict[str, float]:
         """The mean of each metric over the runs that have it; of a score over all."""
-        found = {}
+        means = {}
         for metric in metrics_of("sweep"):
             runs = self.complete if metric.name in SCORES else self.runs
-            if values := [value for run in runs if (value := run.values.get(metric.name)) is not None]:
-                found[metric.name] = mean(values)
-        return found
+            measured = [run.values.get(metric.name) for run in runs]
+            values = [value for value in measured if value is not None]
+            if values:
+                means[metric.name] = mean(values)
+        return means
 
     @cached_property
-    def counted(self) -> dict[tuple[int, str], ExperimentOutcome]:
+    def counted(self) -> dict[RunPlace, ExperimentOutcome]:
         """Its runs that its figures are of, by round and place: those beside one of the baseline that counts, if any
         are, and the sound ones alone, where these are enough.
         """
-        every = {(record.round, record.place): record.outcome for record in self.done}
-        every = {at: run for at, run in every.items() if self.base and at in self.base.counted} or every
-        sound = {at: run for at, run in every.items() if run.is_sound}
-        return sound if len(sound) >= FEWEST_PAIRS else every
+        runs = {(record.round, record.place): record.outcome for record in self.done}
+        if self.base:
+            paired = {place: run for place, run in runs.items() if place in self.base.counted}
+            runs = paired or runs
+        sound = {place: run for place, run in runs.items() if run.is_sound}
+        return sound if len(sound) >= FEWEST_PAIRS else runs
 
     @property
     def runs(self) -> list[ExperimentOutcome]:
         return [*self.counted.values()]
 
     @property
-    def paired_runs(self) -> dict[tuple[int, str], tuple[ExperimentOutcome, ExperimentOutcome]]:
+    def paired_runs(self) -> dict[RunPlace, RunPair]:
         """The baseline's run and its own, by round and place."""
-        theirs = self.base.counted if self.base else {}
-        return {at: (theirs[at], run) for at, run in self.counted.items() if at in theirs}
+        if not self.base:
+            return {}
+        base_runs = self.base.counted
+        return {place: (base_runs[place], run) for place, run in self.counted.items() if place in base_runs}
 
     @property
-    def pairs(self) -> list[tuple[ExperimentOutcome, ExperimentOutcome]]:
+    def pairs(self) -> list[RunPair]:
         """The baseline's run and its own of each round and place."""
         return [*self.paired_runs.values()]
+
+    @property
+    def runs_of_both(self) -> list[ExperimentOutcome]:
+        """The baseline's runs and its own that are compared."""
+        return [*chain.from_iterable(self.pairs)]
 
     @property
     def left_out(self) -> str:
         """Return how many of its runs no figure is of, and why."""
         count = len(self.done) - len(self.runs)
-        why = distinct(said for run in self.complete for said in (*run.background_load, *run.flaws))
-        said = "; ".join(why) or "the baseline's of the same round does not count"
-        return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {said}" if count else ""
+        if not count:
+            return ""
+        reasons = []
+        for run in self.complete:
+            reasons += [*run.background_load, *run.flaws]
+        reason = "; ".join(distinct(reasons)) or "the baseline's of the same round does not count"
+        return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
         """A metric of the baseline and of its own, by pairs that have both."""
-        found = ([run.values.get(metric.name) for run in pair] for pair in self.pairs)
-        return [(theirs, mine) for theirs, mine in found if theirs is not None and mine is not None]
+        values = []
+        for base_run, run in self.pairs:
+            before, after = base_run.values.get(metric.name), run.values.get(metric.name)
+            if before is not None and after is not None:
+                values.append((before, after))
+        return values
 
     @property
     def metric(self) -> Metric:
@@ -115,24 +135,29 @@ class ExperimentResult:
         """The mean of that."""
         return self.numbers.get(self.metric.name)
 
-    def ratios(self, metric: Metric) -> dict[tuple[int, str], float]:
+    def ratios(self, metric: Metric) -> dict[RunPlace, float]:
         """Return a metric as a share of the baseline's, by round and place, where both have one above 0."""
-        found = {}
-        for at, (theirs, mine) in self.paired_runs.items():
-            before, after = theirs.values.get(metric.name), mine.values.get(metric.name)
+        ratios = {}
+        for place, (base_run, run) in self.paired_runs.items():
+            before, after = base_run.values.get(metric.name), run.values.get(metric.name)
             if before is not None and after is not None and min(before, after) > 0:
-                found[at] = after / before
-        return found
+                ratios[place] = after / before
+        return ratios
 
     @property
     def gain(self) -> Change | None:
         """The change of its speed."""
-        return self.change.speed_change(self.metric) if self.change else None
+        if self.change is None:
+            return None
+        return self.change.speed_change(self.metric)
 
     @property
     def bound(self) -> str:
         """Return what set its speed in the first of its runs that tells, in words."""
-        return next((run.ran_out[0].what for run in self.complete if run.ran_out), "")
+        for run in self.complete:
+            if run.ran_out:
+                return run.ran_out[0].what
+        return ""
 
     @property
     def speed(self) -> Measured:
@@ -147,50 +172,61 @@ class ExperimentResult:
     @property
     def accuracy(self) -> str:
         """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
-        verdicts = [run.verdict for run in self.complete]
-        return next((word for verdict, word in WORDS.items() if verdict in verdicts), "not run")
+        verdicts = {run.verdict for run in self.complete}
+        for verdict, word in WORDS.items():
+            if verdict in verdicts:
+                return word
+        return "not run"
 
     @property
     def is_valid(self) -> bool | None:
         """LoadGen's verdict on every run; None where nothing was measured."""
-        found = [run.valid for run in self.runs if run.valid is not None]
-        return all(found) if found else None
+        verdicts = [run.valid for run in self.runs if run.valid is not None]
+        if not verdicts:
+            return None
+        return all(verdicts)
 
     @property
     def background_load(self) -> list[str]:
         """Return what other programs took of the machine during its tests, or during the baseline's."""
-        runs = [run for pair in self.pairs for run in pair] or self.complete
-        return distinct(load for run in runs for load in run.background_load)
+        loads = [run.background_load for run in self.runs_of_both or self.complete]
+        return distinct(chain.from_iterable(loads))
 
     @property
     def is_usable(self) -> bool:
         """Tell whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
-        return (
-            bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
-            and self.accuracy != "UNSAFE"
-            and not self.flaws
-        )
+        has_speed = bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
+        return has_speed and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
         """Return what keeps the figures of any run from being compared, whatever LoadGen calls it."""
-        runs = [run for pair in self.pairs for run in pair] or self.runs
-        return distinct(flaw for run in runs for flaw in run.flaws if flaw != INVALID)
+        flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
+        return distinct(flaw for flaw in flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
         """Return why its speed is not judged; rounds enough show themselves what they scatter."""
-        is_brief = (self.numbers.get("duration_s") or inf) < BRIEF_S and len(self.done) < FEWEST_PAIRS
-        return "busy machine" if self.background_load else "too short" if is_brief else None
+        if self.background_load:
+            return "busy machine"
+        seconds = self.numbers.get("duration_s") or inf
+        if seconds < BRIEF_S and len(self.done) < FEWEST_PAIRS:
+            return "too short"
+        return None
 
     @property
     def effect(self) -> Effect:
-        return (self.doubt or EFFECT[self.gain.effect]) if self.gain else "unknown"
+        if self.gain is None:
+            return "unknown"
+        return self.doubt or EFFECT[self.gain.effect]
 
     @property
     def failure(self) -> ExperimentRecord | None:
         """The first of its runs that did not finish."""
-        return next((record for record in self.records if record.status != "complete"), None)
+        for record in self.records:
+            if record.status != "complete":
+                return record
+        return None
 
 
 Results = Sequence[ExperimentResult]
@@ -201,60 +237,99 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
 
     `final`: of the runs at full length alone, else of all others.
     """
-    kept = [record for record in state.records if record.final == final]
-    found = [
-        ExperimentResult(item, records)
-        for item in (*state.sweep.experiments, *filter(None, [state.capped]))
-        if (records := [each for each in kept if each.experiment == item.name])
-    ]
-    base = next((result for result in found if result.name == BASELINE and result.is_usable), None)
-    found = [replace(result, base=base) for result in found]
-    ratios = {
-        each.name: ratios
-        for each in found
-        if base and each.name != BASELINE and not incomparable_reason(each.experiment, base.experiment)
-        if (ratios := each.ratios(each.metric))
-    }
+    results = results_without_base(state, final)
+    base = result_named(results, BASELINE)
+    if base is None or not base.is_usable:
+        return results
+    results = [replace(result, base=base) for result in results]
+    ratios = {}
+    for result in results:
+        if result.name == BASELINE or incomparable_reason(result.experiment, base.experiment):
+            continue
+        ratios_of_rounds = result.ratios(result.metric)
+        if ratios_of_rounds:
+            ratios[result.name] = ratios_of_rounds
     changes = paired(ratios, state.error)
-    return [replace(result, change=changes.get(result.name)) for result in found]
+    return [replace(result, change=changes.get(result.name)) for result in results]
 
 
-def distinct(found: Iterable[str]) -> list[str]:
+def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
+    """List the experiments that were begun or skipped, each by itself."""
+    items = list(state.sweep.experiments)
+    if state.capped:
+        items.append(state.capped)
+    results = []
+    for item in items:
+        records = [record for record in state.records if (record.final, record.experiment) == (final, item.name)]
+        if records:
+            results.append(ExperimentResult(item, records))
+    return results
+
+
+def result_named(results: Results, name: str) -> ExperimentResult | None:
+    """Return the result of an experiment; None where it was not begun."""
+    for result in results:
+        if result.name == name:
+            return result
+    return None
+
+
+def distinct(statements: Iterable[str]) -> list[str]:
     """Each statement once, though its figures differ from run to run."""
-    return [*{re.sub(r"\d[\d.,]*", "", text): text for text in found}.values()]
+    by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}
+    return [*by_wording.values()]
 
 
 def is_known(state: State, rounds: int) -> bool:
     """Tell whether the intervals after so many rounds are as narrow as was asked for."""
-    before = tuple(record for record in state.records if record.round < rounds)
-    changes = [each.change for each in experiment_rows(replace(state, records=before)) if each.name != BASELINE]
-    return all(change and 100 * (change.high - change.low) < state.within for change in changes)
+    records = tuple(record for record in state.records if record.round < rounds)
+    for result in experiment_rows(replace(state, records=records)):
+        if result.name == BASELINE:
+            continue
+        change = result.change
+        if not change or 100 * (change.high - change.low) >= state.within:
+            return False
+    return True
 
 
 def speedup(result: ExperimentResult) -> float:
-    return result.gain.mean if result.gain else 0.0
+    if result.gain is None:
+        return 0.0
+    return result.gain.mean
 
 
-def finalists(found: Results, count: int) -> list[str]:
+def finalists(results: Results, count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
     and the baseline.
     """
-    faster = [result for result in found if result.is_usable and result.name != BASELINE and speedup(result) >= 1]
-    return [BASELINE, *(result.name for result in sorted(faster, key=speedup, reverse=True)[:count])]
+    faster = []
+    for result in results:
+        if result.is_usable and result.name != BASELINE and speedup(result) >= 1:
+            faster.append(result)
+    fastest = sorted(faster, key=speedup, reverse=True)[:count]
+    return [BASELINE, *(result.name for result in fastest)]
 
 
-def best_estimate(found: Results) -> ExperimentResult | None:
+def best_estimate(results: Results) -> ExperimentResult | None:
     """The one with the highest estimated rate; None where no estimate counts."""
-    return max((each for each in found if each.is_usable), key=lambda each: each.figure or 0.0, default=None)
+    usable = [result for result in results if result.is_usable]
+    return max(usable, key=figure_or_zero, default=None)
+
+
+def figure_or_zero(result: ExperimentResult) -> float:
+    return result.figure or 0.0
 
 
 def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
     """Return why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
-    found = []
-    for each in (item, base):
-        settings = {name: info.default for name, info in RunConfig.model_fields.items()} | each.settings
-        settings["scenario"] = scenario_of(each.settings)
-        names = (*RunConfig.affecting("work"), *("server_target_qps",) * each.has_fixed_rate)
-        found.append(Comparable({name: str(settings[name]) for name in names}))
-    mine, theirs = found
-    return differences(mine, theirs, IGNORED_BETWEEN_EXPERIMENTS)
+    return differences(work_of(item), work_of(base), IGNORED_BETWEEN_EXPERIMENTS)
+
+
+def work_of(item: Experiment) -> Comparable:
+    """Return the settings of an experiment that decide on its work, its rate among them where that is fixed."""
+    names = [*RunConfig.affecting("work")]
+    if item.has_fixed_rate:
+        names.append("server_target_qps")
+    defaults = {name: info.default for name, info in RunConfig.model_fields.items()}
+    settings = {**defaults, **item.settings, "scenario": scenario_of(item.settings)}
+    return Comparable({name: str(settings[name]) for name in names})

@@ -15,12 +15,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from harness.config.flags import setting
 from harness.config.mlperf import SCENARIOS
@@ -78,6 +78,10 @@ class Experiment:
         return is_rated and self.settings.get("server_target_qps") != "max" and not self.is_estimate
 
 
+def without_endpoint(item: Experiment) -> ValuesByName:
+    return {name: value for name, value in item.settings.items() if name != "endpoint"}
+
+
 @dataclass(frozen=True)
 class Sweep:
     """A whole sweep, the baseline first."""
@@ -91,9 +95,12 @@ class Sweep:
         """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all
         rounds.
         """
-        settings = [item.settings | {"env": item.env} for item in self.experiments]
-        addresses = [each.pop("endpoint", None) for each in settings]
-        return all(addresses) and all(each == settings[0] | {"env": {}} for each in settings)
+        for item in self.experiments:
+            if not item.settings.get("endpoint") or item.env:
+                return False
+            if without_endpoint(item) != without_endpoint(self.experiments[0]):
+                return False
+        return True
 
 
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -108,11 +115,12 @@ class VariableValues(BaseModel, extra="forbid"):
 
     @property
     def settings(self) -> SettingsByPart:
-        return {
-            (part, setting(key) if part == "set" else key): value
-            for part in FILE_PARTS
-            for key, value in getattr(self, part).items()
-        }
+        settings: SettingsByPart = {}
+        for part in FILE_PARTS:
+            for key, value in getattr(self, part).items():
+                name = setting(key) if part == "set" else key
+                settings[part, name] = value
+        return settings
 
 
 class FileSettings(VariableValues):
@@ -159,8 +167,21 @@ class Source(NamedTuple):
     @property
     def changes(self) -> list[tuple[tuple[ExperimentKind, int], Variant]]:
         """The experiments that are named, each with its place."""
-        kinds: tuple[ExperimentKind, ...] = ("isolation", "stacked")
-        return [((kind, n), each) for kind in kinds for n, each in enumerate(getattr(self.content, kind))]
+        changes: list[tuple[tuple[ExperimentKind, int], Variant]] = []
+        for number, variant in enumerate(self.content.isolation):
+            changes.append((("isolation", number), variant))
+        for number, variant in enumerate(self.content.stacked):
+            changes.append((("stacked", number), variant))
+        return changes
+
+
+class PlannedExperiment(NamedTuple):
+    """An experiment before it is made: where it stands in its file, and what it changes."""
+
+    where: str
+    kind: ExperimentKind
+    variant: Variant
+    change: SettingsByPart
 
 
 def load(path: Path) -> Sweep:
@@ -173,39 +194,51 @@ def merged(sources: Sequence[Source]) -> Sweep:
     path = sources[-1].path
     contents = [source.content for source in sources]
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
-    baseline = reduce(changed, (content.baseline.settings for content in contents), SettingsByPart())
+    baseline = SettingsByPart()
+    for content in contents:
+        baseline = changed(baseline, content.baseline.settings)
     about = last(content.baseline.about for content in contents)
-    named = {
-        change.name: (source.at(*at), at[0], change, change.settings)
-        for source in sources
-        for at, change in source.changes
-    }
-    items: list[tuple[str, ExperimentKind, Variant, SettingsByPart]] = [
-        (sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
-        *named.values(),
+    items = [
+        PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
+        *named_experiments(sources),
     ]
     grids = [(source.content.grid.settings, source.at("grid")) for source in sources if source.content.grid]
-    for axes, where in grids[-1:]:
-        if (count := math.prod(map(len, axes.values()))) > MOST_EXPERIMENTS:
+    if grids:
+        axes, where = grids[-1]
+        count = math.prod(map(len, axes.values()))
+        if count > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
-            items += [(where, "grid", *each) for each in combinations(axes)]
+            items += [PlannedExperiment(where, "grid", *combination) for combination in combinations(axes)]
     experiments, stack = list[tuple[str, Experiment]](), baseline
-    for where, kind, about_it, change in items:
-        settings = changed(stack if kind == "stacked" else baseline, change)
-        stack = settings if kind == "stacked" else stack
-        experiments.append((where, make_experiment(about_it, kind, settings, baseline)))
+    for item in items:
+        if item.kind == "stacked":
+            stack = settings = changed(stack, item.change)
+        else:
+            settings = changed(baseline, item.change)
+        experiments.append((item.where, make_experiment(item.variant, item.kind, settings, baseline)))
     mistakes += rejected_settings(experiments)
     if len(experiments) == 1:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
-    return Sweep(path.stem, last(content.about for content in contents), tuple(i for _, i in experiments))
+    about = last(content.about for content in contents)
+    return Sweep(path.stem, about, tuple(item for _, item in experiments))
+
+
+def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
+    """Return the experiments that have a name; a later file's takes the place of an earlier one's."""
+    by_name = {}
+    for source in sources:
+        for place, variant in source.changes:
+            by_name[variant.name] = PlannedExperiment(source.at(*place), place[0], variant, variant.settings)
+    return list(by_name.values())
 
 
 def last(texts: Iterator[str]) -> str:
     """The last that says anything."""
-    return next(filter(None, reversed(list(texts))), "")
+    non_empty = ["", *filter(None, texts)]
+    return non_empty[-1]
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
@@ -225,12 +258,8 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             continue  # already among the mistakes
         try:
             config = RunConfig(**item.settings)
-            if (
-                config.scenario_rules.pattern.is_rated
-                and config.mode != "accuracy"
-                and config.server_target_qps == "auto"
-                and not config.quick
-            ):
+            has_speed = not (config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto")
+            if not has_speed and config.mode != "accuracy" and not config.quick:
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"
@@ -259,94 +288,115 @@ def parse(path: Path, where: str) -> Source:
         lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"
-        raise UsageError(f"{where}: cannot read {name}: {why(error)}." if where else f"{name}: {why(error)}.") from None
+        if where:
+            raise UsageError(f"{where}: cannot read {name}: {why(error)}.") from None
+        raise UsageError(f"{name}: {why(error)}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        raise UsageError(
-            f"{path}:{mark.line + 1 if mark else 1}: not YAML: {getattr(error, 'problem', None) or error}"
-        ) from None
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or error
+        raise UsageError(f"{path}:{line}: not YAML: {problem}") from None
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}:1: expected `baseline:` and lists of experiments.")
     try:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
         empty = Source(path, SweepFile(), lines)
-        raise UsageError("\n".join(f"{empty.at(*item['loc'])}: {explain(item)}" for item in error.errors())) from None
+        mistakes = [f"{empty.at(*mistake['loc'])}: {explain(mistake)}" for mistake in error.errors()]
+        raise UsageError("\n".join(mistakes)) from None
 
 
-def places(node: Any, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
+def places(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
     """Every key and item below `node`, with its line."""
     if isinstance(node, yaml.MappingNode):
-        found = [(key.value, key, value) for key, value in node.value]
-    else:
-        found = [(n, value, value) for n, value in enumerate(node.value if isinstance(node, yaml.SequenceNode) else ())]
-    for name, at, value in found:
-        yield (*path, name), at.start_mark.line + 1
-        yield from places(value, (*path, name))
+        for key, value in node.value:
+            yield (*path, key.value), key.start_mark.line + 1
+            yield from places(value, (*path, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield (*path, number), value.start_mark.line + 1
+            yield from places(value, (*path, number))
 
 
-def explain(item: Any) -> str:
+def explain(mistake: ErrorDetails) -> str:
     """A pydantic mistake as one line."""
-    if item["type"] == "extra_forbidden":
-        key = str(item["loc"][-1])
-        keys = (SweepFile if len(item["loc"]) == 1 else Variant).model_fields
-        return f"unknown key {key!r}{given_values.did_you_mean(key, [*keys])}"
-    return f"{'.'.join(map(str, item['loc']))}: {item['msg'][0].lower()}{item['msg'][1:]}"
+    place, message = mistake["loc"], mistake["msg"]
+    if mistake["type"] == "extra_forbidden":
+        key = str(place[-1])
+        model = SweepFile if len(place) == 1 else Variant
+        return f"unknown key {key!r}{given_values.did_you_mean(key, [*model.model_fields])}"
+    return f"{'.'.join(map(str, place))}: {message[0].lower()}{message[1:]}"
 
 
-def misnamed_settings(source: Source) -> Iterator[str]:  # noqa: C901
+def misnamed_settings(source: Source) -> Iterator[str]:
     """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
-    flags = list(RunConfig.model_fields)
-    sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}
-    if grid := source.content.grid:
-        sections["grid",] = grid
-    names = list[str]()
     for path in source.lines:
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
             yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
+    sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}
+    if source.content.grid:
+        sections["grid",] = source.content.grid
+    names = set[str]()
     for where, section in sections.items():
         for key in section.set:
-            name, at = setting(key), source.at(*where, "set", key)
-            if name != key and name in section.set:
-                yield f"{at}: {name!r} is given twice"
-            if name in SWEEP_FLAGS:
-                yield f"{at}: {given_values.as_flag(name)} is set by the sweep itself"
-            elif name == "engine_arg":
-                yield f"{at}: write vLLM's arguments under `engine:`"
-            elif name not in flags:
-                yield f"{at}: {given_values.unknown_setting(key, flags)}"
+            for mistake in mistakes_of_flag(key, section.set):
+                yield f"{source.at(*where, 'set', key)}: {mistake}"
         if isinstance(section, Variant):
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
-            names.append(section.name)
+            names.add(section.name)
+
+
+def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the name of a setting of run.py in its section."""
+    flags = list(RunConfig.model_fields)
+    name = setting(key)
+    if name != key and name in section:
+        yield f"{name!r} is given twice"
+    if name in SWEEP_FLAGS:
+        yield f"{given_values.as_flag(name)} is set by the sweep itself"
+    elif name == "engine_arg":
+        yield "write vLLM's arguments under `engine:`"
+    elif name not in flags:
+        yield given_values.unknown_setting(key, flags)
 
 
 def changed(start: SettingsByPart, change: SettingsByPart) -> SettingsByPart:
     """`start` with the change's values on top; null takes a value away."""
-    return {at: value for at, value in (start | change).items() if value is not None}
+    return {place: value for place, value in (start | change).items() if value is not None}
 
 
 def combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
     """Each choice of one value of every axis, with its name."""
     for values in itertools.product(*axes.values()):
-        chosen = dict(zip(axes, values, strict=True))
-        name = "+".join(f"{key}-{value}" for (_, key), value in chosen.items())
-        yield Variant.model_construct(name=name.replace("/", "_").replace(" ", "")), chosen
+        settings = dict(zip(axes, values, strict=True))
+        name = "+".join(f"{key}-{value}" for (_, key), value in settings.items())
+        name = name.replace("/", "_").replace(" ", "")
+        yield Variant.model_construct(name=name), settings
 
 
 def make_experiment(
-    named: Variant, kind: ExperimentKind, settings: SettingsByPart, baseline: SettingsByPart
+    variant: Variant, kind: ExperimentKind, settings: SettingsByPart, baseline: SettingsByPart
 ) -> Experiment:
-    """An experiment of these settings; `named`: what else its file says of it."""
-    flags, engine, env = ({key: value for (at, key), value in settings.items() if at == part} for part in FILE_PARTS)
-    pairs = [f"{key}={as_text(value)}" for key, value in engine.items()]
-    texts = {key: as_text(value) for key, value in env.items()}
-    chosen = (
-        {"no_exit_on_accuracy_fail": True, "extra_metrics": True} | flags | ({"engine_arg": pairs} if pairs else {})
-    )
-    changes = tuple(
-        f"{at[1]}={as_text(settings[at])}" if at in settings else f"no {at[1]}"
-        for at in sorted(baseline | settings, key=lambda at: FILE_PARTS.index(at[0]))
-        if settings.get(at) != baseline.get(at)
-    )
-    return Experiment(named.name, named.about, kind, chosen, engine, texts, changes, named.priority, named.group)
+    """An experiment of these settings; `variant`: what else its file says of it."""
+    engine = values_of_part(settings, "engine")
+    flags = {"no_exit_on_accuracy_fail": True, "extra_metrics": True, **values_of_part(settings, "set")}
+    if engine:
+        flags["engine_arg"] = [f"{key}={as_text(value)}" for key, value in engine.items()]
+    env = {key: as_text(value) for key, value in values_of_part(settings, "env").items()}
+    changes = tuple(changes_in_words(settings, baseline))
+    return Experiment(variant.name, variant.about, kind, flags, engine, env, changes, variant.priority, variant.group)
+
+
+def values_of_part(settings: SettingsByPart, part: FilePart) -> ValuesByName:
+    return {key: value for (of_part, key), value in settings.items() if of_part == part}
+
+
+def changes_in_words(settings: SettingsByPart, baseline: SettingsByPart) -> Iterator[str]:
+    """Yield each setting that is not the baseline's, by the part of a file that it stands in."""
+    places = [place for place in baseline | settings if settings.get(place) != baseline.get(place)]
+    for part in FILE_PARTS:
+        for place in places:
+            if place[0] == part:
+                name = place[1]
+                yield f"{name}={as_text(settings[place])}" if place in settings else f"no {name}"

@@ -27,12 +27,12 @@ from harness.sweep.experiment_result import (
     ExperimentResult,
     Results,
     incomparable_reason,
+    result_named,
     speedup,
 )
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
 
-# The findings of a sweep, in words.
 TAIL = METRIC_BY_NAME["ttft_p99_ms"]  # users see it
 HOLDS = regression.parse_condition(
     f"{SCORE_METRIC}<-1%"
@@ -59,7 +59,7 @@ class SweepReport:
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:
-        return next((result for result in self.rows if result.name == BASELINE), None)
+        return result_named(self.rows, BASELINE)
 
     @property
     def is_timed(self) -> bool:
@@ -69,21 +69,27 @@ class SweepReport:
     @property
     def judged(self) -> list[ExperimentResult]:
         """The changes whose speed was compared with the baseline's, the fastest first."""
-        return sorted((r for r in self.rows if r.effect != "unknown" and r.is_usable), key=speedup, reverse=True)
+        results = [result for result in self.rows if result.effect != "unknown" and result.is_usable]
+        return sorted(results, key=speedup, reverse=True)
 
     @cached_property
     def scores(self) -> dict[str, Judgement]:
         """Tell whether an experiment whose gate is inconclusive holds the baseline's score."""
-        pairs = {} if self.state.sweep.is_of_servers else self.pairs
-        return {name: regression.judge_pair(HOLDS, pair) for name, pair in pairs.items()}
+        if self.state.sweep.is_of_servers:
+            return {}
+        return {name: regression.judge_pair(HOLDS, pair) for name, pair in self.pairs.items()}
 
     @cached_property
     def judgements(self) -> list[Judgement]:
         """Return what comes of each condition on each experiment."""
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
-        rows = [each for each in self.rows if each.name != BASELINE]
-        gate = regression.judge_gate([each.name for each in rows if each.accuracy == "UNSAFE"]) if conditions else []
-        return [*gate, *(self.judge(each, one) for each in rows for one in conditions)]
+        if not conditions:
+            return []
+        changes = [result for result in self.rows if result.name != BASELINE]
+        judgements = list(regression.judge_gate([result.name for result in changes if result.accuracy == "UNSAFE"]))
+        for result in changes:
+            judgements += [self.judge(result, condition) for condition in conditions]
+        return judgements
 
     def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
         """Judge an experiment by the same rules as finished runs."""
@@ -105,8 +111,14 @@ class SweepReport:
 
     def changes(self, metric: Metric) -> dict[str, Change]:
         """The changes of a metric in all experiments that are judged by it, together."""
-        rows = [row for row in self.rows if row.name != BASELINE and not self.refusal_of_speed(row, metric)]
-        return paired({row.name: row.ratios(metric) for row in rows if row.ratios(metric)}, self.state.error)
+        ratios = {}
+        for row in self.rows:
+            if row.name == BASELINE or self.refusal_of_speed(row, metric):
+                continue
+            ratios_of_rounds = row.ratios(metric)
+            if ratios_of_rounds:
+                ratios[row.name] = ratios_of_rounds
+        return paired(ratios, self.state.error)
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
         """Return why an experiment's measurement may not be judged; empty where it may."""
@@ -122,7 +134,9 @@ class SweepReport:
             return EFFECTS["too short"][0].strip()
         if not result.is_usable:
             return "its own speed does not count"
-        return "" if result.values(metric) else f"no pair of tests has a figure for {metric.label}"
+        if not result.values(metric):
+            return f"no pair of tests has a figure for {metric.label}"
+        return ""
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
@@ -132,23 +146,32 @@ def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
 
 def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
-    found = list(lines(report))
-    tones = {line.label: line.tone for line in found}
-    tone: Tone = next((tones[label] for label in ("FAIL", "NOT JUDGED", "helped") if label in tones), "")
-    return Document(title(report), sweep_subject(report), [*found, *more], tone=tone, sections=sections)
+    own_lines = list(lines(report))
+    tone = tone_of(own_lines)
+    return Document(title(report), sweep_subject(report), [*own_lines, *more], tone=tone, sections=sections)
+
+
+def tone_of(document_lines: Sequence[Line]) -> Tone:
+    """Return the tone of the gravest of the lines that decide on a page's."""
+    tones = {line.label: line.tone for line in document_lines}
+    for label in ("FAIL", "NOT JUDGED", "helped"):
+        if label in tones:
+            return tones[label]
+    return ""
 
 
 def title(report: SweepReport) -> str:
     """Return what was found, behind the gravest verdict on the conditions, if there are any."""
     if not report.judgements:
         return finding(report)
-    first = regression.gravest(report.judgements)
-    condition = f": {first.condition}" * (first.verdict != "PASS")
-    return f"{first.verdict}{condition}; {finding(report)}"
+    gravest = regression.gravest(report.judgements)
+    if gravest.verdict == "PASS":
+        return f"PASS; {finding(report)}"
+    return f"{gravest.verdict}: {gravest.condition}; {finding(report)}"
 
 
 def finding(report: SweepReport) -> str:
-    base, judged = report.baseline, report.judged
+    base = report.baseline
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
     if base.experiment.is_estimate and not base.is_usable:
@@ -158,116 +181,189 @@ def finding(report: SweepReport) -> str:
     if not report.is_timed:
         lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
         return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
-    is_any = len(judged) == 1 or all(result.doubt for result in judged)
-    if best := next((result for result in judged if is_any or result.effect == "helped"), None):
-        return sentence(best, "helped:" if len(judged) > 1 else "is")
-    if base.experiment.has_fixed_rate and not judged:
+    if report.judged:
+        return best_change(report.judged)
+    if base.experiment.has_fixed_rate:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
-    return f"no change helped; the fastest: {sentence(judged[0])}" if judged else "no change was measured"
+    return "no change was measured"
 
 
-def sentence(result: ExperimentResult, verb: str = "is") -> str:
+def best_change(judged: Results) -> str:
+    """Return the fastest change that helped, or the fastest at all; `judged`: the fastest first."""
+    fastest = judged[0]
+    if len(judged) == 1:
+        return sentence(fastest, "is")
+    if all(result.doubt for result in judged):
+        return sentence(fastest, "helped:")
+    for result in judged:
+        if result.effect == "helped":
+            return sentence(result, "helped:")
+    return f"no change helped; the fastest: {sentence(fastest, 'is')}"
+
+
+def sentence(result: ExperimentResult, verb: str) -> str:
     """The change of an experiment against the baseline."""
     assert result.change and result.base
-    said = result.change.describe(metric := result.metric)
+    metric = result.metric
+    change = result.change.describe(metric)
     if result.doubt:
-        return f"{result.name} was {said}{EFFECTS[result.doubt][0]}"
-    theirs, mine = (mean(side) for side in zip(*result.values(metric), strict=True))
-    return f"{result.name} {verb} {said}: {metric.with_unit(mine)}; baseline {number(theirs)}"
+        return f"{result.name} was {change}{EFFECTS[result.doubt][0]}"
+    values = result.values(metric)
+    base_mean, own_mean = mean(before for before, _ in values), mean(after for _, after in values)
+    return f"{result.name} {verb} {change}: {metric.with_unit(own_mean)}; baseline {number(base_mean)}"
 
 
 def sweep_subject(report: SweepReport) -> str:
     """The sweep, and what all of its runs share."""
     state = report.state
-    last = -1 if state.sweep.is_of_servers else None  # the place of each stands below
-    about = [run.about[:last] for result in report.rows for run in result.complete if run.about]
-    ran = plural(len({record.experiment for record in state.records if record.seconds}), "experiment")
-    size = f"{ran} in {clock(sum(record.seconds for record in state.records))}"
-    return ", ".join([f'Sweep "{state.sweep.name}"', size, *(subject.common_parts(about) if about else ())])
+    names = {record.experiment for record in state.records if record.seconds}
+    seconds = sum(record.seconds for record in state.records)
+    subjects = []
+    for result in report.rows:
+        subjects += [run.about for run in result.complete if run.about]
+    if state.sweep.is_of_servers:
+        subjects = [parts[:-1] for parts in subjects]  # the place of each stands in a line of its own
+    parts = [f'Sweep "{state.sweep.name}"', f"{plural(len(names), 'experiment')} in {clock(seconds)}"]
+    if subjects:
+        parts += subject.common_parts(subjects)
+    return ", ".join(parts)
 
 
-def lines(report: SweepReport) -> Iterator[Line]:  # noqa: C901, PLR0912
+def lines(report: SweepReport) -> Iterator[Line]:
     """Yield what helped, what hurt, what is unsafe: sentences that follow from the numbers."""
     state, base = report.state, report.baseline
-    for one in report.judgements:
-        yield Line(one.verdict, f"{one.condition}: {one.text}", regression.VERDICT_TONES[one.verdict])
-    for effect, (said, tone) in EFFECTS.items():
-        if some := [f"{each.name} {each.gain.signed}" for each in report.judged if each.effect == effect and each.gain]:
-            yield Line(effect, f"{', '.join(some)}{said}", tone)
-    if (count := sum(bool(result.change) for result in report.rows)) > 1:
-        said = f"chance alone helps or hurts any in {100 * state.error:g} % of such sweeps at most (Holm)"
-        yield Line("compared", f"{count} with the baseline; {said}")
+    for judgement in report.judgements:
+        tone = regression.VERDICT_TONES[judgement.verdict]
+        yield Line(judgement.verdict, f"{judgement.condition}: {judgement.text}", tone)
+    yield from effects(report)
     yield from accuracy(report)
     if state.sweep.is_of_servers:
         yield from servers(report)
-    for result in report.rows:
-        other = [as_flag(e.name) for e in incomparable_reason(result.experiment, base.experiment)] if base else []
-        if result.figure and other:
-            yield Line("not compared", f"{result.name}: its work is not the baseline's ({', '.join(other)})", "careful")
-    every = (*report.rows, *report.finals)
-    last = " at full length"
-    if invalid := [f"{r.name}{last * (r in report.finals)}" for r in every if r.is_valid is False]:
-        yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
-    yield from (Line("not counted", f"{r.name}: {'; '.join(r.flaws)}", "bad") for r in every if r.flaws)
+    if base:
+        yield from other_work(report, base)
+    yield from uncounted(report)
     if base and base.experiment.is_estimate:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
-    if full := [result for result in report.finals if result.is_usable and result.speed]:
-        best = max(full, key=lambda result: result.speed or 0)
-        of = f", the most of {len(full)}" * (len(full) > 1)
-        rate = best.complete[0].values.get("target_qps")
-        at = f" at {number(rate)} queries/s" if rate else ""
-        busy = bool(best.background_load)
-        yield Line(
-            "full length", f"{best.name}: {number(best.speed)} output tokens/s{at}{of}", "careful" if busy else "good"
-        )
+    yield from full_length(report)
     if base and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE, "careful")
-    for result in every:
-        if found := result.failure:
-            yield Line(found.status, f"{result.name}: {found.reason}", "bad" if found.status == "failed" else "unknown")
-    yield from (Line("left out", said, "careful") for result in report.rows if (said := result.left_out))
-    if count:
-        share, least = (
-            100 * (1 - state.error),
-            f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %",
-        )
-        yield Line("interval", f"of {share:g} % for all verdicts together; {least}")
+    yield from unfinished(report)
+    if any(result.change for result in report.rows):
+        scatter = f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %"
+        yield Line("interval", f"of {100 * (1 - state.error):g} % for all verdicts together; {scatter}")
     if state.note:
         yield Line("careful", state.note, "careful")
+
+
+def effects(report: SweepReport) -> Iterator[Line]:
+    """Yield the experiments by what their change did, and how many were compared."""
+    for effect, (remark, tone) in EFFECTS.items():
+        changes = []
+        for result in report.judged:
+            if result.effect == effect and result.gain:
+                changes.append(f"{result.name} {result.gain.signed}")
+        if changes:
+            yield Line(effect, f"{', '.join(changes)}{remark}", tone)
+    count = sum(bool(result.change) for result in report.rows)
+    if count > 1:
+        chance = 100 * report.state.error
+        certainty = f"chance alone helps or hurts any in {chance:g} % of such sweeps at most (Holm)"
+        yield Line("compared", f"{count} with the baseline; {certainty}")
+
+
+def other_work(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
+    """Yield the experiments that have a figure, and that did other work than the baseline."""
+    for result in report.rows:
+        flags = [as_flag(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
+        if result.figure and flags:
+            text = f"{result.name}: its work is not the baseline's ({', '.join(flags)})"
+            yield Line("not compared", text, "careful")
+
+
+def uncounted(report: SweepReport) -> Iterator[Line]:
+    """Yield the experiments whose speed does not count."""
+    results = (*report.rows, *report.finals)
+    invalid = []
+    for result in results:
+        if result.is_valid is False:
+            invalid.append(f"{result.name} at full length" if result in report.finals else result.name)
+    if invalid:
+        yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
+    for result in results:
+        if result.flaws:
+            yield Line("not counted", f"{result.name}: {'; '.join(result.flaws)}", "bad")
+
+
+def full_length(report: SweepReport) -> Iterator[Line]:
+    """Yield the fastest of the experiments that ran at full length, if any did."""
+    results = [result for result in report.finals if result.is_usable and result.speed]
+    if not results:
+        return
+    best = max(results, key=speed_or_zero)
+    text = f"{best.name}: {number(best.speed)} output tokens/s"
+    rate = best.complete[0].values.get("target_qps")
+    if rate:
+        text += f" at {number(rate)} queries/s"
+    if len(results) > 1:
+        text += f", the most of {len(results)}"
+    yield Line("full length", text, "careful" if best.background_load else "good")
+
+
+def speed_or_zero(result: ExperimentResult) -> float:
+    return result.speed or 0
+
+
+def unfinished(report: SweepReport) -> Iterator[Line]:
+    """Yield the runs that did not finish, and those that no figure is of."""
+    for result in (*report.rows, *report.finals):
+        failure = result.failure
+        if failure:
+            tone: Tone = "bad" if failure.status == "failed" else "unknown"
+            yield Line(failure.status, f"{result.name}: {failure.reason}", tone)
+    for result in report.rows:
+        if result.left_out:
+            yield Line("left out", result.left_out, "careful")
 
 
 def servers(report: SweepReport) -> Iterator[Line]:
     """Yield where each is; of each challenger its tail and its answers."""
     for result in report.rows:
-        yield Line(result.name, ", ".join(RunConfig(**result.experiment.settings).endpoint))
+        config = RunConfig(**result.experiment.settings)
+        yield Line(result.name, ", ".join(config.endpoint))
         if result.name != BASELINE and result.ratios(TAIL):
-            yield Line(TAIL.label, f"{result.name} {change_of(result, TAIL, report.state).describe(TAIL)}")
+            change = change_of(result, TAIL, report.state)
+            yield Line(TAIL.label, f"{result.name} {change.describe(TAIL)}")
     for name, pair in report.pairs.items():
         yield Line("answers", f"{name}: {pair.words}", pair.tone)
 
 
 def accuracy(report: SweepReport) -> Iterator[Line]:
+    """Yield which experiments are safe, which are not, and which hold the baseline's score."""
     if not report.is_timed:
         yield Line("safe", ", ".join(result.name for result in report.rows if result.accuracy == "SAFE"), "good")
-    if unsafe := [f"{r.name} ({loss(r, report.baseline)})" for r in report.rows if r.accuracy == "UNSAFE"]:
-        yield Line("unsafe", ", ".join(unsafe) + ", whatever the speed" * report.is_timed, "bad")
-    clear = {name: one for name, one in report.scores.items() if one.verdict != "NOT JUDGED"}
-    same = [name for name, pair in report.pairs.items() if not pair.differing]
-    for name, one in clear.items():
-        yield Line(
-            "accuracy",
-            f"{name} {ACCURACY_WORDS[one.verdict]}: {SCORES[SCORE_METRIC]} {one.text}",
-            regression.VERDICT_TONES[one.verdict],
-        )
-    if unsure := [
-        r.name for r in report.judged if r.accuracy not in ("SAFE", "not run") and r.name not in (*clear, *same)
-    ]:
+    unsafe = [result for result in report.rows if result.accuracy == "UNSAFE"]
+    if unsafe:
+        text = ", ".join(f"{result.name} ({loss(result, report.baseline)})" for result in unsafe)
+        if report.is_timed:
+            text += ", whatever the speed"
+        yield Line("unsafe", text, "bad")
+    decided = {name for name, pair in report.pairs.items() if not pair.differing}
+    for name, judgement in report.scores.items():
+        if judgement.verdict != "NOT JUDGED":
+            decided.add(name)
+            text = f"{name} {ACCURACY_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
+            yield Line("accuracy", text, regression.VERDICT_TONES[judgement.verdict])
+    unsure = []
+    for result in report.judged:
+        if result.accuracy not in ("SAFE", "not run") and result.name not in decided:
+            unsure.append(result.name)
+    if unsure:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 
 def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
     """Return how far a score lies below the baseline's."""
-    lost, start = result.score, base.score if base else None
-    if lost is None or start is None or result is base:
+    score, base_score = result.score, base.score if base else None
+    if score is None or base_score is None or result is base:
         return "the gate fails"
-    return f"{SCORES[SCORE_METRIC]} {number(lost)}, {lost - start:+.2f} against the baseline"
+    return f"{SCORES[SCORE_METRIC]} {number(score)}, {score - base_score:+.2f} against the baseline"

@@ -31,7 +31,9 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
         if state.sweep != sweep:
             raise UsageError(f"--gather {path} has tasks of another sweep or file version: use one folder per array.")
     folder = open_run(results_dir / "sweeps", sweep.name)
-    records = [each for path, state in tasks.items() for each in relocate(path, state, folder.path)]
+    records = list[ExperimentRecord]()
+    for path, state in tasks.items():
+        records += relocate(path, state, folder.path)
     first = next(iter(tasks.values()))
     state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
     write(folder.path, state)
@@ -42,24 +44,28 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
 
 def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
     """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
+    task = path.parents[1].name
     for record in state.records:
         run = os.path.relpath(path / record.run, folder) if record.run else None
-        yield replace(record, node=joined("/", record.node, path.parents[1].name), run=run)
+        yield replace(record, node=joined("/", record.node, task), run=run)
 
 
 def notes(tasks: dict[Path, State]) -> str:
     """Return what has no result yet, and how the nodes differ, in words."""
-    states = list(tasks.values())
-    done = {record.experiment for state in states for record in state.records if record.status == "complete"}
-    missing = [item.name for item in states[0].sweep.experiments if item.name not in {*done, BASELINE}]
-    first = Comparable.on(states[0].system)
-    unlike = {
-        each.name for one in states for each in differences(first, Comparable.on(one.system), IGNORED_BETWEEN_MACHINES)
-    }
-    said = [f"no result of {', '.join(missing)}: submit the array again"] if missing else []
+    first_task = next(iter(tasks.values()))
+    machine = Comparable.on(first_task.system)
+    done, unlike = {BASELINE}, set[str]()
+    for state in tasks.values():
+        done.update(record.experiment for record in state.records if record.status == "complete")
+        changes = differences(machine, Comparable.on(state.system), IGNORED_BETWEEN_MACHINES)
+        unlike.update(difference.name for difference in changes)
+    missing = [item.name for item in first_task.sweep.experiments if item.name not in done]
+    texts = []
+    if missing:
+        texts.append(f"no result of {', '.join(missing)}: submit the array again")
     if unlike:
-        said.append(
+        texts.append(
             f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
             "and do not compare speeds across nodes"
         )
-    return "; ".join(said)
+    return "; ".join(texts)

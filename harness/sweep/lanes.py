@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from harness.core import errors, nvml, system
 
@@ -38,26 +37,27 @@ def lanes(side_by_side: bool) -> list[Lane]:
     """One lane for the machine or, side by side, one for each visible GPU. Raises UsageError if there are not two."""
     if not side_by_side:
         return [Lane()]
-    found = visible()
-    if len(found) < 2:
-        raise errors.UsageError(f"--gpus side-by-side: {len(found)} visible GPU(s); at least two are needed.")
-    return divide_lanes(found, system.cores())
+    gpus = visible()
+    if len(gpus) < 2:
+        raise errors.UsageError(f"--gpus side-by-side: {len(gpus)} visible GPU(s); at least two are needed.")
+    return divide_lanes(gpus, system.cores())
 
 
 def visible() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count = len(nvml.gpus())
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    words = [str(number) for number in range(count)] if chosen is None else nvml.device_words(chosen)
-    return words[:count]
+    if chosen is None:
+        return [str(number) for number in range(count)]
+    return nvml.device_words(chosen)[:count]
 
 
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
     order = sorted(cores)
-    edges = [number * len(order) // len(gpus) for number in range(len(gpus) + 1)]
-    blocks = [order[low:high] or [order[low]] for low, high in pairwise(edges)]
-    return [
-        Lane(gpu, number=number, cores=frozenset(block))
-        for number, (gpu, block) in enumerate(zip(gpus, blocks, strict=True))
-    ]
+    divided = []
+    for number, gpu in enumerate(gpus):
+        low, high = number * len(order) // len(gpus), (number + 1) * len(order) // len(gpus)
+        block = order[low:high] or [order[low]]
+        divided.append(Lane(gpu, number=number, cores=frozenset(block)))
+    return divided

@@ -1,4 +1,4 @@
-"""A sweep from its first experiment to its report, and where an earlier one is gone on with."""
+"""Run a sweep from its first experiment to its report, or resume an earlier one."""
 
 import contextlib
 import glob
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from harness.config.comparability import Comparable, differences
+from harness.config.run import RunConfig
 from harness.core import files, last_screen, processes, progress, system
 from harness.core.errors import DONE, BenchmarkError, UsageError, ends_in_one_line
 from harness.core.formatting import plural
@@ -38,10 +39,10 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
     `runner`: in place of one that starts run.py.
     """
     folder, options = state.folder, state.options
-    display.say(
-        f"{state.kept.sweep.name}: {len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
-        f"{', every second one backwards' * options.alternate} -> {folder.path}"
-    )
+    size = f"{len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
+    if options.alternate:
+        size += ", every second one backwards"
+    display.say(f"{state.kept.sweep.name}: {size} -> {folder.path}")
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
             runner = runner or runner_of(state, places, display, lock)
@@ -50,14 +51,23 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
             folder.fail("interrupted")
             display.say("interrupted")
             return INTERRUPTED
-        except (BenchmarkError, OSError) as error:
-            known = error if isinstance(error, BenchmarkError) else BenchmarkError(f"{folder.path}: {why(error)}.")
-            is_any = bool(state.kept.records)
-            with contextlib.suppress(BenchmarkError, OSError):
-                folder.fail("failed", str(known))
-                if is_any:
-                    report.build(folder.path, state.kept)
-            raise type(known)(f"{str(known).removesuffix('.')}.{' --resume continues from here.' * is_any}") from None
+        except BenchmarkError as error:
+            raise failure_of(state, error) from None
+        except OSError as error:
+            raise failure_of(state, BenchmarkError(f"{folder.path}: {why(error)}.")) from None
+
+
+def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
+    """Write the report of a sweep that failed, as far as the disk allows, and return its error with the remedy."""
+    folder, has_records = state.folder, bool(state.kept.records)
+    with contextlib.suppress(BenchmarkError, OSError):
+        folder.fail("failed", str(error))
+        if has_records:
+            report.build(folder.path, state.kept)
+    message = f"{str(error).removesuffix('.')}."
+    if has_records:
+        message += " --resume continues from here."
+    return type(error)(message)
 
 
 def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
@@ -75,16 +85,18 @@ def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
     """Return what runs the jobs: run.py, or for servers at one load sessions that are kept."""
-    configs = [config_of(item, state.folder.path) for item in state.chosen if state.kept.sweep.is_of_servers]
-    if (
-        configs
-        and len(places) == 1
-        and all(len(each.levels) == 1 or type(each.server_target_qps) is float for each in configs)
-    ):
+    configs = []
+    if state.kept.sweep.is_of_servers:
+        configs = [config_of(item, state.folder.path) for item in state.chosen]
+    if configs and len(places) == 1 and all(map(has_one_load, configs)):
         for config in configs:  # a sweep ends here if any of them lacks something
             doctor.require(config)
         return Servers(state.folder.path, display)
     return partial(run_experiment, place=state.folder.path, timeout=state.options.timeout, lock=lock)
+
+
+def has_one_load(config: RunConfig) -> bool:
+    return len(config.levels) == 1 or type(config.server_target_qps) is float
 
 
 def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
@@ -95,10 +107,8 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
         if state.announcement:
             crew.display.say(state.announcement)
     if state.out_of_time:
-        state.keep(
-            note=f"the time limit of {state.options.limit / 60:g} min left no time for {', '.join(state.left())}: "
-            "--resume continues"
-        )
+        limit = f"the time limit of {state.options.limit / 60:g} min"
+        state.keep(note=f"{limit} left no time for {', '.join(state.left())}: --resume continues")
     return interrupted
 
 
@@ -109,19 +119,22 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     if interrupted:
         folder.set_status("interrupted")
         state.keep(note=state.kept.note or "interrupted: --resume continues")
-    made = report.build(folder.path, state.kept)
+    results = report.build(folder.path, state.kept)
     if not interrupted:
         folder.set_status("complete")
         point_latest(folder)
-    last_screen.show(display.console, report.document(made, folder.path), folder.path / "report.html")
+    last_screen.show(display.console, report.document(results, folder.path), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
-    base = made.baseline
-    if base and base.complete and state.kept.bisection:
-        return bisect_report.exit_code(made)
-    if base and base.complete:
-        return regression.exit_code(made.judgements) if made.judgements else DONE
-    raise BenchmarkError(f"the baseline did not complete: {base.records[0].reason if base else 'it was not run'}.")
+    base = results.baseline
+    if not base or not base.complete:
+        reason = base.records[0].reason if base else "it was not run"
+        raise BenchmarkError(f"the baseline did not complete: {reason}.")
+    if state.kept.bisection:
+        return bisect_report.exit_code(results)
+    if results.judgements:
+        return regression.exit_code(results.judgements)
+    return DONE
 
 
 def begin(  # noqa: PLR0913
@@ -137,27 +150,29 @@ def begin(  # noqa: PLR0913
 ) -> SweepState:
     """A sweep to run, or the last of its name to go on with. Raises UsageError."""
     if again:
-        folder, kept = resume(sweep, results_dir, bisection)
+        folder, state = resume(sweep, results_dir, bisection)
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
-        kept = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
+        state = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
     kind = BisectState if bisection else SweepState
-    return kind(folder, replace(kept, within=within, fail_if=fail_if), chosen, options, skipped)
+    return kind(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
 def resume(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
-    mine = [(path.parent, kept) for path in paths if (kept := report.read(path.parent)).sweep.name == sweep.name]
-    if not mine:
+    states = {path.parent: report.read(path.parent) for path in paths}
+    same_name = [(path, state) for path, state in states.items() if state.sweep.name == sweep.name]
+    if not same_name:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
-    path, before = mine[-1]
+    path, before = same_name[-1]
     if before.asked != (sweep, bisection):
-        whose = "with other settings or differences" if bisection else "from a different version of the file"
-        raise UsageError(f"{path} was made {whose}; run without --resume.")
+        origin = "with other settings or differences" if bisection else "from a different version of the file"
+        raise UsageError(f"{path} was made {origin}; run without --resume.")
     unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED_ON_RESUME)
-    if changed := " and ".join(each.name for each in unlike):
-        raise UsageError(f"{path} was made with different {changed}; run without --resume.")
+    if unlike:
+        names = " and ".join(difference.name for difference in unlike)
+        raise UsageError(f"{path} was made with different {names}; run without --resume.")
     if sweep.is_of_servers:  # a round is of one session
         ended = Counter(record.round for record in before.records if record.status == "complete")
         whole = tuple(record for record in before.records if ended[record.round] == len(sweep.experiments))

@@ -5,63 +5,75 @@ from pathlib import Path
 
 from harness.config.mlperf import SCORES
 from harness.core.document import Picture
-from harness.core.formatting import joined
 from harness.report.charts import HOLLOW, RING, Bar, Bars, LinePanel, Panel, Point, Scale, Series, StackedPart, save
 from harness.results.change import Change
-from harness.sweep.experiment_result import SCORE_METRIC, Results
+from harness.sweep.experiment_result import SCORE_METRIC, ExperimentResult, Results
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import SweepReport
 
-# The pictures of a sweep: speed against the baseline, speed against accuracy.
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
     """Draws the pictures that have data, by name."""
     drawn = dict[str, tuple[str, list[Panel]]]()
-    if len(bars := [result for result in report.rows if result.gain or result is report.baseline]) > 1:
+    bars = [result for result in report.rows if result.gain or result is report.baseline]
+    if len(bars) > 1:
         drawn["speedups"] = "Speed of each experiment", [speedups(bars)]
-    points = [r for r in report.rows if r.speed and r.score is not None and not r.experiment.has_fixed_rate]
+    points = [result for result in report.rows if has_trade_off(result)]
     if len(points) > 1:
         drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
     return save(drawn, folder)
 
 
-def speedups(found: Results) -> Bars:
+def has_trade_off(result: ExperimentResult) -> bool:
+    """Tell whether a result has a speed of its own and a score."""
+    return bool(result.speed) and result.score is not None and not result.experiment.has_fixed_rate
+
+
+def speedups(results: Results) -> Bars:
     """Speed of each experiment relative to the baseline's; what is not conclusive is hollow."""
     rows = []
-    for result in found:
+    for result in results:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # the baseline has no gain
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
-        part = StackedPart(0.0, gain.mean, "blue" if result.is_usable else "red", not is_clear)
+        part = StackedPart(0.0, gain.mean, color_of(result), not is_clear)
         ends = (gain.low, gain.high) if gain.high > gain.low else ()
         rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
-    note = "red: not usable" * any(not result.is_usable for result in found)
-    return Bars("Speed against the baseline", joined("; ", "speed, baseline = 1", note), rows, [1.0])
+    label = "speed, baseline = 1"
+    if has_unusable(results):
+        label += "; red: not usable"
+    return Bars("Speed against the baseline", label, rows, [1.0])
 
 
-def trade_off(found: Results) -> LinePanel:
+def color_of(result: ExperimentResult) -> str:
+    return "blue" if result.is_usable else "red"
+
+
+def has_unusable(results: Results) -> bool:
+    return not all(result.is_usable for result in results)
+
+
+def trade_off(results: Results) -> LinePanel:
     """Accuracy against speed. What other programs slowed down is on no front."""
-    points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in found}
-    front = pareto([points[result.name] for result in found if result.is_usable and not result.background_load])
-    series = [Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING)] if front else []
-    for result in found:
-        point, mark = points[result.name], "o" if result.is_usable else "X"
-        is_named = len(found) <= MOST_LABELLED or mark == "X" or result.name == BASELINE or point in front
-        color, texts = "blue" if result.is_usable else "red", [result.name] if is_named else []
-        series.append(Series("", [point], color, mark, "", bool(result.background_load), texts=texts))
-    crosses = "crosses: not usable" * any(not result.is_usable for result in found)
-    hollow = HOLLOW * any(result.background_load for result in found)
+    points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in results}
+    front = pareto([points[result.name] for result in results if result.is_usable and not result.background_load])
+    series = []
+    if front:
+        series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING))
+    for result in results:
+        point, is_busy = points[result.name], bool(result.background_load)
+        mark = "o" if result.is_usable else "X"
+        is_notable = not result.is_usable or result.name == BASELINE or point in front
+        texts = [result.name] if is_notable or len(results) <= MOST_LABELLED else []
+        series.append(Series("", [point], color_of(result), mark, "", is_busy, texts=texts))
+    title = "Speed against accuracy"
+    if has_unusable(results):
+        title += "; crosses: not usable"
+    if any(result.background_load for result in results):
+        title += f"; {HOLLOW}"
     across, down = map(Scale.around, zip(*points.values(), strict=True))
-    return LinePanel(
-        joined("; ", "Speed against accuracy", crosses, hollow),
-        "output tokens/s",
-        SCORES[SCORE_METRIC],
-        series,
-        across,
-        down,
-        inches=4.0,
-    )
+    return LinePanel(title, "output tokens/s", SCORES[SCORE_METRIC], series, across, down, inches=4.0)
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:

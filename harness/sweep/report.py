@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -18,7 +19,7 @@ from harness.results.metrics import Metric, metrics_of
 from harness.runs import own_files
 from harness.runs.run_folder import TEST_FOLDERS, ended_early
 from harness.sweep import bisect_report, findings
-from harness.sweep.experiment import ExperimentRecord, State
+from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.experiment_result import (
     ESTIMATE_METRIC,
     SCORE_METRIC,
@@ -27,6 +28,7 @@ from harness.sweep.experiment_result import (
     ExperimentResult,
     Results,
     experiment_rows,
+    result_named,
 )
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import ACCURACY_WORDS, SweepReport
@@ -69,10 +71,10 @@ def build(folder: Path, state: State | None = None) -> SweepReport:
     state = report.state
     own_files.replace_links(folder)
     pictures = draw(report, folder / own_files.PLOTS)
-    ended = ended_early(folder, reported=True)
-    shared, own = deviations(folder, state.records)
-    more = [Line("did not finish", ended or "", "bad"), Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful")]
-    page_of = document(report, folder, [*sections(report, own, pictures)], more)
+    early_end = ended_early(folder, reported=True)
+    shared, by_run = deviations(folder, state.records)
+    more = [Line("did not finish", early_end or "", "bad"), Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful")]
+    page_of = document(report, folder, [*sections(report, by_run, pictures)], more)
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
     return report
@@ -82,49 +84,65 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
     """The answers of experiments beside the baseline's, where the gate is inconclusive, a condition is of answers, or
     servers were asked for the same and gave them. Raises UsageError for a damaged file.
     """
-    tests = {  # for each the first of its runs that kept its samples
-        each.name: path
-        for each in rows
-        for record in reversed(each.records)
-        if record.run
-        and ((path := folder / record.run / TEST_FOLDERS["accuracy"]) / answer_comparison.SAMPLES_FILE).exists()
-    }
+    tests = accuracy_tests(folder, rows)
     base = tests.pop(BASELINE, None)
+    if base is None:
+        return {}
     conditions = [regression.parse_condition(text) for text in state.fail_if]
     is_judged = state.sweep.is_of_servers or any(condition.is_of_answers for condition in conditions)
-    wanted = {each.name for each in rows if is_judged or each.accuracy == "INCONCLUSIVE"}
-    return {
-        name: pair
-        for name, test in tests.items()
-        if base and name in wanted and (pair := answer_comparison.answers(base, test, same_splitter=True))
-    }
+    inconclusive = {result.name for result in rows if result.accuracy == "INCONCLUSIVE"}
+    pairs = {}
+    for name, test in tests.items():
+        if is_judged or name in inconclusive:
+            pair = answer_comparison.answers(base, test, same_splitter=True)
+            if pair:
+                pairs[name] = pair
+    return pairs
 
 
-def sections(report: SweepReport, own: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:
-    """All experiments, their runs with their `own` deviations, and the command."""
+def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
+    """Return the folder of an experiment's accuracy test, by its name: of the first run that kept its samples."""
+    tests = {}
+    for result in rows:
+        for record in reversed(result.records):
+            test = folder / (record.run or "") / TEST_FOLDERS["accuracy"]
+            if record.run and (test / answer_comparison.SAMPLES_FILE).exists():
+                tests[result.name] = test
+    return tests
+
+
+def sections(report: SweepReport, by_run: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:
+    """All experiments, their runs with the deviations of each, `by_run`, and the command."""
     state, system = report.state, report.state.system
     if pictures:
         yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about(report)])
     tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finals, {})}
-    for title, (found, judged) in tables.items():
-        if found:
-            yield Section(title, plural(len(found), "experiment"), [table(found, judged), SAFETY])
-    rows = []
-    for record in state.records:
-        reasons = own.get(record.run or "")
-        unlike = f" (not comparable: {'; '.join(reasons)})" if reasons else ""
-        link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)") if record.run else "–"
-        round_name = "full length" if record.final else record.number
-        outcome = f"{joined(': ', record.status, record.reason)}{unlike}"
-        rows.append([record.experiment + record.where, round_name, outcome, f"{record.seconds:.0f}", link])
-    runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
+    for title, (results, judgements) in tables.items():
+        if results:
+            yield Section(title, plural(len(results), "experiment"), [table(results, judgements), SAFETY])
+    runs = Table(
+        ["experiment", "round", "outcome", "seconds", "folder"],
+        [run_row(record, by_run.get(record.run or "", [])) for record in state.records],
+    )
     statuses = [record.status for record in state.records]
     yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
     gpus = ", ".join(system.gpus) or "no GPU"
     machine = f"{gpus}; {system.cpu}, {system.cores} cores; {listed(system.packages)}"
     data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
     yield Section("Reproduce", "one command", [Code(state.command), data])
+
+
+def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
+    """Return a run as a row of the table of runs; `reasons`: why it alone is not comparable."""
+    round_name = "full length" if record.final else record.number
+    outcome = joined(": ", record.status, record.reason)
+    if reasons:
+        outcome += f" (not comparable: {'; '.join(reasons)})"
+    link = "–"
+    if record.run:
+        link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)")
+    return [record.experiment + record.where, round_name, outcome, f"{record.seconds:.0f}", link]
 
 
 SAFETY = (
@@ -136,41 +154,64 @@ SAFETY = (
 
 def about(report: SweepReport) -> Iterator[str]:
     """Yield what the sweep is of, and what its changes rest on."""
+    if report.state.sweep.about:
+        yield report.state.sweep.about
     rounds = max((record.number for record in report.state.records), default=0)
-    yield from filter(None, [report.state.sweep.about])
-    scatter = " `--repeat 3` shows the scatter." * (rounds < 3)
-    yield Finished(
+    text = (
         f"{plural(rounds, 'round')}; a change is the mean over the rounds, each against the baseline of the same round "
-        f"and GPU.{scatter}"
+        "and GPU."
     )
+    if rounds < 3:
+        text += " `--repeat 3` shows the scatter."
+    yield Finished(text)
 
 
-def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
-    base = next((result for result in found if result.name == BASELINE), None)
-    measured = [m for m in metrics_of("sweep") if any(m.name in result.numbers for result in found)]
-    pairs = {
-        name: f"({SCORES[SCORE_METRIC]} {one.change}: {ACCURACY_WORDS[one.verdict]})" for name, one in judged.items()
-    }
-    columns: dict[str, TableColumn] = {
-        "experiment": lambda result: result.name,
-        **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
-        "description": experiment_text,
-        "change": change_text,
-        **{m.label: partial(value, metric=m, base=base) for m in measured},
-        "LoadGen": lambda result: (
-            VERDICTS[result.is_valid] if result.complete else result.failure and result.failure.failed
-        ),
-        "accuracy": lambda result: joined(" ", result.accuracy, pairs.get(result.name)),
-        "bound by": lambda result: result.bound or "–",
-    }
-    return Table.of(found, columns)
+def table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
+    """Return a row for each experiment; `judgements`: on its score against the baseline's, by name."""
+
+    def accuracy(result: ExperimentResult) -> str:
+        judgement = judgements.get(result.name)
+        if judgement is None:
+            return result.accuracy
+        word = ACCURACY_WORDS[judgement.verdict]
+        return f"{result.accuracy} ({SCORES[SCORE_METRIC]} {judgement.change}: {word})"
+
+    base = result_named(results, BASELINE)
+    columns: dict[str, TableColumn] = {"experiment": attrgetter("name")}
+    if any(result.experiment.group for result in results):
+        columns["group"] = group_text
+    columns |= {"description": experiment_text, "change": change_text}
+    for metric in metrics_of("sweep"):
+        if any(metric.name in result.numbers for result in results):
+            columns[metric.label] = partial(value, metric=metric, base=base)
+    columns |= {"LoadGen": validity_text, "accuracy": accuracy, "bound by": bound_text}
+    return Table.of(results, columns)
+
+
+def group_text(result: ExperimentResult) -> str:
+    return result.experiment.group or "–"
+
+
+def bound_text(result: ExperimentResult) -> str:
+    return result.bound or "–"
+
+
+def validity_text(result: ExperimentResult) -> str | None:
+    """Return LoadGen's verdict, or why there is none."""
+    if result.complete:
+        return VERDICTS[result.is_valid]
+    if result.failure is None:
+        return None
+    return result.failure.failed
 
 
 def change_text(result: ExperimentResult) -> str:
     """Its change; struck out where its speed does not count."""
     if not result.gain:
         return "–"
-    return result.gain.signed if result.is_usable else f"~~{result.gain.signed}~~"
+    if not result.is_usable:
+        return f"~~{result.gain.signed}~~"
+    return result.gain.signed
 
 
 def experiment_text(result: ExperimentResult) -> str:
@@ -180,38 +221,59 @@ def experiment_text(result: ExperimentResult) -> str:
 
 def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
     """A metric in the table: speeds that do not count are struck out, scores have their distance from the baseline."""
-    found = result.numbers.get(metric.name)
-    if found is None:
+    figure = result.numbers.get(metric.name)
+    if figure is None:
         return "–"
     if metric is SPEED_METRIC and not result.is_usable:
-        return f"~~{number(found)}~~ not usable"
-    start = base.numbers.get(metric.name) if base else None
-    if metric.name in SCORES and start is not None and result.name != BASELINE:
-        return f"{number(found)} ({found - start:+.2f})"
-    return number(found)
+        return f"~~{number(figure)}~~ not usable"
+    if base and metric.name in SCORES and result.name != BASELINE:
+        base_figure = base.numbers.get(metric.name)
+        if base_figure is not None:
+            return f"{number(figure)} ({figure - base_figure:+.2f})"
+    return number(figure)
 
 
 ROW_HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "experiment")
 
 
 def cells(label: str, record: ExperimentRecord) -> list[str]:
-    """One experiment's outcome as a row under HEAD, latencies in ms."""
-    run = record.outcome
-    about = f"about {number(found)} queries/s" if (found := run.values.get(ESTIMATE_METRIC.name)) else ""
-    verdicts = (run.verdict and WORDS[run.verdict], "INVALID" * (run.valid is False), about)
-    said = joined(", ", *verdicts) if record.status == "complete" else record.failed
-    measured = (run.values.get(metric.name) for metric in metrics_of("sweep row"))
-    figures = (*measured, round(record.seconds) or None)
-    return [*map(number, figures), f"{label}: {said}" if said else label]
+    """One experiment's outcome as a row under ROW_HEAD, latencies in ms."""
+    values = record.outcome.values
+    figures = [values.get(metric.name) for metric in metrics_of("sweep row")]
+    figures.append(round(record.seconds) or None)
+    text = verdict_text(record.outcome) if record.status == "complete" else record.failed
+    return [*map(number, figures), joined(": ", label, text)]
+
+
+def verdict_text(run: ExperimentOutcome) -> str:
+    """Return the verdicts on a run, and its estimate."""
+    texts = []
+    if run.verdict:
+        texts.append(WORDS[run.verdict])
+    if run.valid is False:
+        texts.append("INVALID")
+    estimate = run.values.get(ESTIMATE_METRIC.name)
+    if estimate:
+        texts.append(f"about {number(estimate)} queries/s")
+    return ", ".join(texts)
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return why the numbers are not MLPerf's: what all runs share, and each run's own."""
-    found = {
-        run: [*map(str, facts_of(folder / run).deviations)] if (folder / run / "config.json").exists() else []
-        for record in records
-        if (run := record.run) and record.status == "complete"
-    }
-    shared = subject.common_parts(found.values()) if found else []
-    own = {run: [reason for reason in reasons if reason not in shared] for run, reasons in found.items()}
-    return shared, own
+    """Return why the numbers are not MLPerf's: what all runs share, and what each has beside that."""
+    by_run = dict[str, list[str]]()
+    for record in records:
+        if record.run and record.status == "complete":
+            by_run[record.run] = deviations_of_run(folder / record.run)
+    if not by_run:
+        return [], {}
+    shared = subject.common_parts(by_run.values())
+    for run, reasons in by_run.items():
+        by_run[run] = [reason for reason in reasons if reason not in shared]
+    return shared, by_run
+
+
+def deviations_of_run(folder: Path) -> list[str]:
+    """Return a run's deviations; none where its folder is gone."""
+    if not (folder / "config.json").exists():
+        return []
+    return [*map(str, facts_of(folder).deviations)]

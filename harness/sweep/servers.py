@@ -19,7 +19,6 @@ from harness.sweep.experiment import ExperimentRecord, Job, Watch, from_summary
 from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
 
-# Servers under the same requests: a session with each in this process, kept for all rounds of a sweep.
 NO_TIME_S = 0.001  # the time of a test whose number of queries ends it
 
 
@@ -41,8 +40,8 @@ class Servers:
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
-            found = from_summary(rendering.build(measure(side, folder)))
-            outcome = replace(found, verdict=found.verdict and "NOT JUDGED")
+            outcome = from_summary(rendering.build(measure(side, folder)))
+            outcome = replace(outcome, verdict=outcome.verdict and "NOT JUDGED")
         except KeyboardInterrupt:
             processes.ignore_signals()
             folder.fail("interrupted")

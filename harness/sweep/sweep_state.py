@@ -1,9 +1,13 @@
-"""A sweep while it runs: what is asked for, what has ended, what is being done, and what is next."""
+"""A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
+
+Ended experiments are kept in sweep.json at once, so that a sweep can be resumed.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from operator import attrgetter
 from statistics import mean
 from typing import NamedTuple
 
@@ -14,10 +18,6 @@ from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey, State
 from harness.sweep.experiment_result import CAP_METRIC, Results, best_estimate, experiment_rows, finalists, is_known
 from harness.sweep.file import BASELINE, CAPPED_KIND, Experiment
 from harness.sweep.lanes import Lane
-
-# A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
-#
-# Ended experiments are kept in sweep.json at once, so that a sweep can be resumed.
 
 # A finalist runs without these: it has all samples, MLPerf's duration and no estimate.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
@@ -54,7 +54,7 @@ class SweepState:
     taken: set[RunKey] = field(default_factory=set)
     began: float = field(default_factory=lambda: time.monotonic())
     out_of_time: bool = False
-    announcement: str = ""  # of what was planned last, for the screen
+    announcement: str = ""  # the latest plan, for the screen
 
     def keep(self, **changes: object) -> None:
         """Changes what is kept of the sweep."""
@@ -63,7 +63,8 @@ class SweepState:
 
     def put(self, record: ExperimentRecord) -> None:
         """Keeps a record in place of an earlier one of the same run."""
-        self.keep(records=(*(earlier for earlier in self.kept.records if earlier.key != record.key), record))
+        records = [earlier for earlier in self.kept.records if earlier.key != record.key]
+        self.keep(records=(*records, record))
 
     def is_late(self, seconds: float = 0.0) -> bool:
         """Tell whether the time limit is over, or is by then."""
@@ -73,48 +74,58 @@ class SweepState:
         """The next job of a lane; None where there is none left, or no time for it. Time that was too short for a job
         goes to the finalists.
         """
-        return next((job for job in self.jobs(lane) if self.is_open(job, lane) and self.take(job, lane)), None)
+        for job in self.jobs(lane):
+            if self.is_open(job, lane) and self.take(job, lane):
+                return job
+        return None
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield what a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
         compared with its own GPU, or, where rounds alternate, ends every second one with it.
         """
         options = self.options
-        changes = sorted(self.chosen[1:], key=lambda item: -item.priority)
+        changes = sorted(self.chosen[1:], key=attrgetter("priority"), reverse=True)
         for number in range(options.repeat):
-            if self.kept.within and number >= FEWEST_ROUNDS and not number % 2 and is_known(self.kept, number):
+            is_second = number % 2 == 1
+            if self.kept.within and number >= FEWEST_ROUNDS and not is_second and is_known(self.kept, number):
                 break
             turn = self.turn([self.chosen[0], *changes], number, lane)
-            yield from reversed(turn) if options.alternate and number % 2 else turn
+            if options.alternate and is_second:
+                turn.reverse()
+            yield from turn
         if self.finals:
             yield from self.turn(self.finals, 0, lane, final=True)
 
     def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
         """The baseline and what is not begun yet of a round; nothing where all others are."""
         base, *jobs = (Job(item, number, final) for item in items)
-        left = [job for job in jobs if self.is_open(job, lane)]
-        return [base, *left] if left or not jobs or self.options.alternate else []
+        open_jobs = [job for job in jobs if self.is_open(job, lane)]
+        if jobs and not open_jobs and not self.options.alternate:
+            return []
+        return [base, *open_jobs]
 
     def is_open(self, job: Job, lane: Lane) -> bool:
         """Tell whether it is neither running nor has ended."""
         key = job.key(lane)
-        ended = ("complete",) if job.item.name in self.options.again else ENDED
-        return key not in self.taken and not any(
-            record.key == key and record.status in ended for record in self.kept.records
-        )
+        if key in self.taken:
+            return False
+        final_statuses = ("complete",) if job.item.name in self.options.again else ENDED
+        return not any(record.key == key and record.status in final_statuses for record in self.kept.records)
 
     def take(self, job: Job, lane: Lane) -> bool:
         """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists
         alone are.
         """
         seconds = self.seconds_of(job)
-        is_late = self.is_late(
-            seconds + (seconds + SHORTEST_FULL_TEST_S if job.item.is_estimate else 0.0)
-        )  # it is confirmed
+        if job.item.is_estimate:
+            seconds += seconds + SHORTEST_FULL_TEST_S  # it is confirmed
+        is_late = self.is_late(seconds)
         self.out_of_time |= is_late
-        if is_taken := not (is_late if job.final else self.out_of_time):
-            self.taken.add(job.key(lane))
-        return is_taken
+        has_no_time = is_late if job.final else self.out_of_time
+        if has_no_time:
+            return False
+        self.taken.add(job.key(lane))
+        return True
 
     def seconds_of(self, job: Job) -> float:
         """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.
@@ -122,22 +133,29 @@ class SweepState:
         The first at full length is expected to take as long as a short one: longer is not known.
         """
         done = [record for record in self.kept.records if record.seconds]
-        same = [record for record in done if record.final == job.final]
-        own = [record for record in same if record.experiment == job.item.name]
-        return mean(record.seconds for record in own or same or done) if done else 0.0
+        if not done:
+            return 0.0
+        of_same_length = [record for record in done if record.final == job.final]
+        of_same_item = [record for record in of_same_length if record.experiment == job.item.name]
+        return mean(record.seconds for record in of_same_item or of_same_length or done)
 
     def extend(self) -> bool:
         """Tell whether more is to be run once all is done: the best estimate capped, and then the finalists."""
-        found, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
-        if is_ranked and (made := self.kept.capped or cap_fastest(found)) and made not in self.chosen:
-            self.keep(capped=made)
-            self.chosen = [*self.chosen, made]
-            return True
+        results, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
+        if is_ranked:
+            capped = self.kept.capped or cap_fastest(results)
+            if capped and capped not in self.chosen:
+                self.keep(capped=capped)
+                self.chosen = [*self.chosen, capped]
+                return True
         if self.finals:
             return False
-        names = finalists(found, self.options.finalists) if self.options.finalists else []
+        names = []
         if is_ranked:
-            names = [best.name] if (best := best_estimate(found)) else []
+            best = best_estimate(results)
+            names = [best.name] if best else []
+        elif self.options.finalists:
+            names = finalists(results, self.options.finalists)
         self.finals = [self.full(item) for item in self.chosen if item.name in names]
         return bool(self.finals)
 
@@ -148,29 +166,36 @@ class SweepState:
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
         if item.is_estimate:
             settings["server_target_qps"] = "max"
-            left = (self.began + self.options.limit - time.monotonic() - self.seconds_of(Job(item, 0))) / 2
-            given = item.settings.get("min_duration", "auto")
-            seconds = min(MIN_DURATION_S if given == "auto" else given, max(SHORTEST_FULL_TEST_S, left))
+            seconds_left = self.began + self.options.limit - time.monotonic()
+            seconds_a_test = (seconds_left - self.seconds_of(Job(item, 0))) / 2
+            longest = item.settings.get("min_duration", "auto")
+            if longest == "auto":
+                longest = MIN_DURATION_S
+            seconds = min(longest, max(SHORTEST_FULL_TEST_S, seconds_a_test))
             if seconds < MIN_DURATION_S:
                 settings["min_duration"] = round(seconds, 1)
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
         """The experiments that some round lacks, or the finalists, by name where they are chosen."""
-        jobs = (job for job in self.jobs(Lane()) if job.item.name != BASELINE)
-        return [job.label(self.options.repeat) for job in jobs] or ["finalists"]
+        labels = []
+        for job in self.jobs(Lane()):
+            if job.item.name != BASELINE:
+                labels.append(job.label(self.options.repeat))
+        return labels or ["finalists"]
 
 
-def cap_fastest(found: Results) -> Experiment | None:
+def cap_fastest(results: Results) -> Experiment | None:
     """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
     that is not known, or no more run anyway.
     """
-    best = best_estimate(found)
+    best = best_estimate(results)
     running = best.numbers.get(CAP_METRIC.name) if best else None
     if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     item, cap = best.experiment, round(running)
     settings = item.settings | {"max_num_seqs": cap}
-    changes = (*(change for change in item.changes if "max_num_seqs" not in change), f"max_num_seqs={cap}")
-    return replace(item, name=CAPPED_KIND, about=about, kind="capped", settings=settings, changes=changes)
+    changes = [change for change in item.changes if "max_num_seqs" not in change]
+    changes.append(f"max_num_seqs={cap}")
+    return replace(item, name=CAPPED_KIND, about=about, kind="capped", settings=settings, changes=tuple(changes))
