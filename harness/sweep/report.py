@@ -151,7 +151,7 @@ def table(found: Results, judged: dict[str, regression.Judgement]) -> Table:
     pairs = {
         name: f"({SCORES[SCORE_METRIC]} {one.change}: {ACCURACY_WORDS[one.verdict]})" for name, one in judged.items()
     }
-    columns: dict[str, TableColumn] = {
+    columns: dict[str, TableColumn[ExperimentResult]] = {
         "experiment": lambda result: result.name,
         **({"group": lambda result: result.experiment.group or "–"} if any(r.experiment.group for r in found) else {}),
         "description": experiment_text,
