@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.core.errors import BAD_INPUT
 
@@ -18,9 +18,12 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 
 # isort: split
 from harness.commands import COMMANDS
-from harness.core.command import HELP, Group, start
+from harness.core.command import HELP, Command, Group, start
 from harness.core.given_values import did_you_mean
 from harness.core.software import PROGRAM_NAME
+
+if TYPE_CHECKING:
+    from typer._click.core import Context
 
 
 class Application(Group):
@@ -29,18 +32,19 @@ class Application(Group):
     def about(self) -> Mapping[str, str]:
         return COMMANDS
 
-    def list_commands(self, ctx: Any) -> list[str]:
+    def list_commands(self, ctx: "Context") -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+    def get_command(self, ctx: "Context", cmd_name: str) -> Command | Group:
         if cmd_name not in COMMANDS:
             ctx.fail(f"no command {cmd_name!r:.60}{did_you_mean(cmd_name, list(COMMANDS))}")
         return command_of(cmd_name)
 
 
-def command_of(name: str) -> Any:
+def command_of(name: str) -> Command | Group:
     """The sub-command of a name."""
-    return import_module(f"harness.commands.{name}").command
+    command: Command | Group = import_module(f"harness.commands.{name}").command
+    return command
 
 
 def main(name: str = "") -> NoReturn:

@@ -135,7 +135,7 @@ class Kept:
         return cls(name, summary.run.performance, recorded[-1] if recorded else next(times, None))
 
 
-def of(name: str) -> TableColumn:
+def of(name: str) -> TableColumn[Kept]:
     """A column of a number of the test, by its path."""
 
     def read(kept: Kept) -> object:
@@ -159,7 +159,7 @@ def share(name: str) -> Callable[[Kept], str]:
     return read
 
 
-SPEEDS: dict[str, TableColumn] = {
+SPEEDS: dict[str, TableColumn[Kept]] = {
     "samples/s": of("samples_per_sec"),
     "output tokens/s": of("tokens_per_sec"),
     "J per token": of("joules_per_output_token"),
@@ -375,7 +375,7 @@ def sweep(name: str) -> Any:
 
 def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[str, str]]) -> Table:
     """Runs at full length; `words` has what was asked of each, and what its host did."""
-    columns: dict[str, TableColumn] = {
+    columns: dict[str, TableColumn[Kept]] = {
         head: lambda each: words[each.name][0],
         "LoadGen": lambda each: "VALID" if each.test.valid else "INVALID",
         **SPEEDS,
@@ -402,7 +402,7 @@ def queued(folder: Path) -> dict[str, str]:
 def submitted() -> Table:
     """What others published of an H100 with vLLM."""
     theirs = [point for name in SCENARIOS for point in points(name, CARD) if point.is_vllm]
-    columns: dict[str, TableColumn] = {
+    columns: dict[str, TableColumn[Published]] = {
         "published of an H100 with vLLM": lambda each: f"{each.scenario}, {each.submitter}, MLPerf {each.round}",
         "software": lambda each: each.software.partition(",")[0],
         "samples/s of a card": "samples_per_sec",

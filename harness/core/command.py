@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from itertools import pairwise
 from textwrap import fill
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.completion import get_completion_inspect_parameters
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry, list_entries
 from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
@@ -22,6 +22,11 @@ from harness.core.moved_commands import raise_if_moved
 from harness.core.plain_numbers import has_other_digits
 from harness.core.software import module, program
 from harness.core.startup import prepare
+
+if TYPE_CHECKING:
+    from typer._click.core import Command as AnyCommand
+    from typer._click.core import Context
+    from typer._click.formatting import HelpFormatter
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -34,14 +39,14 @@ RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED_SETTINGS.ite
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
-def option(default: Any, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
+def option(default: object, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
     """A flag of a command, as its parameter's default, `...` where it must be given: its help; what it takes, nothing
     for a switch; its name where that is not the parameter's; `min` and `max`.
     """
     return typer.Option(default, *filter(None, [flag]), metavar=metavar, help=text, **bounds)  # type: ignore[arg-type]
 
 
-def argument(default: Any, text: str, metavar: str) -> Any:
+def argument(default: object, text: str, metavar: str) -> Any:
     return typer.Argument(default, metavar=metavar, help=text)
 
 
@@ -57,24 +62,27 @@ class Command(TyperCommand):
     operands: str = ""  # words that are rewritten to flags, as the help calls them
 
     @property
-    def options_by_flag(self) -> dict[str, Any]:
-        """The options by each of their names."""
-        return {
-            name: parameter
-            for parameter in self.params
-            if parameter.param_type_name == "option"
-            for name in parameter.opts
-        }
+    def parameters(self) -> list[TyperArgument | TyperOption]:
+        return [parameter for parameter in self.params if isinstance(parameter, TyperArgument | TyperOption)]
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    @property
+    def options_by_flag(self) -> dict[str, TyperOption]:
+        """The options by each of their names."""
+        options = dict[str, TyperOption]()
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption):
+                options |= dict.fromkeys(parameter.opts, parameter)
+        return options
+
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         if HELP_ALL in args and self.basic:
-            print(self.page(ctx, self.params, brief=False), end="")
+            print(self.page(ctx, self.parameters, brief=False), end="")
             ctx.exit()
         words = [*self.rewrite([*self.rename_flags(args)])]
         self.check_values(words)
         left = super().parse_args(ctx, words)
-        for parameter in self.params:
-            value = ctx.params.get(parameter.name)
+        for parameter in self.parameters:
+            value = ctx.params.get(str(parameter.name))
             if parameter.metavar != "URL":
                 for item in value if isinstance(value, list) else [value]:
                     check_path(parameter.opts[0], item)
@@ -98,7 +106,7 @@ class Command(TyperCommand):
             else:
                 yield f"{name}{equals}{value}"
 
-    def page(self, ctx: Any, parameters: Iterable[Any], brief: bool) -> str:
+    def page(self, ctx: "Context", parameters: Iterable[TyperArgument | TyperOption], brief: bool) -> str:
         """The help with these flags, panel by panel. `brief`: of what each is for the first sentence."""
         width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
         panels: dict[str, list[str]] = {name: [] for name in self.panels}
@@ -108,7 +116,7 @@ class Command(TyperCommand):
         for title, summaries in self.lists.items():
             panels[title] = list_entries(summaries, width)
         panels["Examples"] = [f"  {example}" for example in self.examples]
-        words = [str(parameter.metavar) for parameter in self.params if parameter.param_type_name == "argument"]
+        words = [str(parameter.metavar) for parameter in self.params if isinstance(parameter, TyperArgument)]
         usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
         blocks = [fill(usage, width), fill(self.help or "", width)]
         blocks += ["\n".join([f"{name}:", *entries]) for name, entries in panels.items() if entries]
@@ -138,7 +146,7 @@ class Command(TyperCommand):
             if not given_value and (is_path or parameter.default is None):
                 raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: "Context") -> object:
         with ends_in_one_line():
             if not self.prints:
                 return super().invoke(ctx)
@@ -152,28 +160,28 @@ class Command(TyperCommand):
                 is_own = not flag.startswith("--") or flag in self.options_by_flag
                 raise error if is_own else UsageError(rest) from None
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        shown_parameters: list[Any] = self.params
+    def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        shown_parameters = self.parameters
         if self.basic:
             shown_parameters = [
                 parameter for parameter in shown_parameters if parameter.hidden or {*self.basic} & {*parameter.opts}
             ]
         formatter.write(self.page(ctx, shown_parameters, brief=True))
         if self.basic:
-            formatter.write(f"{HELP_ALL} shows {len(self.params) - len(shown_parameters)} more flags.\n")
+            formatter.write(f"{HELP_ALL} shows {len(self.parameters) - len(shown_parameters)} more flags.\n")
 
 
 class Group(TyperGroup):
     """Commands under one name."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, AnyCommand | None, list[str]]":
         raise_if_moved(args[0])
         return super().resolve_command(ctx, args)
 
     def about(self) -> Mapping[str, str]:
         return {name: command.help or "" for name, command in self.commands.items()}
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         """Write what each command is for."""
         width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
         column = max(map(len, commands)) + 4
@@ -183,15 +191,16 @@ class Group(TyperGroup):
             formatter.write(fill(row, width, subsequent_indent=" " * column) + "\n")
 
 
-def make_command(function: Callable[..., object], about: str = "", **known: Any) -> Command:
+def make_command(function: Callable[..., object], about: str = "", **known: object) -> Command:
     """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph, and
     what else is `known` of it, by the names of Command.
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
-    typer_command: Any = typer.main.get_command(app)
-    vars(typer_command).update(known)
-    return typer_command  # type: ignore[no-any-return]
+    command = typer.main.get_command(app)
+    assert isinstance(command, Command)
+    vars(command).update(known)
+    return command
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:

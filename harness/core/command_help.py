@@ -3,7 +3,10 @@
 import re
 from collections.abc import Mapping
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer.core import TyperArgument, TyperOption
 
 # The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
 FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
@@ -13,7 +16,7 @@ EXIT_CODES = (
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
-def entry(parameter: Any, width: int, brief: bool) -> str:
+def entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
     """A flag and what it is for, beside it or, where it is long, below."""
     is_option, said = parameter.param_type_name == "option", parameter.help or ""
     said = SENTENCE.split(said, 1)[0].rstrip(".") if brief else said
@@ -46,7 +49,7 @@ def list_entries(summaries: Mapping[str, str], width: int) -> list[str]:
     ]
 
 
-def shown_default(parameter: Any) -> str:
+def shown_default(parameter: "TyperArgument | TyperOption") -> str:
     """The default where it says something: not of a switch that is off, a list that is empty, or None."""
     default = parameter.default
     if callable(default) or default is False or default in (None, [], ()):

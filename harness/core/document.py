@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from harness.core.formatting import cell
 from harness.core.markdown import Finished, harmless, one_line
@@ -22,13 +22,23 @@ class Line(NamedTuple):
     is_command: bool = False
 
 
+class DrawnPanel(Protocol):
+    """A panel of a picture: one set of axes, with its title and its height."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def inches(self) -> float: ...
+
+
 class Picture(NamedTuple):
     """A file beside the document; `panels` are what it shows, which a page draws itself."""
 
     name: str
     title: str
     path: str
-    panels: Sequence[Any]
+    panels: Sequence[DrawnPanel]
 
 
 class Code(str):
@@ -78,7 +88,7 @@ def block_text(block: Block) -> str:
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
             return f"{fence}\n{text}\n{fence}"
         case str():
-            return str(harmless(block))
+            return harmless(block)
         case Table():
             return str(block)
         case Picture(title=title, path=path):

@@ -5,11 +5,11 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, overload
 
 from harness.core import locations, reading
 from harness.core.errors import BenchmarkError, UsageError
@@ -17,6 +17,9 @@ from harness.core.file_limits import LARGEST_RUN_JSON, MIB
 from harness.core.given_values import read_given
 from harness.core.message_text import warn, why
 from harness.core.secrets import hide, hide_known
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 # Files of this program: written whole or not at all, secrets left out; read as what they should hold.
 Parsed = TypeVar("Parsed")
@@ -116,12 +119,16 @@ def whole_or_nothing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: object) -> None:
     """Writes a whole file or none: readers never meet half of one. Secrets are left out."""
     write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
 
 
-def as_json(data: Any) -> Any:
+@overload
+def as_json(data: Mapping[str, object]) -> dict[str, "JsonValue"]: ...
+@overload
+def as_json(data: object) -> object: ...
+def as_json(data: object) -> object:
     """The data as JSON gives them back; what it does not know as text."""
     return json.loads(json.dumps(data, default=str))
 
@@ -153,7 +160,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             raise
 
 
-def read_json(path: Path, most: int = LARGEST_RUN_JSON) -> Any:
+def read_json(path: Path, most: int = LARGEST_RUN_JSON) -> object:
     """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
     return read_given("", path, "JSON", reading.parse_json, most=most)
 
@@ -168,7 +175,7 @@ def read_if_any(path: Path, kind: type[Parsed]) -> Parsed | None:
     return read(path, kind) if path.exists() else None
 
 
-def parse_as(path: Path, data: Any, kind: type[Parsed]) -> Parsed:
+def parse_as(path: Path, data: object, kind: type[Parsed]) -> Parsed:
     """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from harness.core import reading
 from harness.core.errors import UsageError
@@ -12,6 +12,8 @@ from harness.core.message_text import why
 from harness.core.moved_commands import REPLACEMENTS
 from harness.core.secrets import hide_word
 from harness.core.vllm_source import arguments
+
+Parsed = TypeVar("Parsed")
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = "[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]"
@@ -24,11 +26,11 @@ def read_given(
     flag: str,
     path: Path,
     kind: str,
-    parse: Callable[[str], Any],
+    parse: Callable[[str], Parsed],
     wrong: type[Exception] = ValueError,
     *,
     most: int,
-) -> Any:
+) -> Parsed:
     """The content of a file, which the user may have named with `flag`. Raises UsageError when it cannot be read or
     parsed.
 

@@ -1,7 +1,7 @@
 """Text as Markdown: HTML, links and pictures in it are made harmless."""
 
 import re
-from typing import Any
+from typing import overload
 
 from harness.core.message_text import plain
 
@@ -10,7 +10,11 @@ class Finished(str):
     """Text that a page takes as it is."""
 
 
-def harmless(value: Any) -> Any:
+@overload
+def harmless(value: str) -> str: ...
+@overload
+def harmless(value: object) -> object: ...
+def harmless(value: object) -> object:
     """Return what a page shows of a value."""
     if not isinstance(value, str) or isinstance(value, Finished):
         return value

@@ -4,14 +4,17 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from os import environ
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import psutil
 
+from harness.core.nvml_library import NVML, GPUHandle, Memory
 from harness.core.software import versions
 
 SM_CLOCK = 1  # NVML_CLOCK_SM
+Answer = TypeVar("Answer")
 
 
 class GPU(NamedTuple):
@@ -22,7 +25,7 @@ class GPU(NamedTuple):
 
 
 @contextmanager
-def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
+def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
     """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
     try:
         import pynvml
@@ -37,7 +40,7 @@ def nvml_gpus() -> Iterator[tuple[Any, list[Any]]]:
         pynvml.nvmlShutdown()
 
 
-def visible(nvml: Any) -> list[Any]:
+def visible(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first word that
     names none, and none where one is named twice.
     """
@@ -46,10 +49,10 @@ def visible(nvml: Any) -> list[Any]:
     if chosen is None:
         return every
     uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in every]
-    visible_handles = []
+    visible_handles: list[GPUHandle] = []
     for word in device_words(chosen):
         if word.startswith("MIG-"):
-            handle = query_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
+            handle = answer_or_none(partial(nvml.nvmlDeviceGetHandleByUUID, word))
         elif word.startswith("GPU-"):
             candidates = [every[index] for index, uuid in enumerate(uuids) if uuid.startswith(word)]
             handle = candidates[0] if len(candidates) == 1 else None
@@ -85,20 +88,20 @@ def device_words(text: str) -> list[str]:
     return found
 
 
-def is_split(nvml: Any, handle: Any) -> bool:
+def is_split(nvml: NVML, handle: GPUHandle) -> bool:
     """Return whether a GPU is split into parts (MIG), or is such a part, so that what the whole of it takes is not one
     engine's.
     """
-    if query_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
+    if answer_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
         return True
-    modes = query_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the one in use, and the one after a restart
+    modes = answer_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the one in use, and the one after a restart
     return bool(modes and modes[0])
 
 
-def query_or_none(query: Callable[..., Any], *about: Any) -> Any:
+def answer_or_none(query: Callable[[], Answer]) -> Answer | None:
     """NVML's answer about a GPU, or None where this one has none to that question."""
     with suppress(Exception):
-        return query(*about)
+        return query()
     return None
 
 
@@ -107,48 +110,85 @@ def energies_mj() -> list[int | None]:
     that of a card which is split.
     """
     with nvml_gpus() as (nvml, handles):
-        energies = [query_or_none(lambda one: nvml.nvmlDeviceGetTotalEnergyConsumption(one), card) for card in handles]
-        return [None if is_split(nvml, card) else energy for card, energy in zip(handles, energies, strict=True)]
+        if nvml is None:
+            return []
+        return [None if is_split(nvml, handle) else energy_mj(nvml, handle) for handle in handles]
 
 
-def ask_gpus(question: str, *about: int) -> list[Any]:
-    """The answer of each visible GPU to a function of NVML's, None where it has none."""
+def energy_mj(nvml: NVML, handle: GPUHandle) -> int | None:
+    return answer_or_none(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+
+
+def ask_gpus(question: Callable[[NVML, GPUHandle], Answer]) -> list[Answer | None]:
+    """The answer of each visible GPU to a question to NVML, None where it has none."""
     with nvml_gpus() as (nvml, handles):
-        return [query_or_none(lambda one: getattr(nvml, question)(one, *about), handle) for handle in handles]
+        if nvml is None:
+            return []
+        return [answer_or_none(partial(question, nvml, handle)) for handle in handles]
+
+
+def memory_of(nvml: NVML, handle: GPUHandle) -> Memory:
+    return nvml.nvmlDeviceGetMemoryInfo(handle)
+
+
+def name_of(nvml: NVML, handle: GPUHandle) -> str:
+    return nvml.nvmlDeviceGetName(handle)
 
 
 def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
-    names_and_memory = zip(ask_gpus("nvmlDeviceGetName"), ask_gpus("nvmlDeviceGetMemoryInfo"), strict=True)
+    names_and_memory = zip(ask_gpus(name_of), ask_gpus(memory_of), strict=True)
     shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
-    return [GPU(name, int(memory.total) if memory else shared) for name, memory in names_and_memory]
+    return [GPU(name or "", int(memory.total) if memory else shared) for name, memory in names_and_memory]
 
 
 def power_limits() -> list[tuple[float, float]]:
     """Return the power in W that each visible GPU may take, and the one of its maker's default."""
-    powers = map(ask_gpus, ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"))
-    return [(limit / 1000, default / 1000) for limit, default in zip(*powers, strict=True) if limit and default]
+    limits = ask_gpus(lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+    defaults = ask_gpus(lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+    return [
+        (limit / 1000, default / 1000) for limit, default in zip(limits, defaults, strict=True) if limit and default
+    ]
 
 
 SWITCH = ("off", "on")
-GPU_SETTINGS = {  # NVML's question, what it is about, and its answer in words
-    "power limit": ("nvmlDeviceGetEnforcedPowerLimit", (), lambda milliwatts: f"{milliwatts / 1000:,.0f} W"),
-    "highest clock": ("nvmlDeviceGetMaxClockInfo", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
-    "clock set": ("nvmlDeviceGetApplicationsClock", (SM_CLOCK,), lambda mhz: f"{mhz:,} MHz"),
-    "persistence": ("nvmlDeviceGetPersistenceMode", (), SWITCH.__getitem__),
+
+
+class GPUSetting(NamedTuple):
+    """A setting of a GPU: its question to NVML, and the answer in words."""
+
+    question: Callable[[NVML, GPUHandle], int]
+    text: Callable[[int], str]
+
+
+def in_mhz(clock: int) -> str:
+    return f"{clock:,} MHz"
+
+
+GPU_SETTINGS = {
+    "power limit": GPUSetting(
+        lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu), lambda milliwatts: f"{milliwatts / 1000:,.0f} W"
+    ),
+    "highest clock": GPUSetting(lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, SM_CLOCK), in_mhz),
+    "clock set": GPUSetting(lambda nvml, gpu: nvml.nvmlDeviceGetApplicationsClock(gpu, SM_CLOCK), in_mhz),
+    "persistence": GPUSetting(lambda nvml, gpu: nvml.nvmlDeviceGetPersistenceMode(gpu), SWITCH.__getitem__),
 }
 
 
 def gpu_settings() -> dict[str, str]:
     """The settings of the visible GPUs, those of unlike ones side by side."""
     words = {}
-    for name, (question, about, say) in GPU_SETTINGS.items():
-        if (values := ask_gpus(question, *about)) and None not in values:
-            words[name] = [say(value) for value in values]
+    for name, (question, text) in GPU_SETTINGS.items():
+        answers = ask_gpus(question)
+        known = [answer for answer in answers if answer is not None]
+        if len(known) == len(answers):
+            words[name] = [text(answer) for answer in known]
     with nvml_gpus() as (nvml, handles):
-        if handles and (state := query_or_none(lambda: nvml.nvmlSystemGetConfComputeState())):
-            words["confidential computing"] = [SWITCH[state.ccFeature]]
-        words["vboost"] = boosts() if handles else []
+        if nvml and handles:
+            state = answer_or_none(lambda: nvml.nvmlSystemGetConfComputeState())
+            if state:
+                words["confidential computing"] = [SWITCH[state.ccFeature]]
+            words["vboost"] = boosts()
     return {name: ", ".join(dict.fromkeys(values)) for name, values in words.items() if values}
 
 
@@ -166,5 +206,6 @@ def boosts() -> list[str]:
 
 def gpu_memory_used(number: int | None = None) -> int:
     """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
-    memory = ask_gpus("nvmlDeviceGetMemoryInfo")
-    return sum(int(usage.used) for usage in (memory if number is None else memory[number : number + 1]) if usage)
+    memory = ask_gpus(memory_of)
+    counted = memory if number is None else memory[number : number + 1]
+    return sum(int(usage.used) for usage in counted if usage)

@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.core.file_limits import LARGEST_RUN_FILE, size_text
 from harness.core.stored_text import NoTextError, TooLongError, decoded
+
+if TYPE_CHECKING:
+    from yaml import Node
 
 MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
 LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # suffixes of files of which a part is as good as the whole
@@ -95,7 +98,7 @@ def read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-def parse_json(text: str) -> Any:
+def parse_json(text: str) -> object:
     """Return a JSON document's value. Raises ValueError, whose message says whether the text is empty, ends in the
     middle, or is damaged; RecursionError.
     """
@@ -112,7 +115,7 @@ def parse_json(text: str) -> Any:
         raise
 
 
-def load_yaml(text: str) -> Any:
+def load_yaml(text: str) -> object:
     """A YAML document's value. Raises yaml.YAMLError, ValueError, TooLargeError."""
     import yaml
 
@@ -122,7 +125,7 @@ def load_yaml(text: str) -> Any:
     return yaml.safe_load(text)
 
 
-def from_yaml(text: str) -> Any:
+def from_yaml(text: str) -> object:
     """A value as YAML has it, or the text itself where it is none, or a date. Raises TooLargeError."""
     import yaml
 
@@ -140,7 +143,7 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def size(node: Any, sizes: dict[int, int | None]) -> int:
+def size(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return how many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
     TooLargeError for a node within itself.
     """
@@ -156,17 +159,26 @@ def size(node: Any, sizes: dict[int, int | None]) -> int:
     return total
 
 
-def check_node(node: Any) -> None:
+def check_node(node: "Node") -> None:
     """Raises YAMLError for a control character, a number to base 60, or a key that is given twice."""
     import yaml
 
-    value, problems = node.value, {}  # problems by their place
-    if isinstance(value, str) and re.search("[\x00-\x08\x0b-\x1f\x7f]", value):
-        problems[node] = "a control character, such as NUL, in a value"
-    elif isinstance(value, str) and not node.style and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", value):
-        problems[node] = f"{value} would be a number to base 60: quote it"
-    elif isinstance(node, yaml.MappingNode):
-        first = {str(key.value): key for key, _ in reversed(value)}
-        problems = {key: f"{key.value!r} is given twice" for key, _ in value if first[str(key.value)] is not key}
-    for at, problem in problems.items():
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
+    if isinstance(node, yaml.ScalarNode):
+        problem = scalar_problem(node.value, is_quoted=bool(node.style))
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    if isinstance(node, yaml.MappingNode):
+        keys = set[str]()
+        for key, _ in node.value:
+            if str(key.value) in keys:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+            keys.add(str(key.value))
+
+
+def scalar_problem(text: str, is_quoted: bool) -> str:
+    """Return what no value of a YAML file may be; empty for any other."""
+    if re.search("[\x00-\x08\x0b-\x1f\x7f]", text):
+        return "a control character, such as NUL, in a value"
+    if not is_quoted and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", text):
+        return f"{text} would be a number to base 60: quote it"
+    return ""

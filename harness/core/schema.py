@@ -1,8 +1,9 @@
 """The parts that all files of this program share: a format number, frozen models, GPUs as people name them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, field_validator
+from pydantic.fields import FieldInfo
 
 from harness.core.statements import Statement
 
@@ -10,9 +11,9 @@ SCHEMA = 6  # the format of all these files; 1 had no number
 RENDERED = 5  # the oldest format of which a report can be made again
 
 
-def stored_as(key: str, name: str) -> Any:
+def stored_as(key: str, name: str) -> FieldInfo:
     """For a field `name` that files keep under another key."""
-    return Field(validation_alias=AliasChoices(key, name), serialization_alias=key)
+    return FieldInfo(validation_alias=AliasChoices(key, name), serialization_alias=key)
 
 
 # A statement; until format 5 it was its text.
@@ -21,11 +22,6 @@ StoredStatement = Annotated[Statement, BeforeValidator(lambda said: Statement(sa
 
 class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
-
-
-def fields_from(model: type[FrozenModel], source: object) -> dict[str, Any]:
-    """Return what a source, such as LoadGen's log, has under the names of a model's fields."""
-    return {name: getattr(source, name) for name in model.model_fields if hasattr(source, name)}
 
 
 class File(FrozenModel):

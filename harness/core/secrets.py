@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from os import environ
 from pathlib import Path
-from typing import Any
+from typing import overload
 from urllib.parse import urlsplit
 
 from harness.core.reading import as_text, from_yaml
@@ -126,7 +126,11 @@ def hide_word(word: str) -> str:
     return hide_text(re.sub(ASSIGNED, rf"\1{MASK}", word))
 
 
-def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
+@overload
+def hide(settings: Mapping[str, object], foreign: bool = False, harmless: bool = False) -> dict[str, object]: ...
+@overload
+def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object: ...
+def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object:
     """Settings as they may be written down: `***` for what a name or a look says is secret, however deep.
 
     Of `foreign` ones, another program's, also for every text but enumerations and those whose names are known to hold
@@ -138,23 +142,26 @@ def hide(settings: Any, foreign: bool = False, harmless: bool = False) -> Any:
     if isinstance(settings, list | tuple):
         return [hide(item, foreign, harmless) for item in settings]
     if isinstance(settings, Mapping):
-        return {
-            key: MASK
-            if value and is_secret(str(key)) and not isinstance(value, int | float)
-            else hide(value, foreign, str(key).lower() in HARMLESS_NAMES)
-            for key, value in settings.items()
-        }
+        return {key: hide_value(str(key), value, foreign) for key, value in settings.items()}
     return settings
 
 
-def secrets_in(settings: Any, secret: bool = False) -> set[str]:
+def hide_value(name: str, value: object, foreign: bool) -> object:
+    """Return the value of a named setting as `hide` writes it down."""
+    if value and is_secret(name) and not isinstance(value, int | float):
+        return MASK
+    return hide(value, foreign, name.lower() in HARMLESS_NAMES)
+
+
+def secrets_in(settings: object, secret: bool = False) -> set[str]:
     """The texts that `hide` would leave out of `settings`."""
     if isinstance(settings, Mapping):
         return {text for key, value in settings.items() for text in secrets_in(value, secret or is_secret(str(key)))}
     if isinstance(settings, list | tuple):
         return {text for item in settings for text in secrets_in(item, secret)}
-    is_hidden = isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings)
-    return {settings} if is_hidden else set()
+    if not isinstance(settings, str) or len(settings) < 4:
+        return set()
+    return {settings} if secret or hide_text(settings) != settings else set()
 
 
 def scrub(path: Path) -> None:

@@ -7,7 +7,11 @@ from functools import cache
 from itertools import pairwise
 from math import ceil, exp, floor, lgamma, log, sinh, sqrt
 from statistics import NormalDist, fmean, variance
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 Number = TypeVar("Number", int, float)
 NORMAL = NormalDist().inv_cdf(0.975)
@@ -173,7 +177,7 @@ def chance_of_at_most(n: int, over: int, percentile: float) -> float:
     return probability
 
 
-def intervals(values: Any) -> Any:
+def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
 
     A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
@@ -182,13 +186,14 @@ def intervals(values: Any) -> Any:
     """
     import numpy as np
 
-    values = np.asarray(values, dtype=float)
-    count = len(values)
+    scores = np.asarray(values, dtype=float)
+    count = len(scores)
     weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
-    means, ends = values.mean(axis=0), np.percentile(weights @ values, [2.5, 97.5], axis=0)
-    telling = np.maximum(np.count_nonzero(values, axis=0), 2)
+    means, ends = scores.mean(axis=0), np.percentile(weights @ scores, [2.5, 97.5], axis=0)
+    telling = np.maximum(np.count_nonzero(scores, axis=0), 2)
     wider = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
-    return (means + (ends - means) * wider).T
+    ends_of_means: NDArray[np.float64] = (means + (ends - means) * wider).T
+    return ends_of_means
 
 
 class PairedChange(NamedTuple):
@@ -207,7 +212,7 @@ class PairedChange(NamedTuple):
         return self.after - self.before
 
 
-def paired_changes(before: Any, after: Any) -> list[PairedChange]:
+def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange]:
     """The change of each score; both have shape [samples, scores]."""
     import numpy as np
 

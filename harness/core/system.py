@@ -124,7 +124,8 @@ def free_memory_bytes() -> int:
 
 def variables() -> dict[str, str]:
     """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
-    return hide({name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}, foreign=True)  # type: ignore[no-any-return]
+    settings = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
+    return {name: str(value) for name, value in hide(settings, foreign=True).items()}
 
 
 def cpu_flags() -> set[str]:

@@ -1,17 +1,17 @@
 """Tables of a page, as Markdown."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 from harness.core.formatting import number
 from harness.core.markdown import Finished, escape
 
-TableColumn = (
-    str | tuple[str, int] | Callable[[Any], object]
-)  # an attribute, also with its digits; what is made of an item
+Item = TypeVar("Item")
+# An attribute, also with its digits; or what is made of an item.
+TableColumn = str | tuple[str, int] | Callable[[Item], object]
 
 
-def value_of(item: object, column: TableColumn) -> object:
+def value_of(item: Item, column: TableColumn[Item]) -> object:
     match column:
         case str():
             return getattr(item, column)
@@ -30,7 +30,7 @@ class Table(NamedTuple):
     name: str = ""
 
     @classmethod
-    def of(cls, items: Iterable[Any], columns: Mapping[str, TableColumn], name: str = "") -> Self:
+    def of(cls, items: Iterable[Item], columns: Mapping[str, TableColumn[Item]], name: str = "") -> Self:
         return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items], name)
 
     def __str__(self) -> str:

@@ -1,23 +1,35 @@
 """Pages made from Jinja templates."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from harness.core.formatting import cell, gpu_names, number, percent
 from harness.core.locations import ROOT
 from harness.core.markdown import code, harmless, quoted
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
-def jinja_environment(*folders: Path, **options: Any) -> Any:
+
+def jinja_environment(
+    *folders: Path, finalize: Callable[[object], object], autoescape: bool = False, keep_trailing_newline: bool = False
+) -> "Environment":
     """Return the environment of the templates in these folders; a name that a template lacks is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(folders), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options
+        loader=FileSystemLoader(folders),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+        autoescape=autoescape,
+        keep_trailing_newline=keep_trailing_newline,
     )
 
 
-def render(template: str, **values: Any) -> str:
+def render(template: str, **values: object) -> str:
     """The template filled in, as Markdown."""
     environment = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
     filters = (number, percent, cell, code, quoted)

@@ -1,7 +1,7 @@
 """The parts of a tokenizer that this program uses; transformers' tokenizers have them all."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, overload
 
 
 class AddedToken(Protocol):
@@ -24,7 +24,10 @@ class Tokenizer(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __call__(self, text: str | Sequence[str]) -> Mapping[str, list[Any]]: ...
+    @overload
+    def __call__(self, text: str) -> Mapping[str, list[int]]: ...
+    @overload
+    def __call__(self, text: list[str]) -> Mapping[str, list[list[int]]]: ...
 
     def clean_up_tokenization(self, text: str) -> str: ...
 

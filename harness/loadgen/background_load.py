@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from harness.core.formatting import Measured
-from harness.core.nvml import ask_gpus
+from harness.core.nvml import ask_gpus, memory_of
 from harness.core.system import container_s, core_count, cores
 
 # Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.
@@ -143,7 +143,7 @@ def top_of(pid: int) -> int | None:
 
 def busy_gpus() -> list[int]:
     """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
-    memory = ask_gpus("nvmlDeviceGetMemoryInfo")
+    memory = ask_gpus(memory_of)
     return [index for index, usage in enumerate(memory) if usage and usage.used > GPU_SLACK_BYTES]
 
 

@@ -6,15 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
-from typing import Any
 
 import psutil
 
 from harness.core.formatting import Measured
-from harness.core.nvml import SM_CLOCK, ask_gpus, energies_mj, is_split, nvml_gpus, query_or_none
+from harness.core.nvml import SM_CLOCK, answer_or_none, ask_gpus, energies_mj, is_split, name_of, nvml_gpus
+from harness.core.nvml_library import NVML, FieldNumber, GPUHandle
 from harness.core.processes import by_signal
 from harness.engines import server_metrics
 
@@ -30,12 +31,12 @@ MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
 
-def throttle_percent(nvml: Any, handle: Any, reasons: int) -> int:
+def throttle_percent(nvml: NVML, handle: GPUHandle, reasons: int) -> int:
     """100 while a GPU's clock is lowered for one of the reasons, else 0."""
     return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
 
 
-def field_value(nvml: Any, handle: Any, field: object) -> Any:
+def field_value(nvml: NVML, handle: GPUHandle, field: object) -> FieldNumber:
     """A GPU's value of a field of NVML's. Raises ValueError where it has none."""
     (field_reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
     if field_reading.nvmlReturn:
@@ -49,14 +50,14 @@ ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
-Read = Callable[[Any, Any], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
+Read = Callable[[NVML, GPUHandle], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
 
 
 def increase(field: int) -> Read:
     """Reads the increase of a counter of each GPU since it was last asked, in GB/s."""
     before = dict[int, tuple[float, int]]()
 
-    def read(nvml: Any, handle: Any) -> Measured:
+    def read(nvml: NVML, handle: GPUHandle) -> Measured:
         count = field_value(nvml, handle, (field, ALL_LINKS)).ullVal
         index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(count))
         then, before[index] = before.get(index, now), now
@@ -145,19 +146,19 @@ def recording(
 
 
 @contextmanager
-def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Any]]]]:
+def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
     """Give the number of visible GPUs that are read, and what reads all their columns: a process of its own, since a
     driver's library that crashes takes its process with it. Values that it does not tell in time are unknown.
     """
-    count, spawn = len(ask_gpus("nvmlDeviceGetName")[:most]), multiprocessing.get_context("spawn")
+    count, spawn = len(ask_gpus(name_of)[:most]), multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
     process = spawn.Process(target=tell_gpus, args=(theirs, count), name="telemetry", daemon=True)
     if count:
         process.start()
     theirs.close()
-    unknown = [None] * count * len(GPU_NAMES)
+    unknown: list[Measured] = [None for _ in range(count * len(GPU_NAMES))]
 
-    def read() -> list[Any]:
+    def read() -> list[Measured]:
         with suppress(OSError, EOFError):
             while mine.poll():  # answers that came too late
                 mine.recv()
@@ -191,6 +192,9 @@ def tell_gpus(asked: Connection, count: int) -> None:
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}  # since this test began
         while True:
-            told = [query_or_none(read, nvml, gpu) for gpu in handles[:count] for read in reads.values()]
-            asked.send(told)  # the first unasked, with which the counters begin
+            values = list[Measured]()
+            if nvml:
+                queries = [partial(read, nvml, gpu) for gpu in handles[:count] for read in reads.values()]
+                values = [answer_or_none(query) for query in queries]
+            asked.send(values)  # the first unasked, with which the counters begin
             asked.recv()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness.core import statistics
 from harness.core.formatting import Measured
-from harness.core.schema import SCHEMA, fields_from
+from harness.core.schema import SCHEMA
 from harness.engines.protocol import ChoiceLogprobs
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS
 from harness.mmlu.question_prompts import QuestionPrompt
@@ -86,7 +86,9 @@ def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, sho
     counts = [answer.choice.cached_tokens for answer in rows]
     cached = None if None in counts else sum(filter(None, counts))
     return Overall(
-        **fields_from(Overall, whole),
+        n=whole.n,
+        correct=whole.correct,
+        standard_error=whole.standard_error,
         schema_version=SCHEMA,
         overall_accuracy=whole.accuracy,
         interval_95=(whole.low, whole.high),

@@ -47,7 +47,7 @@ def table_of_scores(score: Accuracy) -> Table:
     def name_of(check: ScoreCheck) -> str:
         return f"{check.name} (approximate)" if check.name in score.approximate else check.name
 
-    columns: dict[str, TableColumn] = {
+    columns: dict[str, TableColumn[ScoreCheck]] = {
         "score": name_of,
         "this run": ("score", 6),
         "reference": ("reference", 6),

@@ -16,7 +16,7 @@ from harness.core.document import Block, Document, Line, Picture, Section
 from harness.core.formatting import number
 from harness.core.tables import Table, TableColumn
 from harness.report import compare, subject
-from harness.report.answer_comparison import AnswerPair
+from harness.report.answer_comparison import AnswerPair, Divergence
 from harness.report.compare import ComparedRun, Runs
 from harness.report.compare_picture import names, panels, with_machines
 from harness.report.page import page
@@ -30,7 +30,7 @@ COMPARISON_FILE = "comparison"
 
 
 SHOWN_ANSWERS = 20  # answers that differ
-DIVERGENCE: dict[str, TableColumn] = {
+DIVERGENCE: dict[str, TableColumn[Divergence]] = {
     "sample": lambda one: str(one.sample),
     "prompt tokens": "prompt_tokens",
     "first differing token": "position",

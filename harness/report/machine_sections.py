@@ -55,8 +55,8 @@ def profile_tables(profiled: Profile) -> list[Table]:
     """Return the time by kind of kernel, and the largest kernels or operators."""
     is_gpu = profiled.device == "GPU"
     things, time = ("kernels", "kernel time") if is_gpu else ("operators", "operators' self time")
-    shares: dict[str, TableColumn] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
-    largest: dict[str, TableColumn] = {f"the largest {things}": kernel_name, "kind": "kind", **shares}
+    shares: dict[str, TableColumn[Share]] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
+    largest: dict[str, TableColumn[Share]] = {f"the largest {things}": kernel_name, "kind": "kind", **shares}
     if is_gpu:
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
     return [Table.of(profiled.kinds, {"kind": "name"} | shares), Table.of(profiled.largest, largest)]

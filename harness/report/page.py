@@ -13,13 +13,12 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
-from harness.core.document import Block, Document, Line, Picture, block_text
+from harness.core.document import Block, Document, DrawnPanel, Line, Picture, block_text
 from harness.core.formatting import number, percent, sentence
 from harness.core.locations import ROOT
 from harness.core.message_text import plain
 from harness.core.reading import read_text
 from harness.core.templates import jinja_environment
-from harness.report.charts import Panel
 from harness.report.load_view import LATENCIES
 from harness.report.published_strip import CHIPS
 
@@ -41,7 +40,7 @@ def block_html(block: Block) -> str:
     return WITHOUT_HEAD.sub("", str(renderer().render(without_places(block_text(block)))))
 
 
-def chart(*panels: Panel, title: str = "") -> str:
+def chart(*panels: DrawnPanel, title: str = "") -> str:
     """Panels as the page draws them."""
     return str(environment().get_template("chart.html.j2").render(title=title, panels=panels))
 

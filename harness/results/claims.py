@@ -98,7 +98,8 @@ def verify(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
-    summary, config, status = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
+    contents: Iterator[Any] = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
+    summary, config, status = contents
     run, recomputed = summary["run"], list[tuple[str, dict[str, Any]]]()
     asked, is_complete = config["plan"]["config"], status["status"] == "complete"
     if is_complete and not asked.get("quick"):

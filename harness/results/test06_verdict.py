@@ -45,6 +45,8 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
     path = folder / ANSWERS
     try:
         entries = reading.parse_json(reading.read_text(path, LARGEST_ACCURACY_LOG))
+        if not isinstance(entries, list):
+            raise TypeError("it is not a list")
         answers = [decode_hex(entry["data"], 4, f"{path}: entry {n}") for n, entry in enumerate(entries)]
         counts = [entry["token_count"] for entry in entries]
     except (OSError, *reading.DAMAGED) as error:

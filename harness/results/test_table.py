@@ -16,9 +16,9 @@ def told(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
     ]
 
 
-def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn]:
+def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
     """The columns of a table of tests: under a head of its own this attribute, which is the load."""
-    columns_by_head: dict[str, TableColumn] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
+    columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
     return columns_by_head | {metric.label: metric.shown for metric in told(place, tests)}
 
 

@@ -13,6 +13,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, nvml, processes, secrets, system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
+from harness.core.files import as_json
 from harness.core.formatting import gpu_names, number
 from harness.core.last_screen import show
 from harness.core.progress import Display
@@ -153,7 +154,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    facts.engine_args |= secrets.hide(background_load.precision_of(config.endpoint), foreign=True)
+    facts.engine_args |= as_json(secrets.hide(background_load.precision_of(config.endpoint), foreign=True))
     facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))

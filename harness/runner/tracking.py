@@ -12,7 +12,9 @@ from harness.core.errors import DONE, UsageError
 from harness.core.processes import command_of
 
 MLFLOW_S = 90.0  # a command waits so long for MLflow
-NOT_INSTALLED = "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
+NOT_INSTALLED = (
+    "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
+)
 
 
 def check_installed(is_wanted: bool) -> None:

@@ -177,7 +177,7 @@ def table(results: Results, judgements: dict[str, regression.Judgement]) -> Tabl
         return f"{result.accuracy} ({SCORES[SCORE_METRIC]} {judgement.change}: {word})"
 
     base = result_named(results, BASELINE)
-    columns: dict[str, TableColumn] = {"experiment": attrgetter("name")}
+    columns: dict[str, TableColumn[ExperimentResult]] = {"experiment": attrgetter("name")}
     if any(result.experiment.group for result in results):
         columns["group"] = group_text
     columns |= {"description": experiment_text, "change": change_text}

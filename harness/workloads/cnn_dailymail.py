@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config import hub_environment
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL_TASKS, PROMPT
@@ -17,7 +17,7 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
 from harness.core.stored_text import data_files
 from harness.core.tokenizer import Tokenizer
-from harness.workloads.hub import download, read_saved
+from harness.workloads.hub import Rows, download, read_saved
 from harness.workloads.request_keys import unread_keys, unread_note
 from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
 from harness.workloads.sample_library import Library
@@ -179,7 +179,7 @@ def from_json(path: Path) -> list[Article]:
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 
-def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "output")) -> Article:
+def checked_article(item: object, where: str, names: Sequence[str] = ("input", "output")) -> Article:
     """A record with article and summary under these names. Raises UsageError."""
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
@@ -196,7 +196,7 @@ def checked_article(item: Any, where: str, names: Sequence[str] = ("input", "out
     return Article(article, reference, tokens, str(item.get("instruction") or ""), tuple(unread))
 
 
-def from_columns(data: Any, source: str) -> list[Article]:
+def from_columns(data: Rows, source: str) -> list[Article]:
     """The records of a data set as `datasets` holds it. Raises UsageError."""
     for column in CNN_COLUMNS:
         if column not in data.column_names:

@@ -16,7 +16,7 @@ from harness.core.message_text import first_line
 from harness.core.tokenizer import Tokenizer
 from harness.engines.protocol import MessagePrompt
 from harness.workloads import hub, requests_file
-from harness.workloads.requests_file import StoredRequest, StoredRequests, TokenIds
+from harness.workloads.requests_file import Chat, StoredRequest, StoredRequests, TokenIds, is_chat
 from harness.workloads.sample_library import Library, Salt
 from harness.workloads.synthetic import DESCRIPTION, digest, draw_library, read_profile, with_request_set, words_of
 from harness.workloads.trace_replay import library_of_trace
@@ -176,15 +176,16 @@ def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages
     """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
     UsageError where the model has no such token, or refuses the chat.
     """
-    if request.kind == "messages" and as_messages:
-        return MessagePrompt(counted_chat(request.prompt, tokenizer), request.prompt)
-    if request.kind == "messages":
-        return chat(request.prompt, tokenizer, where)
-    if request.kind == "prompt":
-        return with_one_beginning(tokenizer.encode(request.prompt), tokenizer)
-    if not all(0 <= token < len(tokenizer) for token in request.prompt):
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return with_one_beginning(tokenizer.encode(prompt), tokenizer)
+    if is_chat(prompt):
+        if as_messages:
+            return MessagePrompt(counted_chat(prompt, tokenizer), prompt)
+        return chat(prompt, tokenizer, where)
+    if not all(0 <= token < len(tokenizer) for token in prompt):
         raise UsageError(f"{where}: token ids outside the model's vocabulary of {len(tokenizer):,}.")
-    return list(request.prompt)
+    return list(prompt)
 
 
 def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
@@ -196,7 +197,7 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
     return list(tokens[1:]) if is_begun_twice else list(tokens)
 
 
-def chat(messages: list[dict[str, str]], tokenizer: Tokenizer, where: str) -> TokenIds:
+def chat(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
     """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
     template refuses them.
     """
@@ -209,13 +210,13 @@ def chat(messages: list[dict[str, str]], tokenizer: Tokenizer, where: str) -> To
     return with_one_beginning(tokens, tokenizer)
 
 
-def chat_lines(messages: list[dict[str, str]], tokenizer: Tokenizer) -> TokenIds:
+def chat_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
     """Messages as lines such as `User: ...`."""
     lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
     return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
 
 
-def counted_chat(messages: list[dict[str, str]], tokenizer: Tokenizer) -> TokenIds:
+def counted_chat(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
     """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
     try:
         return chat(messages, tokenizer, "")

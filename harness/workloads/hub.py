@@ -1,7 +1,8 @@
 """Models and data sets of the Hugging Face hub, or of a folder that `datasets` reads."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, Self
 
 from harness.config import engine, pretrained
 from harness.config.run import RunConfig
@@ -12,6 +13,22 @@ from harness.workloads.requests_file import CHATS, REQUEST_KINDS, StoredRequests
 
 HUB_PREFIX = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
+
+
+class Rows(Protocol):
+    """The rows of a data set, as `datasets` holds them."""
+
+    column_names: Sequence[str]
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[dict[str, object]]: ...
+
+    def select(self, indices: Iterable[int]) -> Self: ...
+
+    def select_columns(self, column_names: list[str]) -> Self: ...
+
+    def to_list(self) -> list[dict[str, object]]: ...
 
 
 def read(config: RunConfig) -> StoredRequests:
@@ -31,11 +48,11 @@ def read(config: RunConfig) -> StoredRequests:
     return read_rows(Path(config.workload), RequestRows(rows, "row"), column)
 
 
-def load_rows(workload: str) -> Any:
+def load_rows(workload: str) -> Rows:
     """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
     be had, or the split is one of several and none is named.
     """
-    from datasets import DatasetDict, load_dataset
+    from datasets import load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
 
     place, _, split = workload.removeprefix(HUB_PREFIX).partition(":")
@@ -45,10 +62,10 @@ def load_rows(workload: str) -> Any:
     if name in FORMATS:
         raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
     try:
-        data = load_dataset(name, settings or None, split=split or None)
+        data: Rows | dict[str, Rows] = load_dataset(name, settings or None, split=split or None)
     except Exception as error:  # whatever the library raises of a network, a name, a file
         raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
-    if isinstance(data, DatasetDict):
+    if isinstance(data, dict):
         if len(data) > 1:
             raise UsageError(
                 f"--workload {workload}: name a split: {', '.join(f'{workload}:{split_name}' for split_name in data)}."
@@ -70,25 +87,26 @@ def download_model(name: str) -> None:
             ) from None
 
 
-def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Any:
+def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Rows:
     """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
     from datasets import load_dataset
 
     try:
-        return load_dataset(name, version, split=split)
+        rows: Rows = load_dataset(name, version, split=split)
     except Exception as error:
         raise UsageError(f"cannot download {name} ({first_line(error).rstrip('.')}): {instead}.") from None
+    return rows
 
 
-def read_saved(folder: Path, split: str) -> Any:
+def read_saved(folder: Path, split: str) -> Rows:
     """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
-    from datasets import DatasetDict, load_from_disk
+    from datasets import load_from_disk
 
     try:
-        data = load_from_disk(str(folder))
+        data: Rows | dict[str, Rows] = load_from_disk(str(folder))
     except Exception as error:
         raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
-    splits = data if isinstance(data, DatasetDict) else {split: data}
+    splits = data if isinstance(data, dict) else {split: data}
     if split not in splits:
         raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(splits)}.")
     return splits[split]

@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.core import reading
 from harness.core.errors import UsageError
@@ -22,7 +22,7 @@ class RequestRow(NamedTuple):
     """A row of a file: its number, counted from 1, and what it holds; `text` where it is JSON that was not parsed."""
 
     number: int
-    value: Any
+    value: object
     is_text: bool = False
 
 
@@ -33,7 +33,7 @@ class RequestRows(NamedTuple):
     unit: str
 
 
-def parse_text(text: str, where: str) -> Any:
+def parse_text(text: str, where: str) -> object:
     try:
         return reading.parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -51,8 +51,9 @@ def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     if suffix in TABLE_SUFFIXES and not is_json(text):
         return RequestRows([*table_rows(path, text, names)], "line")
     if text.lstrip().startswith("["):
-        values = parse_text(text, str(path))
-        return RequestRows([RequestRow(*row) for row in enumerate(values, start=1)], "record")
+        records = parse_text(text, str(path))
+        assert isinstance(records, list)  # a JSON text that begins with a bracket
+        return RequestRows([RequestRow(*row) for row in enumerate(records, start=1)], "record")
     lines = enumerate(text.split("\n"), start=1)
     return RequestRows([RequestRow(number, line, is_text=True) for number, line in lines if line.strip()], "line")
 
@@ -95,7 +96,7 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
 
 
-def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> Any:
+def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
     """Return what a cell holds: a number where it is one, a list or an object where it is JSON; else its text, as it
     always is of a prompt.
     """

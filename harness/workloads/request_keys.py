@@ -6,7 +6,6 @@ that the notes name it.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from harness.config.lengths import MOST_TOKENS
 from harness.core import word_list
@@ -50,7 +49,7 @@ HARMLESS_KEYS = frozenset(
     )
 )
 # Settings that change an answer, by name, with the values of this program's requests: greedy, by the prompt alone.
-NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
+NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(word_list.names_in("temperature presence_penalty frequency_penalty min_p epsilon_cutoff"), (0,)),
     **dict.fromkeys(word_list.names_in("top_p typical_p repetition_penalty length_penalty"), (1,)),
     **dict.fromkeys(word_list.names_in("n best_of num_return_sequences num_beams beam_width"), (1,)),
@@ -82,21 +81,20 @@ class UnsentKeyError(UsageError):
     """A key that would change a request, and that is not sent: no row of the file is as its author meant it."""
 
 
-def request_of(item: dict[str, Any]) -> dict[str, Any]:
+def request_of(item: Mapping[str, object]) -> dict[str, object]:
     """Return a row as one flat request: what it keeps in a body, or in a dictionary of parameters, stands beside the
     rest.
     """
     flat = dict(item)
-    for name in BODY_KEYS:
-        if isinstance(flat.get(name), dict):
-            flat |= flat.pop(name)
-    for name in PARAMETER_KEYS:
-        if isinstance(flat.get(name), dict):
-            flat |= flat.pop(name)
+    for name in (*BODY_KEYS, *PARAMETER_KEYS):
+        inner = flat.get(name)
+        if isinstance(inner, dict):
+            del flat[name]
+            flat |= inner
     return flat
 
 
-def answer_limit(item: Mapping[str, Any], where: str) -> int | None:
+def answer_limit(item: Mapping[str, object], where: str) -> int | None:
     """Return the longest answer that a request asks for, under whichever name; None where it does not say. Raises
     UsageError.
     """
@@ -115,18 +113,21 @@ def answer_limit(item: Mapping[str, Any], where: str) -> int | None:
     return next(iter(limits.values()), None)
 
 
-def system_prompt(item: Mapping[str, Any], where: str) -> str:
+def system_prompt(item: Mapping[str, object], where: str) -> str:
     """Return the system prompt that stands beside a request's prompt; empty for none. Raises UsageError."""
-    prompts = {name: value for name, value in item.items() if name.lower() in SYSTEM_KEYS and value not in (None, "")}
-    for name, value in prompts.items():
+    prompts = dict[str, str]()
+    for name, value in item.items():
+        if name.lower() not in SYSTEM_KEYS or value in (None, ""):
+            continue
         if not isinstance(value, str):
             raise UsageError(f"{where}: {name} is not text.")
+        prompts[name] = value
     if len(set(prompts.values())) > 1:
         raise UsageError(f"{where}: {' and '.join(prompts)} differ: keep one system prompt.")
     return next(iter(prompts.values()), "")
 
 
-def check_sent(item: Mapping[str, Any], where: str) -> None:
+def check_sent(item: Mapping[str, object], where: str) -> None:
     """Raises UnsentKeyError for a key that would change the request, and that is not sent."""
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
@@ -142,7 +143,7 @@ def check_sent(item: Mapping[str, Any], where: str) -> None:
         )
 
 
-def is_neutral(value: Any, neutral: Iterable[Any]) -> bool:
+def is_neutral(value: object, neutral: Iterable[object]) -> bool:
     """Return whether a value leaves a request as it is sent: none at all, or one of the neutral ones."""
     if value is None or value is False or value in ("", [], {}):
         return True
@@ -151,7 +152,7 @@ def is_neutral(value: Any, neutral: Iterable[Any]) -> bool:
     )
 
 
-def unread_keys(item: Mapping[str, Any], read: Iterable[str]) -> list[str]:
+def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
     """Return the names of an object's keys that nobody reads, but for those that are known to be harmless."""
     unread = []
     for name, value in item.items():

@@ -4,10 +4,10 @@ content.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeGuard, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeGuard, get_args
 
 from harness.core import given_values
 from harness.core.errors import UsageError
@@ -24,6 +24,9 @@ from harness.workloads.request_keys import (
     unread_note,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 CHATS = ("conversations", "conversation", "messages")  # keys of a conversation
@@ -36,7 +39,9 @@ TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a message's p
 MOST_CHARACTERS = 2**22  # characters of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 TokenIds = list[int]
-Dialog = list[dict[str, Any]]  # the messages of a conversation
+Chat = list[dict[str, str]]  # messages with role and content, as a tokenizer takes them
+RequestPrompt = str | Chat | TokenIds
+Dialog = Sequence[Mapping[str, object]]  # the messages of a conversation, as a file has them
 
 
 class StoredRequest(NamedTuple):
@@ -48,7 +53,7 @@ class StoredRequest(NamedTuple):
 
     number: int
     kind: RequestKind
-    prompt: Any
+    prompt: RequestPrompt
     max_tokens: int | None = None
     answer: str | None = None
 
@@ -131,7 +136,7 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """The requests of a row. Raises UsageError for one that is none."""
-    item = parse_text(row.value, where) if row.is_text else row.value
+    item = parse_text(str(row.value), where) if row.is_text else row.value
     if isinstance(item, str):
         return ReadRow([StoredRequest(row.number, "prompt", words(item, where))], [])
     if isinstance(item, dict):
@@ -141,7 +146,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     name, dialog = ("", None) if column else conversation(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
-    beside = {} if item is dialog else item
+    beside = item if isinstance(item, dict) else {}
     unread = [*unread_keys(beside, (name, *KEYS_BESIDE_A_PROMPT)), *unread_message_keys(dialog)]
     limit, system = answer_limit(beside, where), system_prompt(beside, where)
     is_chat = any("role" in message for message in dialog)
@@ -153,7 +158,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     return ReadRow(requests, unread, is_chat=is_chat, is_sharegpt=not is_chat)
 
 
-def plain_row(item: Any, number: int, where: str, column: str) -> ReadRow:
+def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     """The one request of a row with a prompt. Raises UsageError for an object that is none."""
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
@@ -164,7 +169,7 @@ def plain_row(item: Any, number: int, where: str, column: str) -> ReadRow:
     return ReadRow([request], unread)
 
 
-def conversation(item: Any) -> tuple[str, Dialog | None]:
+def conversation(item: object) -> tuple[str, Dialog | None]:
     """The key and the messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from
     and value. None for any other row, also for `messages` that do not end with an answer: they are one request.
     """
@@ -173,59 +178,62 @@ def conversation(item: Any) -> tuple[str, Dialog | None]:
     if not isinstance(item, dict):
         return "", None
     for name in CHATS:
-        said = item.get(name)
-        if not is_dialog(said):
+        dialog = item.get(name)
+        if not is_dialog(dialog):
             continue
-        roles = [message.get("role") for message in said]
+        roles = [message.get("role") for message in dialog]
         is_request = name == CHATS[-1] and ("user" not in roles or roles[-1] != "assistant")
-        return name, None if is_request else said
+        return name, None if is_request else dialog
     return "", None
 
 
-def is_dialog(said: Any) -> TypeGuard[Dialog]:
-    return isinstance(said, list) and all(isinstance(message, dict) for message in said)
+def is_dialog(value: object) -> TypeGuard[Dialog]:
+    return isinstance(value, list) and all(isinstance(message, dict) for message in value)
 
 
-def unread_message_keys(said: Sequence[Any]) -> list[str]:
+def unread_message_keys(dialog: Sequence[object]) -> list[str]:
     """The names of the keys of a row's messages that nobody read, each once."""
-    names = [name for message in said if isinstance(message, dict) for name in unread_keys(message, MESSAGE_KEYS)]
+    names = list[str]()
+    for message in dialog:
+        if isinstance(message, dict):
+            names += unread_keys(message, MESSAGE_KEYS)
     return [f"messages[].{name}" for name in dict.fromkeys(names)]
 
 
-def with_system(said: Dialog, system: str, where: str) -> Dialog:
+def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
     """The messages after a system prompt that stands beside them. Raises UsageError where they have another."""
     if not system:
-        return said
-    if said and said[0].get("role") == "system":
-        if content_text(said[0].get("content"), where) != system:
+        return dialog
+    if dialog and dialog[0].get("role") == "system":
+        if content_text(dialog[0].get("content"), where) != system:
             raise UsageError(f"{where}: two system prompts, one of them in the messages: keep one.")
-        return said
-    return [{"role": "system", "content": system}, *said]
+        return dialog
+    return [{"role": "system", "content": system}, *dialog]
 
 
-def chat_turns(said: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
+def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """A request for each of the user's messages, with all before it; the answer that follows says how long it is. Those
     after a message without text are left out. Raises UsageError for an unknown role.
     """
-    check_roles(said, where)
-    for place, message in enumerate(said):
+    check_roles(dialog, where)
+    for place, message in enumerate(dialog):
         if not is_usable(content_text(message.get("content"), where)):
             return
         if message["role"] != "user":
             continue
-        after = said[place + 1] if place + 1 < len(said) else {}
+        after: Mapping[str, object] = dialog[place + 1] if place + 1 < len(dialog) else {}
         answer = content_text(after.get("content"), where) if after.get("role") == "assistant" else None
-        history = messages(said[: place + 1], where)
+        history = messages(dialog[: place + 1], where)
         yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
 
 
-def check_roles(said: Dialog, where: str) -> None:
-    for message in said:
+def check_roles(dialog: Dialog, where: str) -> None:
+    for message in dialog:
         if message.get("role") not in ROLES:
             raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
 
 
-def content_text(content: Any, where: str) -> Any:
+def content_text(content: object, where: str) -> object:
     """The text of a message's content, which may come as a list of parts; anything else as it is. Raises UsageError
     for a part that is no text, such as an image.
     """
@@ -240,7 +248,7 @@ def content_text(content: Any, where: str) -> Any:
     return "".join(texts)
 
 
-def request_kind(item: dict[str, Any], where: str) -> RequestKind:
+def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
     """Return what a row's prompt is. Raises UsageError where it has none, or several."""
     kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
@@ -249,27 +257,27 @@ def request_kind(item: dict[str, Any], where: str) -> RequestKind:
     return kinds[0]
 
 
-def stored_request(item: dict[str, Any], number: int, where: str, column: str = "") -> StoredRequest:
+def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
     """A row's request, with the system prompt beside it. Raises UsageError for an object that is no request."""
     limit, system = answer_limit(item, where), system_prompt(item, where)
     if column:
         if column not in item:
             raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
         kind: RequestKind = "prompt"
-        prompt: Any = words(item[column], where, column)
+        prompt: RequestPrompt = words(item[column], where, column)
     else:
         kind = request_kind(item, where)
         prompt = READERS[kind](item[kind], where)
     if system and kind == "prompt_token_ids":
         raise UnsentKeyError(f"{where}: a system prompt beside token ids is not sent: put it into them, or remove it.")
-    if system and kind == "prompt":
-        kind, prompt = "messages", [{"role": "user", "content": prompt}]
     if system:
-        prompt = messages(with_system(prompt, system, where), where)
+        dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        assert is_dialog(dialog)  # token ids have no system prompt
+        kind, prompt = "messages", messages(with_system(dialog, system, where), where)
     return StoredRequest(number, kind, prompt, limit)
 
 
-def words(value: Any, where: str, name: str = "prompt") -> str:
+def words(value: object, where: str, name: str = "prompt") -> str:
     """Text with something in it. Raises UsageError."""
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
@@ -280,46 +288,47 @@ def words(value: Any, where: str, name: str = "prompt") -> str:
     return value
 
 
-def messages(value: Any, where: str) -> list[dict[str, str]]:
+def messages(value: object, where: str) -> Chat:
     """A chat, each message with role and content, that ends with the user's word. Raises UsageError."""
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
     check_roles(value, where)
     if not value or value[-1]["role"] != "user":
         raise UsageError(f"{where}: the last of messages must be the user's.")
-    found = []
+    chat = []
     for message in value:
         check_sent(message, where)
         content = words(content_text(message.get("content"), where), where, "content")
-        found.append({"role": message["role"], "content": content})
-    return found
+        chat.append({"role": str(message["role"]), "content": content})
+    return chat
 
 
-def token_ids(value: Any, where: str, name: str = "prompt_token_ids") -> TokenIds:
+def token_ids(value: object, where: str, name: str = "prompt_token_ids") -> TokenIds:
     if not (isinstance(value, list) and value and all(type(token) is int for token in value)):
         raise UsageError(f"{where}: {name} is not a list of token ids.")
     return value
 
 
-READERS: dict[RequestKind, Callable[[Any, str], Any]] = {
+READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
     "prompt": words,
     "messages": messages,
     "prompt_token_ids": token_ids,
 }
 
 
-def sharegpt_turns(said: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
+def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
     """The first question that an answer follows, after the system prompt where there is one; nothing where there is no
     such question.
     """
-    for message in said:
-        if message.get("from") == "system" and is_usable(message.get("value")):
-            system = system or message["value"]
-    for first, then in pairwise(said):
+    for message in dialog:
+        text = message.get("value")
+        if message.get("from") == "system" and is_usable(text):
+            system = system or text
+    for first, then in pairwise(dialog):
         question, answer = first.get("value"), then.get("value")
-        is_asked = first.get("from") in ASKING_ROLES and is_usable(question)
-        is_answered = then.get("from") in ANSWERING_ROLES and is_usable(answer)
-        if not (is_asked and is_answered):
+        if first.get("from") not in ASKING_ROLES or then.get("from") not in ANSWERING_ROLES:
+            continue
+        if not is_usable(question) or not is_usable(answer):
             continue
         if not system:
             yield StoredRequest(number, "prompt", question, answer=answer)
@@ -329,5 +338,9 @@ def sharegpt_turns(said: Dialog, system: str, number: int) -> Iterator[StoredReq
         return
 
 
-def is_usable(text: Any) -> TypeGuard[str]:
+def is_chat(prompt: RequestPrompt) -> "TypeIs[Chat]":
+    return isinstance(prompt, list) and all(isinstance(message, dict) for message in prompt)
+
+
+def is_usable(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and bool(text.strip()) and not SURROGATES.search(text)

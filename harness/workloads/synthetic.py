@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import NotRequired, TypedDict, Unpack
 
+from harness.config.arrival_patterns import Replay
 from harness.config.lengths import SALT_TOKENS, Shared
 from harness.config.run import RunConfig
 from harness.config.workload import SYNTHETIC_COUNT, RequestSet, Workload, WorkloadProfile
@@ -32,7 +33,19 @@ def words_of(tokenizer: Tokenizer) -> TokenIds:
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
-def with_request_set(found: Library, place: Callable[[int], str], **known: Any) -> Library:
+class Description(TypedDict):
+    """The fields of a RequestSet that do not follow from its samples."""
+
+    name: str
+    about: str
+    samples: int
+    exact: bool
+    digest: str
+    notes: NotRequired[tuple[str, ...]]
+    replay: NotRequired[Replay | None]
+
+
+def with_request_set(found: Library, place: Callable[[int], str], **known: Unpack[Description]) -> Library:
     """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
     new, salt = found.new_tokens or [], found.salt
     lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]

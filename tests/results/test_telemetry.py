@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.nvml import query_or_none
+from harness.core.nvml import answer_or_none
 from harness.engines import server_metrics
 from harness.loadgen import gpu_readings
 from harness.loadgen.machine_use import Usage
@@ -120,7 +120,7 @@ def test_every_column_is_a_quantity_with_a_panel_or_a_share_of_time() -> None:
 def test_a_gpu_without_a_memory_sensor_tells_no_temperature(failed: int, degrees: int | None) -> None:
     field = SimpleNamespace(nvmlReturn=failed, value=SimpleNamespace(uiVal=81))
     nvml = SimpleNamespace(nvmlDeviceGetFieldValues=lambda card, ids: [field] * len(ids))
-    assert query_or_none(partial(gpu_readings.GPU_COLUMNS["memory_temperature_c"], nvml), None) == degrees
+    assert answer_or_none(partial(gpu_readings.GPU_COLUMNS["memory_temperature_c"], nvml, None)) == degrees
 
 
 def test_a_line_that_came_late_counts_for_longer(tmp_path: Path) -> None:
