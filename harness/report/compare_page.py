@@ -123,11 +123,12 @@ def document(runs: Runs) -> Document:
     sides = [len({run.name for run in some}) for some in (comparable_runs, runs)]
     alone = len(comparable_runs) == 1 or sides[0] < min(2, sides[1])
     found = finding(runs if len(runs) == 2 else [] if alone else comparable_runs)
-    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}" if alone else found or NOTHING_TO_COMPARE
+    refusal_text = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
+    title = refusal_text if alone else found.text or NOTHING_TO_COMPARE
     if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
         title, alone = pair.words, False
     lines = [
-        Line("measured", f"{found}: not reliable" if found and alone else "", "careful"),
+        Line("measured", f"{found.text}: not reliable" if found.text and alone else "", "careful"),
         *(
             Line("not comparable", f"{named[start][0]} and {letter}: {why}", "careful")
             for letter, why in refused.items()
@@ -135,7 +136,7 @@ def document(runs: Runs) -> Document:
         ),
         *answers(runs, pair),
         Line("differs", difference(runs)),
-        Line("interval", METHOD_TEXT if found else ""),
+        Line("interval", METHOD_TEXT if found.has_interval else ""),
         *(Line("careful", caution, "careful") for caution in cautions(named)),
         *(Line(letter, str(run.folder)) for letter, run in named),
         Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
@@ -185,24 +186,35 @@ def write_html(path: Path, runs: Runs, found: Document) -> None:
     files.write_text(path, page(found._replace(sections=[picture_section, *found.sections])))
 
 
-def finding(runs: Runs) -> str:
-    """The second of two runs, or the fastest of several, against the first, or against the next where it is the first;
-    empty where they share no measurement. Several runs of a label on one machine are one side.
+class Finding(NamedTuple):
+    """What a comparison of speeds found, in one sentence; empty where the runs share no measurement."""
+
+    text: str = ""
+    has_interval: bool = False
+
+
+def finding(runs: Runs) -> Finding:
+    """The second of two runs, or the fastest of several, against the first, or against the next where it is the first.
+
+    Several runs of a label on one machine are one side.
     """
     if len(runs) < 2:
-        return ""
+        return Finding()
     metric, sides = METRIC_BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
     labels = with_machines(runs, [run.name for run in runs])
     for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
         sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
     if min(map(min, sides.values())) <= 0:
-        return ""
+        return Finding()
     first, other, *more = sides
     if more:
         fastest, second, *_ = sorted(sides, key=lambda name: mean(sides[name]), reverse=not metric.is_time)
         first, other = (second, fastest) if fastest == first else (first, fastest)
     figures = f"{metric.with_unit(mean(sides[other]))}; {first} {metric.text(mean(sides[first]))}"
-    return f"{other} is {Change.between(sides[first], sides[other]).describe(metric)}: {figures}"
+    change = Change.between(sides[first], sides[other])
+    if any(run.busy for run in runs):
+        change = change.on_busy_machine()
+    return Finding(f"{other} is {change.describe(metric)}: {figures}", change.has_interval)
 
 
 def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:

@@ -1,7 +1,7 @@
 """The change of a metric from one run to another: its interval, its verdict and its words."""
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp, inf, isfinite, log, sqrt
 from typing import Literal, NamedTuple, Self
 
 from harness.core.formatting import number
@@ -50,6 +50,18 @@ class Change(NamedTuple):
         basis = ONE_RUN_EACH if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs"
         return cls.around(middle, half, basis, min(counts))
 
+    def on_busy_machine(self) -> "Change":
+        """Return the change as it is known where other programs used the machine.
+
+        The scatter that they cause differs from machine to machine and from hour to hour. So it is never assumed: with
+        fewer than FEWEST_PAIRS runs of a side there is no interval, which makes any verdict unclear.
+        """
+        return self._replace(low=0.0, high=inf) if self.may_be_chance else self
+
+    @property
+    def has_interval(self) -> bool:
+        return isfinite(self.high)
+
     @property
     def may_be_chance(self) -> bool:
         """Tell whether there are too few runs of a side for their own scatter to be known."""
@@ -74,11 +86,17 @@ class Change(NamedTuple):
 
     def speed_change(self, metric: Metric) -> "Change":
         """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
-        return Change(1 / self.mean, 1 / self.high, 1 / self.low, self.basis, self.runs) if metric.is_time else self
+        if not metric.is_time:
+            return self
+        low = 1 / self.high  # 0 of a change without an interval
+        high = 1 / self.low if self.low else inf
+        return Change(1 / self.mean, low, high, self.basis, self.runs)
 
     @property
     def signed(self) -> str:
-        """In percent: +12.1 % (+9.2 to +15.4 %)."""
+        """In percent: +12.1 % (+9.2 to +15.4 %); without an interval, the mean alone."""
+        if not self.has_interval:
+            return f"{number(100 * (self.mean - 1), 3, '+')} %"
         mean, low, high = (number(100 * (ratio - 1), 3, "+") for ratio in self[:3])
         return f"{mean} % ({low} to {high} %)" if self.low < self.high else f"{mean} %"
 
@@ -89,6 +107,11 @@ class Change(NamedTuple):
         change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
+        if not change.has_interval:
+            return (
+                f"not known to be {up} or {down}: {change.signed} on a busy machine, {self.basis}; an interval takes "
+                f"{FEWEST_PAIRS}"
+            )
         if change.effect == "unclear":
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
         is_share = LITTLE_CHANGE < change.mean < MANIFOLD

@@ -103,6 +103,8 @@ def percent_change(ratio: float) -> float:
 
 def interval_text(change: Change) -> str:
     """Return the interval of a change, as "-1 to +2 %"."""
+    if not change.has_interval:
+        return "no interval"
     low, high = percent_change(change.low), percent_change(change.high)
     return f"{number(low, 2, '+')} to {number(high, 2, '+')} %"
 

@@ -250,6 +250,9 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
         if ratios_of_rounds:
             ratios[result.name] = ratios_of_rounds
     changes = paired(ratios, state.error)
+    for result in results:
+        if result.background_load and result.name in changes:
+            changes[result.name] = changes[result.name].on_busy_machine()
     return [replace(result, change=changes.get(result.name)) for result in results]
 
 

@@ -206,6 +206,8 @@ def sentence(result: ExperimentResult, verb: str) -> str:
     assert result.change and result.base
     metric = result.metric
     change = result.change.describe(metric)
+    if not result.change.has_interval:
+        return f"{result.name} is {change}"
     if result.doubt:
         return f"{result.name} was {change}{EFFECTS[result.doubt][0]}"
     values = result.values(metric)

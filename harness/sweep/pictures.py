@@ -38,7 +38,7 @@ def speedups(results: Results) -> Bars:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # the baseline has no gain
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
         part = StackedPart(0.0, gain.mean, color_of(result), not is_clear)
-        ends = (gain.low, gain.high) if gain.high > gain.low else ()
+        ends = (gain.low, gain.high) if gain.has_interval and gain.high > gain.low else ()
         rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
     label = "speed, baseline = 1"
     if has_unusable(results):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.core import statistics
 from harness.results.change import ONE_RUN_EACH, Change
-from harness.results.metrics import METRIC_BY_NAME
+from harness.results.metrics import METRIC_BY_NAME, Metric
 from harness.results.round_changes import paired
 
 SPEED, LATENCY, POWER = (METRIC_BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
@@ -32,6 +32,22 @@ SPEED, LATENCY, POWER = (METRIC_BY_NAME[name] for name in ("tokens_per_sec", "la
 )
 def test_a_change_in_words(change: Change, said: str) -> None:
     assert change.describe(SPEED) == said
+
+
+@pytest.mark.parametrize("metric", [SPEED, LATENCY])
+@pytest.mark.parametrize("runs", [1, 2])
+def test_few_runs_on_a_busy_machine_have_no_interval_and_no_direction(metric: Metric, runs: int) -> None:
+    change = Change.between([100.0, 104.0][:runs], [50.0, 52.0][:runs]).on_busy_machine()
+    assert not change.has_interval
+    assert change.verdict() == change.effect == change.speed_change(metric).effect == "unclear"
+    words = change.describe(metric)
+    assert words.startswith("not known to be ") and "(" not in words and " to be" in words
+    assert change.signed == "-50 %"
+
+
+def test_runs_enough_on_a_busy_machine_keep_the_interval_that_they_show() -> None:
+    change = Change.between([100.0, 104.0, 102.0], [50.0, 52.0, 51.0])
+    assert change.on_busy_machine() == change
 
 
 def test_a_third_of_the_time_is_three_times_the_speed() -> None:
