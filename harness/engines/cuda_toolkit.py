@@ -1,29 +1,60 @@
 """A CUDA toolkit for kernels that are compiled at the first start."""
 
 import shutil
+import subprocess
 from collections.abc import Mapping
 from os import environ
 from pathlib import Path
 from sysconfig import get_path
 
-# A CUDA toolkit for kernels that are compiled at the first start: one that is there, else the links to the packages of
-# vLLM's lock that the set-up made (deploy/cuda_links.sh).
+from harness.core.locations import ROOT
+
 COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
 TOOLKIT = Path("/usr/local/cuda")
+LINKS_SCRIPT = ROOT / "deploy" / "cuda_links.sh"
 NO_NVCC = (
     "attention_backend=FLASHINFER compiles its kernels, and no nvcc is in CUDA_HOME, PATH, /usr/local/cuda or the "
-    "environment: make setup, or sh deploy/cuda_links.sh with the environment's folder"
+    "environment: install a CUDA toolkit, or the packages of requirements.txt"
 )
 
 
 def provide(engine_args: Mapping[str, object]) -> str:
-    """Sets CUDA_HOME to the set-up's links where kernels will be compiled and no toolkit is there; a warning in one
-    line where there is no nvcc at all, else nothing.
+    """Set CUDA_HOME to the environment's own packages where kernels will be compiled and no toolkit is there.
+
+    The set-up makes the links that these need. An environment that pip alone has filled has none, and gets them here.
+    Returns a warning in one line where there is no nvcc at all, or the links cannot be made; else nothing.
     """
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED)
     if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""
-    if not (links := next(Path(get_path("purelib")).glob("nvidia/cu*/lib64"), None)):
-        return NO_NVCC
-    environ["CUDA_HOME"] = str(links.parent)
+    packages = Path(get_path("purelib"))
+    if links_of(packages) is None:
+        if next(packages.glob("nvidia/cu*/bin/nvcc"), None) is None:
+            return NO_NVCC
+        failure = make_links(packages)
+        if failure:
+            return failure
+    links = links_of(packages)
+    if links:
+        environ["CUDA_HOME"] = str(links.parent)
     return ""
+
+
+def links_of(packages: Path) -> Path | None:
+    """Return the folder of links to NVIDIA's libraries among an environment's packages, where it was made."""
+    return next(packages.glob("nvidia/cu*/lib64"), None)
+
+
+def make_links(packages: Path) -> str:
+    """Make the links in the environment of these packages; return why it failed, with the command, or nothing."""
+    environment = packages.parents[2]  # of environment/lib/python3.N/site-packages
+    command = f"sh {LINKS_SCRIPT} {environment}"
+    done = subprocess.run(
+        ["sh", str(LINKS_SCRIPT), str(environment)], capture_output=True, text=True, timeout=60, check=False
+    )
+    if done.returncode == 0 and links_of(packages):
+        return ""
+    reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+    return (
+        f"attention_backend=FLASHINFER compiles its kernels, and its links to CUDA cannot be made ({reason}): {command}"
+    )
