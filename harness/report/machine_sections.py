@@ -31,6 +31,7 @@ def profile(report: RunReport) -> Iterator[Section]:
     blocks: list[Block] = [
         f"{PROFILE_NOTE}{number(profiled.seconds)} s that it recorded{idle_text(profiled)}:",
         *report.picture("profile"),
+        *steps_text(profiled),
         *profile_tables(profiled),
         Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}."),
     ]
@@ -48,7 +49,20 @@ def idle_text(profiled: Profile) -> str:
     gaps = ""
     if profiled.gaps:
         gaps = f", {number(profiled.gaps)} gaps, {number(profiled.mean_gap_ms, 3)} ms each on average"
+    if profiled.longest_gap_ms is not None:
+        long_gaps = number(profiled.long_gaps_ms, 3)
+        gaps += f", the longest {number(profiled.longest_gap_ms, 3)} ms; those over 1 ms take {long_gaps} ms together"
     return f"{text} (active {number(profiled.active_s, 3)} s; {kernel}{gaps})"
+
+
+def steps_text(profiled: Profile) -> Iterator[str]:
+    """Yield how many steps the engine made and how far apart, where the trace tells."""
+    if not profiled.steps:
+        return
+    spacing = ""
+    if profiled.step_spacing_ms is not None:
+        spacing = f", {number(profiled.step_spacing_ms, 3)} ms from one to the next (median)"
+    yield f"The engine made {plural(profiled.steps, 'step')}{spacing}."
 
 
 def profile_tables(profiled: Profile) -> list[Table]:

@@ -8,12 +8,12 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import chain, groupby
+from itertools import chain, groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any, Literal, NamedTuple
 
 from harness.core import reading, schema
@@ -56,6 +56,8 @@ STEPS = {  # counts in vLLM's names of steps (`detailed_trace_annotation`), if n
     "tokens_per_step": r"execute_([1-9]\d*)_context",
     "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
+STEP_NAME = "execute_"  # vLLM's names of steps begin so
+LONG_GAP_US = 1000.0  # A gap of this length is no launch between two kernels: the engine or the machine held it up.
 Device = Literal["GPU", "CPU"]
 
 
@@ -107,6 +109,14 @@ class Profile(schema.File):
     gaps: int | None = None
     """Times in which no kernel ran, over all GPUs."""
     mean_gap_ms: Measured = None
+    longest_gap_ms: Measured = None
+    """Of all GPUs: a mean hides one gap that is a large part of the window."""
+    long_gaps_ms: Measured = None
+    """The gaps of more than 1 ms together; the mean over GPUs."""
+    steps: int | None = None
+    """Of the engine in the window, of the worker with the most; null where the trace does not tell."""
+    step_spacing_ms: Measured = None
+    """From the beginning of a step to that of the next: the median over the steps of all workers."""
     kinds: list[Share] = []
     """Largest first."""
     largest: list[Share] = []
@@ -158,6 +168,7 @@ def profile(folder: Path) -> Profile:
     fields: dict[str, Any] = {
         field: mean(map(int, counts)) for field, count in STEPS.items() if (counts := re.findall(count, steps))
     }
+    fields |= step_figures([kinds.get(ANNOTATION, []) for kinds in found])
     events, durations = [*chain(*work)], list[tuple[str, float]]()
     if device == "GPU":
         durations += ((each.name, each.duration) for each in events)  # kernels call no others
@@ -169,6 +180,8 @@ def profile(folder: Path) -> Profile:
             mean_kernel_ms=mean(duration for _, duration in durations) / 1000,
             gaps=len(every),
             mean_gap_ms=mean(every) / 1000 if every else None,
+            longest_gap_ms=max(every) / 1000 if every else None,
+            long_gaps_ms=mean(sum(gap for gap in gaps if gap > LONG_GAP_US) for _, gaps in tracks) / 1000,
         )
     else:
         durations += self_times(events)
@@ -184,6 +197,32 @@ def profile(folder: Path) -> Profile:
         traces=[f"{folder.name}/{path.name}" for path in paths],
         **fields,
     )
+
+
+def step_figures(annotations: Sequence[Sequence[Event]]) -> dict[str, float]:
+    """Return how many steps the engine made and how far apart they began, by the annotations of each worker.
+
+    Threads that are annotated as well tell the same steps again, so those of the thread with the most are taken.
+    """
+    counts = []
+    spacings = []
+    for events in annotations:
+        starts_by_thread: dict[str, list[float]] = defaultdict(list)
+        for event in events:
+            if event.name.startswith(STEP_NAME):
+                starts_by_thread[event.track].append(event.start)
+        if not starts_by_thread:
+            continue
+        _, most_starts = max((len(starts), starts) for starts in starts_by_thread.values())
+        starts = sorted(most_starts)
+        counts.append(len(starts))
+        spacings += [after - before for before, after in pairwise(starts)]
+    figures: dict[str, float] = {}
+    if counts:
+        figures["steps"] = max(counts)
+    if spacings:
+        figures["step_spacing_ms"] = median(spacings) / 1000
+    return figures
 
 
 def read(path: Path) -> dict[str, list[Event]]:

@@ -13,6 +13,10 @@ PROFILE_COLUMNS = (  # name, label, and the field of a profile
     ("profile_kernel_ms", "profile: mean kernel, ms", "mean_kernel_ms"),
     ("profile_gaps", "profile: gaps", "gaps"),
     ("profile_gap_ms", "profile: mean gap, ms", "mean_gap_ms"),
+    ("profile_longest_gap_ms", "profile: longest gap, ms", "longest_gap_ms"),
+    ("profile_long_gaps_ms", "profile: gaps over 1 ms together, ms", "long_gaps_ms"),
+    ("profile_steps", "profile: steps", "steps"),
+    ("profile_step_ms", "profile: from step to step, ms", "step_spacing_ms"),
 )
 
 

@@ -118,6 +118,7 @@ def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
     assert sum(kind.percent for kind in found.kinds) == pytest.approx(100)
     assert (found.active_s, found.gaps, found.mean_gap_ms) == (pytest.approx(0.0009), 1, pytest.approx(0.1))
     assert found.mean_kernel_ms == pytest.approx(0.2375)
+    assert (found.longest_gap_ms, found.long_gaps_ms) == (pytest.approx(0.1), 0)
     assert tells(found.headline, "matrix products 63 %, attention 21 %, other 11 %", "GPU idle 10 %")
 
 
@@ -301,6 +302,25 @@ def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
         write(tmp_path / "b", [*ON_GPU, event("execute_context_1(9)", 0, 9, "user_annotation")])
     )
     assert (without.tokens_per_step, without.read_per_step) == (None, None)
+
+
+def test_one_gap_of_a_second_is_seen_among_a_thousand_short_ones(tmp_path: Path) -> None:
+    kernels = [event("gemm", 1000 * place, 990) for place in range(1000)]
+    late = [event("gemm", 2_000_000 + 1000 * place, 990) for place in range(1000)]
+    found = kernel_profile.profile(write(tmp_path, [*kernels, *late]))
+    assert found.mean_gap_ms == pytest.approx(0.51, rel=0.01)
+    assert found.longest_gap_ms == found.long_gaps_ms == pytest.approx(1000.01)
+
+
+def test_steps_are_those_of_one_thread_and_the_median_tells_their_spacing(tmp_path: Path) -> None:
+    starts = (0, 10_000, 20_000, 32_000, 900_000)
+    steps = [event(f"execute_{n}_context_0", start, 9, "user_annotation") for n, start in enumerate(starts)]
+    again = [event("execute_1_context_0", start, 9, "user_annotation", thread=9) for start in starts[:3]]
+    other = event("gpu_model_runner: forward", 5, 9, "user_annotation")
+    found = kernel_profile.profile(write(tmp_path, [*ON_GPU, *steps, *again, other]))
+    assert (found.steps, found.step_spacing_ms) == (5, pytest.approx(11))
+    without = kernel_profile.profile(write(tmp_path / "b", [*ON_GPU, other]))
+    assert (without.steps, without.step_spacing_ms) == (None, None)
 
 
 @dataclass
