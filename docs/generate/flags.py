@@ -45,6 +45,30 @@ version of this program.
 """
 
 
+OTHER_HARNESSES = """
+## Keys of user.conf
+
+LoadGen reads a `user.conf`, which this program writes into each test's folder. These flags set its keys:
+
+| key | flag |
+|---|---|
+| `Offline.target_qps` | `--offline-expected-qps` |
+| `Server.target_qps` | `--server-target-qps`, also of Interactive, which is LoadGen's Server under another model name |
+| `min_duration` | `--min-duration`, in seconds instead of milliseconds |
+| `min_query_count`, `performance_sample_count_override` | follow from `--total-sample-count` |
+| `MultiStream.samples_per_query` | `--samples-per-query`; 8 unless given, as MLPerf has it |
+| `Server.ttft_latency`, `Server.tpot_latency` | `--ttft-limit`, `--tpot-limit` |
+| `SingleStream.target_latency`, `MultiStream.target_latency` | measured before the test |
+| the three seeds (set in LoadGen, not in the file) | `--round`, or `--seed` for others |
+
+## Precision and memory
+
+`--precision bf16` is the one to take: the weights' own format. `fp16` is for GPUs before A100, `fp32` for checks on a
+CPU. In bf16 on one H200, `--gpu-memory-utilization` of 0.9 (the default) was too low for 1,024 sequences: the KV cache
+was full, and 3.4 % of the requests were preempted ([in detail](../evidence/performance.md)). There 0.92 is worth a try.
+"""
+
+
 def leaves(commands: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Every command with its name, those of a group included."""
     for name, command in commands.items():
@@ -81,7 +105,7 @@ def page() -> str:
         if found := [line for line in rows(command.params) if name == "run" or line not in shared]:
             parts.append(f"## {name}\n\n{''.join(map(item, found))}")
     older_names = (f"- `{old}`: `{current}`\n" for old, current in RENAMED_FLAGS.items())
-    parts.append(f"{OLDER_NAMES_HEAD}{''.join(older_names)}")
+    parts.append(f"{OLDER_NAMES_HEAD}{''.join(older_names)}{OTHER_HARNESSES}")
     return wrapped("\n".join(parts))
 
 

@@ -124,9 +124,9 @@ class WorkloadFlags(Settings):
     seconds,input_tokens,output_tokens[,prefix_id,prefix_tokens], is replayed, with requests of its lengths.
     --server-target-qps scales ramps and traces to another mean rate."""
     workload: str = flag(OFFICIAL_WORKLOAD, BENCHMARK_TOPIC, "work")
-    """A workload of the list below; a file of requests, a profile (YAML) or hf:NAME of the hub. Files are JSON lines,
-    each with prompt, messages or prompt_token_ids, and max_tokens, or ShareGPT's. All but summarization: --mode
-    performance, never comparable with MLPerf."""
+    """A named workload (-h ends with their list); a file of requests, a profile (YAML) or hf:NAME of the hub. Files
+    are JSON lines, each with prompt, messages or prompt_token_ids, and max_tokens, or ShareGPT's. All but
+    summarization: --mode performance, never comparable with MLPerf."""
     prompt_column: str | None = flag(None, BENCHMARK_TOPIC, "work")
     """The key or column with the prompt's text. Unset: prompt."""
     input_len: str | None = flag(None, BENCHMARK_TOPIC, "work")
