@@ -216,8 +216,13 @@ class Client:
             )
         counted = f", `usage` counts {usage.output_tokens}" if usage and usage.output_tokens else ""
         ended = f"the model ended it at once (finish_reason {end.word or end.end!r}{counted})"
+        if self.form.min_tokens and usage and usage.output_tokens:
+            return f"{ended} although min_tokens was asked for: its tokens decode to no text"
         if self.form.min_tokens:
-            return f"{ended} although min_tokens was asked for: the server does not honor it"
+            return (
+                f"{ended} although min_tokens was asked for: the server does not honor it, or the tokens that it made "
+                "decode to no text"
+            )
         return f"{ended}, and the server does not take min_tokens: remove the sample, or take a server that does"
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:

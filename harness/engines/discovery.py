@@ -28,6 +28,9 @@ PAGE_S = 1.0  # for a page that it need not have
 BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
 # The weight of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance.
 UNSTARTED_WEIGHT = 8
+UNNAMED_MODEL = "unknown"  # sglang-router lists its workers' model by this name
+# NVIDIA NIM lists its models as NVIDIA's as well, each as an object "model".
+DYNAMO_OWNER, DYNAMO_OBJECT = "nvidia", "object"
 LONGEST_SERVER_NAME = 60  # characters of what a server calls itself
 
 
@@ -101,10 +104,10 @@ class Discovery:
                 f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {max_model_len:,}: "
                 "start the server with a longer one, or give --max-model-len."
             )
-        name = ENGINE_NAMES.get(
-            str(chosen.get("owned_by")), f"unknown engine (Server: {header})" if header else "unknown"
-        )
-        model = str(chosen.get("id", named or config.model_path))
+        name = engine_name(chosen, header)
+        model = str(chosen.get("id", UNNAMED_MODEL))
+        if model == UNNAMED_MODEL or named:
+            model = named or config.model_path
         return Server(address, model, name, await self.version(address), other_model(config, chosen))
 
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
@@ -156,6 +159,14 @@ class Discovery:
             raise UsageError(f"--endpoint {address}: {await why_unreached(error, address)}.") from None
 
 
+def engine_name(listed: ListedModel, header: str) -> str:
+    """Return the name of the engine that lists a model so; `header` is its Server header."""
+    owner = str(listed.get("owned_by"))
+    if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
+        return "NVIDIA Dynamo"
+    return ENGINE_NAMES.get(owner, f"unknown engine (Server: {header})" if header else "unknown")
+
+
 def is_one(models: Mapping[str, ListedModel]) -> bool:
     """Tell whether the models of a list are one: also under several names, which share its root."""
     roots = {item.get("root") for item in models.values()}
@@ -201,7 +212,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     models = list_models(config, say)
     names, named = [*models], config.served_model_name
     if named and names and named not in names:
-        raise UsageError(f"--served-model-name {named}: the server serves {', '.join(names)}.")
+        say(f"the server lists {', '.join(names)}; {named} is asked for, as --served-model-name says")
     if named or {config.model, config.model_path} & set(names):
         return config
     if names and not is_one(models):

@@ -33,23 +33,34 @@ class MetricColumn(NamedTuple):
 # The older names last: vLLM's before 0.11, SGLang's before 0.5.
 INTER_TOKEN = (
     "vllm:inter_token_latency_seconds{0} sglang:inter_token_latency_seconds{0} vllm:time_per_output_token_seconds{0} "
-    "sglang:time_per_output_token_seconds{0}"
+    "sglang:time_per_output_token_seconds{0} dynamo_frontend_inter_token_latency_seconds{0}"
 )
 CACHE = MetricColumn(
     "prefix_hit_percent",
     "ratio",
     "vllm:prefix_cache_hits_total vllm:gpu_prefix_cache_hits_total vllm:external_prefix_cache_hits_total "
-    "sglang:cached_tokens_total",
-    of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total",
+    "sglang:cached_tokens_total dynamo_frontend_cached_tokens_sum",
+    of_all="vllm:prefix_cache_queries_total vllm:gpu_prefix_cache_queries_total sglang:prompt_tokens_total "
+    "dynamo_frontend_input_sequence_tokens_sum",
     scale=100,
 )
-GENERATED = "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total"
+GENERATED = (
+    "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total "
+    "dynamo_frontend_output_tokens_total"
+)
+# Dynamo's frontend tells of the same requests as the engines behind it.
+FRONTEND = "dynamo_frontend_"
 METRIC_COLUMNS = (
     MetricColumn(
-        "requests_running", "sum", "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing"
+        "requests_running",
+        "sum",
+        "vllm:num_requests_running sglang:num_running_reqs llamacpp:requests_processing "
+        "dynamo_frontend_inflight_requests",
     ),
     MetricColumn(
-        "requests_waiting", "sum", "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred"
+        "requests_waiting",
+        "sum",
+        "vllm:num_requests_waiting sglang:num_queue_reqs llamacpp:requests_deferred dynamo_frontend_queued_requests",
     ),
     MetricColumn(
         "kv_cache_percent",
@@ -66,7 +77,8 @@ METRIC_COLUMNS = (
     MetricColumn(
         "prompt_tokens_per_sec",
         "rate",
-        "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total",
+        "vllm:prompt_tokens_total sglang:prompt_tokens_total llamacpp:prompt_tokens_total "
+        "dynamo_frontend_input_sequence_tokens_sum",
     ),
     MetricColumn("generation_tokens_per_sec", "rate", GENERATED),
 )
@@ -142,11 +154,17 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 
 def samples(expositions: Iterable[str]) -> Readings:
-    """The values of the metrics in SOURCES, one for each replica; a row that is none counts as left out."""
+    """The values of the metrics in SOURCES, one for each replica; a row that is none counts as left out.
+
+    Beside an engine's own metrics, those of a frontend would count each request twice, and are left out.
+    """
     samples_by_name = defaultdict(list)
     for text in expositions:
         for name, _, values in fold(parse_rows(with_plain_names(text), SOURCES), RANKS):
             samples_by_name[name].append(max(values))
+    engines = [name for name in samples_by_name if not name.startswith(FRONTEND)]
+    if engines:
+        return defaultdict(list, {name: samples_by_name[name] for name in engines})
     return samples_by_name
 
 

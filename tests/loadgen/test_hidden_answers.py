@@ -61,7 +61,10 @@ def test_they_are_counted_by_usage_and_have_no_first_token(kind: dict[str, Any],
         (fake(counted=None), ("limit of tokens", "no `usage`", "thinking off")),
         (fake(counted=0), ("limit of tokens", "no `usage`", "thinking off")),
         (Fake(fault="empty", end="stop", usage=False), ("finish_reason 'stop'", "min_tokens", "does not honor")),
-        (Fake(fault="empty", end="stop", by_usage=1), ("finish_reason 'stop'", "`usage` counts 1", "min_tokens")),
+        (
+            Fake(fault="empty", end="stop", by_usage=1),
+            ("finish_reason 'stop'", "`usage` counts 1", "decode to no text"),
+        ),
         (
             Fake(fault="empty", end="end_turn", usage=False, refuses=("min_tokens",)),
             ("finish_reason 'end_turn'", "does not take min_tokens"),

@@ -71,6 +71,29 @@ def test_a_server_that_began_anew_loses_no_tokens() -> None:
     assert rows(THEN, FIRST)[1]["generation_tokens_per_sec"] == 0
 
 
+DYNAMO = """
+dynamo_frontend_inflight_requests{model="llama"} 6
+dynamo_frontend_queued_requests{model="llama"} 2
+dynamo_frontend_output_tokens_total{model="llama"} %d
+dynamo_frontend_input_sequence_tokens_sum{model="llama"} %d
+dynamo_frontend_cached_tokens_sum{model="llama"} %d
+dynamo_frontend_inter_token_latency_seconds_sum{model="llama"} %g
+dynamo_frontend_inter_token_latency_seconds_count{model="llama"} %d
+"""
+
+
+def test_the_frontend_of_dynamo_by_its_own_names() -> None:
+    _, row = rows(DYNAMO % (100, 1000, 0, 1.0, 100), DYNAMO % (160, 1400, 100, 1.5, 120))
+    assert (row["requests_running"], row["requests_waiting"], row["kv_cache_percent"]) == (6, 2, None)
+    assert (row["prefix_hit_percent"], row["inter_token_ms"]) == (25, 25)
+    assert row["generation_tokens_per_sec"] and row["prompt_tokens_per_sec"]
+
+
+def test_a_frontend_counts_no_request_twice() -> None:
+    (row,) = rows(f"vllm:num_requests_running 4\n{DYNAMO % (100, 1000, 0, 1.0, 100)}")
+    assert (row["requests_running"], row["requests_waiting"]) == (4, None)
+
+
 @pytest.mark.parametrize(
     ("text", "running", "waiting", "cache"),
     [
