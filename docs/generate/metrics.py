@@ -18,7 +18,7 @@ from harness.core.files import write_text
 from harness.loadgen.machine_use import MachineUse
 from harness.rates.quick import Estimate
 from harness.results.figures import Figures
-from harness.results.metrics import ESTIMATE, METRICS, Metric
+from harness.results.metrics import ESTIMATE, METRICS, TEST, Metric
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.results.test_details import TestDetails
@@ -130,11 +130,16 @@ def table_line(metrics: Sequence[Metric]) -> str:
         ", ".join(f"`{metric.name}`" for metric in metrics),
         label_of(metrics),
         "; ".join(places_of(metrics)) or ("a sweep" if first.steps[0] == ESTIMATE else "the report"),
-        f"`{row}`{ends}",
+        "–" if is_derived(first) else f"`{row}`{ends}",
         first.better or "–",
         meaning(first),
     )
     return f"| {' | '.join(cells)} |\n"
+
+
+def is_derived(metric: Metric) -> bool:
+    """Tell whether no file has it, since it follows from others."""
+    return metric.path.startswith(TEST) and isinstance(getattr(Outcome, metric.steps[0], None), property)
 
 
 def label_of(metrics: Sequence[Metric]) -> str:
@@ -196,6 +201,10 @@ def descriptions(kind: type, steps: list[str]) -> Iterator[str | None]:
         models = PERFORMANCE_MODELS if kind is Outcome else (kind,)
         having = [model for model in models if name in {**model.model_fields, **model.model_computed_fields}]
         model = having[0] if having else kind
+        derived = getattr(Outcome, name, None)
+        if not having and isinstance(derived, property):
+            yield derived.__doc__
+            return
         field: Any = model.model_fields.get(name) or model.model_computed_fields[name]
         text, below = field.description, getattr(field, "annotation", None) or field.return_type
     yield text

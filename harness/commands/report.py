@@ -14,6 +14,7 @@ from harness.core.message_text import say, warn
 from harness.report import compare as comparison
 from harness.report import compare_page, compare_picture, consistency, regression
 from harness.report import report as rendering
+from harness.report.cross_table import CrossTable
 from harness.report.matrix import Matrix
 from harness.runs import find
 from harness.sweep import report as sweep_report
@@ -28,7 +29,7 @@ EXAMPLES = (
 )
 
 
-def report(  # noqa: C901
+def report(
     run: list[str] = argument((), "A run's or a sweep's folder; several with --baseline.", "[RUN ...]"),
     compare: list[str] = option(
         (),
@@ -37,6 +38,9 @@ def report(  # noqa: C901
     ),
     matrix: str | None = option(
         None, "Print the RUNs as one table, as in gpu,workload or gpu,batch: speed, waiting, KV cache, cost.", "AXES"
+    ),
+    of: str | None = option(
+        None, "With --matrix of two axes: this metric alone, one axis across, with ratios; as in ttft_p50_ms.", "METRIC"
     ),
     reference: str = option("", "With --matrix: the label of the runs that the others' ratios are to.", "LABEL"),
     last: int | None = option(None, "Compare the last N finished runs.", "N"),
@@ -63,7 +67,7 @@ def report(  # noqa: C901
         "--check takes one RUN.": check and (baseline or matrix or not run),
         "--page needs --compare or --last, --plot one of them or --matrix.": (page or (plot and not matrix)) and run,
         "--csv needs RUN alone, --matrix, --compare or --last.": csv and (baseline or check),
-        "--reference needs --matrix.": reference and not matrix,
+        "--reference and --of need --matrix.": (reference or of) and not matrix,
         "--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ...": matrix and not run,
         f"--plot {plot}: the name must end with .png.": plot and plot.suffix != ".png",
     }
@@ -75,14 +79,7 @@ def report(  # noqa: C901
     if check:
         return check_run(find.find_run(run, results_dir, "one is checked at a time."))
     if matrix:
-        runs = read_runs(run, results_dir)
-        table_of_runs = Matrix.of([one.summary for one in runs], matrix.replace("-", "_").split(","), reference)
-        say(table_of_runs.table())
-        if csv:
-            csv_files.write_table(csv, *table_of_runs.numbers())
-        if plot:
-            compare_picture.write(plot, [table_of_runs.picture()], runs)
-        say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
+        print_matrix(read_runs(run, results_dir), matrix.replace("-", "_").split(","), reference, of, csv, plot)
         return DONE
     if run:
         folder = find.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
@@ -108,6 +105,25 @@ def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRu
     for reason in copies:
         warn(f"left out: {reason}")
     return runs
+
+
+def print_matrix(
+    runs: list[comparison.ComparedRun],
+    axes: list[str],
+    reference: str,
+    metric_name: str | None,
+    csv: Path | None,
+    plot: Path | None,
+) -> None:
+    """Prints the runs in one table, or a metric of theirs across the axes; writes it where files are asked for."""
+    matrix = Matrix.of([run.summary for run in runs], axes, reference)
+    shown = CrossTable.of(matrix, axes, metric_name) if metric_name else matrix
+    say(shown.table())
+    if csv:
+        csv_files.write_table(csv, *shown.numbers())
+    if plot:
+        compare_picture.write(plot, [shown.picture()], runs)
+    say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
 
 
 def check_run(folder: Path) -> int:

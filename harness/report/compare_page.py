@@ -186,26 +186,26 @@ def write_html(path: Path, runs: Runs, found: Document) -> None:
     files.write_text(path, page(found._replace(sections=[picture_section, *found.sections])))
 
 
-class Finding(NamedTuple):
+class SpeedFinding(NamedTuple):
     """What a comparison of speeds found, in one sentence; empty where the runs share no measurement."""
 
     text: str = ""
     has_interval: bool = False
 
 
-def finding(runs: Runs) -> Finding:
+def finding(runs: Runs) -> SpeedFinding:
     """The second of two runs, or the fastest of several, against the first, or against the next where it is the first.
 
     Several runs of a label on one machine are one side.
     """
     if len(runs) < 2:
-        return Finding()
+        return SpeedFinding()
     metric, sides = METRIC_BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
     labels = with_machines(runs, [run.name for run in runs])
     for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
         sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
     if min(map(min, sides.values())) <= 0:
-        return Finding()
+        return SpeedFinding()
     first, other, *more = sides
     if more:
         fastest, second, *_ = sorted(sides, key=lambda name: mean(sides[name]), reverse=not metric.is_time)
@@ -214,7 +214,7 @@ def finding(runs: Runs) -> Finding:
     change = Change.between(sides[first], sides[other])
     if any(run.busy for run in runs):
         change = change.on_busy_machine()
-    return Finding(f"{other} is {change.describe(metric)}: {figures}", change.has_interval)
+    return SpeedFinding(f"{other} is {change.describe(metric)}: {figures}", change.has_interval)
 
 
 def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:

@@ -288,6 +288,21 @@ class Outcome(FrozenModel):
         is_known = self.unit == ClosedLoop.unit and not self.is_buffered
         return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and is_known else None
 
+    @property
+    def prefill_tokens_per_sec(self) -> Measured:
+        """Tokens of a mean prompt over the mean TTFT, so of one request: what it waited is in it."""
+        if not (self.input_tokens_per_sec and self.samples_per_sec and self.ttft_ms.mean) or self.is_buffered:
+            return None
+        prompt_tokens = self.input_tokens_per_sec / self.samples_per_sec
+        return 1000 * prompt_tokens / self.ttft_ms.mean
+
+    @property
+    def decode_tokens_per_sec(self) -> Measured:
+        """Requests in flight over the mean TPOT, so of all together; None where their number is not the load."""
+        if self.unit not in (ClosedLoop.unit, Sequential.unit) or not self.tpot_ms.mean or self.is_buffered:
+            return None
+        return 1000 * self.load / self.tpot_ms.mean
+
     def cost(self, price_per_hour: float) -> Measured:
         """Return what a million output tokens cost."""
         return price_per_hour / 0.0036 / self.tokens_per_sec if self.tokens_per_sec else None

@@ -28,4 +28,4 @@ def test_a_command_says_that_mlflow_is_missing_before_it_measures(
 
 def test_nothing_is_asked_of_mlflow_where_nobody_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
-    tracking.check_installed(False)
+    assert tracking.check_installed(False) is None
