@@ -223,7 +223,7 @@ class LoadPicture(NamedTuple):
     @property
     def columns(self) -> list[metrics.Metric]:
         """Return what a table of the loads shows of each."""
-        return test_table.told(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
+        return test_table.measured_metrics(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:
