@@ -86,7 +86,8 @@ class RunFacts(Facts):
         for name in ("task", "notes"):
             plan.pop(name, None)
         settings: dict[str, object] = plan.pop("config")
-        return settings | plan
+        settings |= plan
+        return settings
 
     @property
     def comparable(self) -> comparability.Comparable:
