@@ -85,7 +85,7 @@ def session(faster: float, keep_busy: bool) -> ExperimentResult | None:
         words = [sys.executable, "-c", code, a, b, *FLAGS, "--wait-ready", "30", "--results-dir", place]
         subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         found = next(Path(place).glob("sweeps/2*-compare/sweep.json"), None)
-        rows = experiment_rows(report.read(found.parent)) if found else []
+        rows = experiment_rows(report.read_state(found.parent)) if found else []
         return next((row for row in rows if row.name == "B"), None)
 
 

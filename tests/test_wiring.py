@@ -110,7 +110,7 @@ def test_a_task_that_did_not_complete_is_submitted_again(status: str, tmp_path: 
     sweep = made_sweep.loaded(tmp_path, "- {name: fast, set: {max_num_seqs: 8}}\n")
     record = replace(made_sweep.ran("fast", 100.0), status=status)
     state = replace(made_sweep.state(record), sweep=sweep)
-    assert ("no result of fast" in gathering.notes({tmp_path: state})) == (status != "complete")
+    assert ("no result of fast" in gathering.notes_text({tmp_path: state})) == (status != "complete")
 
 
 def test_a_cache_that_some_answers_do_not_tell_of_is_not_known() -> None:

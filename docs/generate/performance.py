@@ -299,7 +299,7 @@ def isolation_table() -> Table:
     rows = []
     for weights, name in ISOLATION.items():
         folder = RUNS / "h200" / name
-        experiments = [record.experiment for record in report.read(folder).records if record.status == "complete"]
+        experiments = [record.experiment for record in report.read_state(folder).records if record.status == "complete"]
         tests = {experiment: experiment_test(folder, experiment) for experiment in experiments}
         base = tests["baseline"].tokens_per_sec or 0.0
         for experiment, test in tests.items():
@@ -321,7 +321,7 @@ def settings_left() -> dict[str, str]:
     """The experiments of each kept sweep of isolated settings that were not run, by the weights' format."""
     left = {}
     for weights, name in ISOLATION.items():
-        state = report.read(RUNS / "h200" / name)
+        state = report.read_state(RUNS / "h200" / name)
         done = {record.experiment for record in state.records if record.status == "complete"}
         names = [experiment.name for experiment in state.sweep.experiments if experiment.name not in done]
         left[weights] = ", ".join(names)
@@ -357,7 +357,7 @@ def power_limit() -> str:
 def sweep(name: str) -> Any:
     """The finding of a kept sweep, its outcomes read from the runs as this version reads them."""
     folder = RUNS / "h200" / name
-    state = report.read(folder)
+    state = report.read_state(folder)
     summaries = {
         record.experiment: files.read(folder / f"{record.experiment}-summary.json", Summary)
         for record in state.records

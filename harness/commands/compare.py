@@ -17,7 +17,7 @@ from harness.core.given_values import as_flag
 from harness.report.compare_page import letters
 from harness.runs import find
 from harness.sweep import sweep_state
-from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged
+from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged_sweep
 
 ABOUT = """Compare servers under the same requests, in rounds A B B A, until their difference is known; or finished
 runs, as `report.py --compare` does. Other flags are run.py's; by default the test is short. To compare settings of an
@@ -117,10 +117,10 @@ def compare(config: CompareConfig) -> int:
     options = sweep_state.SweepOptions(
         repeat=2 * config.rounds, limit=60 * config.minutes, alternate=True, mlflow=config.mlflow
     )
-    state = loop.begin(
+    state = loop.begin_sweep(
         whole, config.results_dir, [*whole.experiments], options, {}, config.resume, config.within, config.fail_if
     )
-    loop.command(state, [Lane()])
+    loop.run_command(state, [Lane()])
 
 
 def sweep_of(config: CompareConfig) -> Sweep:
@@ -135,7 +135,7 @@ def sweep_of(config: CompareConfig) -> Sweep:
         baseline=FileSettings(set=settings | first),
         isolation=[Variant(name=letter, set=settings_of_one) for letter, settings_of_one in named],
     )
-    return merged([Source(Path("compare"), content, {})])
+    return merged_sweep([Source(Path("compare"), content, {})])
 
 
 command = config_command(CompareConfig, compare, ABOUT, EXAMPLES, rewrite=parse_sides, operands="A B [C ...]")

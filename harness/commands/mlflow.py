@@ -172,7 +172,7 @@ def sweep(folder: Path) -> TrackedRun:
     """A sweep: one entry for the whole, a child for every experiment that was run."""
     from harness.sweep import report as sweep_report
 
-    state = sweep_report.read(folder)
+    state = sweep_report.read_state(folder)
     children = []
     for record in state.records:
         name = f"{record.experiment}#{record.number}"

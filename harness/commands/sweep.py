@@ -73,8 +73,8 @@ def sweep(
         raise UsageError(f"{'--fail-if' if fail_if else '--python'} needs --bisect GOOD BAD.")
     if path is None:
         raise UsageError("give a FILE, or --bisect GOOD BAD; -h lists the flags.")
-    whole = file.load(path)
-    chosen = choice.pick(whole, only, first)
+    whole = file.load_sweep(path)
+    chosen = choice.chosen_experiments(whole, only, first)
     if list_names:
         say("\n".join(item.name for item in chosen if item.name != file.BASELINE))
         return DONE
@@ -85,17 +85,17 @@ def sweep(
         return DONE
     tracking.check_installed(mlflow)
     reasons = choice.find_unsupported(whole)
-    places = lanes.lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
+    places = lanes.choose_lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
     if dry_run:
         run_folder.check_writable(results_dir)
-        choice.show(whole, chosen, reasons)
+        choice.show_plan(whole, chosen, reasons)
         return DONE
     options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)
     from harness.core import processes
 
     processes.install_signal_handlers()
-    state = loop.begin(whole, results_dir, chosen, options, reasons, resume, within or 0.0)
-    loop.command(state, places)
+    state = loop.begin_sweep(whole, results_dir, chosen, options, reasons, resume, within or 0.0)
+    loop.run_command(state, places)
 
 
 def run_bisection(
@@ -115,18 +115,18 @@ def run_bisection(
     from harness.sweep import bisect, loop
 
     conditions = [regression.parse_condition(text) for text in fail_if]
-    sweep, bisection = bisect.plan(words, pythons, conditions, options.repeat, results_dir)
+    sweep, bisection = bisect.bisection_plan(words, pythons, conditions, options.repeat, results_dir)
     reasons = choice.find_unsupported(sweep)
     say(bisect.announcement(bisection))
     if dry_run:
         run_folder.check_writable(results_dir)
-        choice.show(sweep, [*sweep.experiments], reasons)
+        choice.show_plan(sweep, [*sweep.experiments], reasons)
         return DONE
     processes.install_signal_handlers()
     options = options._replace(repeat=bisection.first_rounds)
     chosen = [*sweep.experiments]
-    state = loop.begin(sweep, results_dir, chosen, options, reasons, resume, 0.0, tuple(fail_if), bisection)
-    loop.command(state, [lanes.Lane()])
+    state = loop.begin_sweep(sweep, results_dir, chosen, options, reasons, resume, 0.0, tuple(fail_if), bisection)
+    loop.run_command(state, [lanes.Lane()])
 
 
 command = make_command(sweep, prints=False, rewrite=take_several("--bisect"))

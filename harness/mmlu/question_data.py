@@ -67,7 +67,10 @@ def chosen_subjects(text: str) -> list[str]:
     """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
     groups = {"all": SUBJECTS} | {domain.lower().replace(" ", "_"): names for domain, names in DOMAINS.items()}
     chosen = set[str]()
-    for word in filter(None, (part.strip().lower().replace(" ", "_") for part in text.split(","))):
+    for part in text.split(","):
+        word = part.strip().lower().replace(" ", "_")
+        if not word:
+            continue
         if word not in groups and word not in DOMAIN_OF:
             raise UsageError(
                 f"--subjects: MMLU has no subject {word!r}{given_values.did_you_mean(word, [*groups, *SUBJECTS])}"
@@ -104,19 +107,18 @@ def spread(test: BySubject, limit: int | None, seed: int) -> list[Question]:
     for subject, questions in test.items():
         rng = Random(f"{seed} {subject}")
         offset = rng.random()
-        places += [
-            ((n + offset) / len(questions), question)
-            for n, question in enumerate(rng.sample(questions, len(questions)))
-        ]
+        for number, question in enumerate(rng.sample(questions, len(questions))):
+            places.append(((number + offset) / len(questions), question))
     return sorted(question for _, question in sorted(places)[:limit])
 
 
-def by_subject(found: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
+def by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
     """Checked questions of each subject, in the order they are stored."""
     questions: BySubject = {subject: [] for subject in subjects}
-    for where, record in found:
-        if (subject := record["subject"]) in subjects:
-            questions[subject].append(check_question(where, record, len(questions[subject])))
+    for where, record in rows:
+        questions_of_subject = questions.get(record["subject"])
+        if questions_of_subject is not None:
+            questions_of_subject.append(check_question(where, record, len(questions_of_subject)))
     return questions
 
 
@@ -195,7 +197,12 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
     """Return the Parquet files as the hub's repository keeps them: all subjects in one folder, or a folder for each."""
     together = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
-    return together or [table for subject in subjects for table in data_files(root, f"{subject}/{split}-*.parquet")]
+    if together:
+        return together
+    tables = []
+    for subject in subjects:
+        tables += data_files(root, f"{subject}/{split}-*.parquet")
+    return tables
 
 
 def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:

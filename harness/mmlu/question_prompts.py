@@ -18,8 +18,10 @@ class QuestionPrompt(NamedTuple):
 
 
 def stem(question: Question) -> str:
-    choices = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, question.choices, strict=True))
-    return f"{question.text.strip()}\n{choices}Answer:"
+    lines = [question.text.strip()]
+    for letter, choice in zip(LETTERS, question.choices, strict=True):
+        lines.append(f"{letter}. {choice}")
+    return "\n".join([*lines, "Answer:"])
 
 
 def text(question: Question, examples: Sequence[Question]) -> str:
@@ -39,19 +41,20 @@ def build(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[Qu
     for count in range(shots, -1, -1):
         texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
         encoded = tokenizer(texts)["input_ids"] if texts else []
-        made = [
-            QuestionPrompt(question, tokens, count, shots - count)
-            for question, tokens in zip(left, encoded, strict=True)
-        ]
-        prompts |= {prompt.question: prompt for prompt in made}
-        left = [prompt.question for prompt in made if len(prompt.tokens) >= context]
+        for question, tokens in zip(left, encoded, strict=True):
+            prompts[question] = QuestionPrompt(question, tokens, count, shots - count)
+        left = [question for question in left if len(prompts[question].tokens) >= context]
     if left:
-        longest = max(made, key=lambda prompt: len(prompt.tokens))
+        longest = max((prompts[question] for question in left), key=length_of)
         raise UsageError(
             f"{len(left):,} of {len(data.test):,} questions do not fit --max-model-len {context} without examples: "
-            f"{longest.question.subject} {longest.question.number} needs {len(longest.tokens) + 1}."
+            f"{longest.question.subject} {longest.question.number} needs {length_of(longest) + 1}."
         )
     return [prompts[question] for question in data.test]
+
+
+def length_of(prompt: QuestionPrompt) -> int:
+    return len(prompt.tokens)
 
 
 def letter_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:

@@ -33,22 +33,21 @@ def write(
     """Writes every result into the run's folder, all or none of them; returns overall.json and the report."""
     summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
+    by_domain = {name: part._asdict() for name, part in domains.items()}
+    by_subject = {name: {"domain": DOMAIN_OF[name], **part._asdict()} for name, part in subjects.items()}
     with whole_or_nothing(run.path) as place:
         write_json(place / "overall.json", summary.model_dump(mode="json"))
-        write_json(place / "by_domain.json", {name: part._asdict() for name, part in domains.items()})
-        write_json(
-            place / "by_subject.json",
-            {name: {"domain": DOMAIN_OF[name]} | part._asdict() for name, part in subjects.items()},
-        )
+        write_json(place / "by_domain.json", by_domain)
+        write_json(place / "by_subject.json", by_subject)
         write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
         if config.details:
             write_text(place / "details.jsonl", details(data, rows))
         picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
         parts = sections(config, facts, data.source, summary, domains, subjects, *picture.values())
-        found = document(config, facts, summary, domains, subjects)._replace(sections=[*parts])
-        write_text(place / "report.md", to_markdown(found))
-        write_text(place / "report.html", page(found))
-    return summary, found
+        report = document(config, facts, summary, domains, subjects)._replace(sections=[*parts])
+        write_text(place / "report.md", to_markdown(report))
+        write_text(place / "report.html", page(report))
+    return summary, report
 
 
 SCORE_COLUMNS = ("accuracy %", "std. error", "95 % interval", "right", "questions")
@@ -69,92 +68,120 @@ def sections(  # noqa: PLR0913
     picture: Picture,
 ) -> Iterator[Section]:
     """The picture, the scores by domain and by subject, and how they came about."""
-    system = facts.system
     yield Section(picture.title, "", [picture], is_open=True)
     by_domain = Table(["domain", *SCORE_COLUMNS], [[name, *score_cells(part)] for name, part in domains.items()])
     yield Section("Domains", f"{len(domains)} domains", [by_domain])
     rows = [[name.replace("_", " "), DOMAIN_OF[name], *score_cells(part)] for name, part in subjects.items()]
     yield Section("Subjects", f"{summary.subjects} subjects", [Table(["subject", "domain", *SCORE_COLUMNS], rows)])
-    short = summary.shortened_prompts
-    fitted = "All examples fitted into every prompt."
-    if short["questions"]:
-        fitted = (
-            f"{number(short['questions'])} prompt(s) did not fit {config.context} tokens with all examples; "
-            f"{number(short['examples_dropped'])} examples were dropped, the last ones first: samples.csv lists them."
-        )
     method = (
         f"Each question follows {config.num_fewshot} example(s) of its subject from the dev split; the answer is the "
         "likeliest of the letters A to D as the next token, one request a question. "
         f"Exact ties between letters: {summary.ties} (the first in the alphabet counts)."
     )
-    quantized = f", {config.quantization}" if config.quantization != "none" else ""
+    precision: str = config.precision
+    if config.quantization != "none":
+        precision += f", {config.quantization}"
     settings = [
         ["data", source],
         ["started", facts.started],
-        ["precision", f"{config.precision}{quantized}, KV cache {config.kv_cache_dtype}"],
-        ["software", listed(system.packages)],
+        ["precision", f"{precision}, KV cache {config.kv_cache_dtype}"],
+        ["software", listed(facts.system.packages)],
         ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
     ]
-    blocks: list[Block] = [method, fitted, Table(["", ""], settings), Code(facts.command)]
+    blocks: list[Block] = [method, fit_text(config, summary), Table(["", ""], settings), Code(facts.command)]
     yield Section("Method", f"{config.num_fewshot}-shot, one request a question", blocks)
+
+
+def fit_text(config: MMLUConfig, summary: Overall) -> str:
+    """Return how many prompts did not fit with all their examples."""
+    short = summary.shortened_prompts
+    if not short["questions"]:
+        return "All examples fitted into every prompt."
+    return (
+        f"{number(short['questions'])} prompt(s) did not fit {config.context} tokens with all examples; "
+        f"{number(short['examples_dropped'])} examples were dropped, the last ones first: samples.csv lists them."
+    )
 
 
 def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> list[str]:
     """Return why the number is not the model's MMLU score; empty where it is."""
-    subjects = len({question.subject for question in data.test})
+    reasons = []
+    if config.model_spec.deviation:
+        reasons.append(config.model_spec.deviation)
+    if config.model_spec.mmlu and not config.dataset_path:
+        reasons.append("the demo's own questions")
+    if config.has_dummy_weights:
+        reasons.append("dummy weights")
+    if len(data.test) < data.whole:
+        reasons.append(f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}")
+    subjects = {question.subject for question in data.test}
+    if len(subjects) < len(DOMAIN_OF):
+        reasons.append(f"{len(subjects)} of {len(DOMAIN_OF)} subjects")
     cut = sum(answer.prompt.dropped > 0 for answer in rows)
-    reasons = {
-        config.model_spec.deviation: config.model_spec.deviation,
-        "the demo's own questions": config.model_spec.mmlu and not config.dataset_path,
-        "dummy weights": config.has_dummy_weights,
-        f"a sample of {len(data.test):,} of {data.whole:,} questions, seed {config.seed}": len(data.test) < data.whole,
-        f"{subjects} of {len(DOMAIN_OF)} subjects": subjects < len(DOMAIN_OF),
-        f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples": cut,
-    }
-    return [why for why, applies in reasons.items() if applies]
+    if cut:
+        reasons.append(f"{cut:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
+    return reasons
 
 
 def details(data: Data, rows: Sequence[MMLUAnswer]) -> str:
     """details.jsonl: each line of samples.csv with the texts of its question, its choices and its examples."""
-    lines = (
-        cells(answer)
-        | {
+    lines = []
+    for question, answer in zip(data.test, rows, strict=True):
+        examples = data.examples.get(question.subject, [])[: answer.prompt.examples]
+        fields = cells(answer) | {
             "question": question.text,
             "choices": question.choices,
-            "examples": [example.text for example in data.examples.get(question.subject, [])[: answer.prompt.examples]],
+            "examples": [example.text for example in examples],
         }
-        for question, answer in zip(data.test, rows, strict=True)
-    )
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        lines.append(json.dumps(fields, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def document(
     config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: ScoresByName, subjects: ScoresByName
 ) -> Document:
     """The accuracy with its meaning, by domain, and what must be known of it."""
-    error = "" if summary.standard_error is None else f" (standard error {percent(summary.standard_error)})"
     low, high = summary.interval_95
-    compared = "worse" if high < GUESSING else "no better"
-    guessed = "" if low > GUESSING else f": {compared} than guessing, which gives 25 %"
-    system, engine = facts.system, "" if config.endpoint else f", vLLM {facts.system.vllm_version or 'unknown'}"
-    machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
-    size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
+    by_subject = f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %"
     small = sum(part.n < FEW_QUESTIONS for part in subjects.values())
-    undrawn = f"; {small} of them have fewer than {FEW_QUESTIONS} questions and are not drawn" * bool(small)
-    rate = summary.cache_hit_rate
-    hits = "unknown" if rate is None else f"{percent(rate, 1)} %"
-    notes = "; ".join(summary.notes)
+    if small:
+        by_subject += f"; {small} of them have fewer than {FEW_QUESTIONS} questions and are not drawn"
+    hits = "unknown"
+    if summary.cache_hit_rate is not None:
+        hits = f"{percent(summary.cache_hit_rate, 1)} %"
     lines = [
         Line("95 % interval", f"{percent(low)} to {percent(high)} %; {summary.correct:,} of {summary.n:,} right"),
         Line("by domain", ", ".join(f"{name} {percent(part.accuracy)} %" for name, part in domains.items())),
-        Line("by subject", f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %{undrawn}"),
+        Line("by subject", by_subject),
         Line("speed", f"{number(summary.questions_per_s)} questions/s"),
         Line("prefix cache", f"{hits} of {number(summary.prompt_tokens)} prompt tokens"),
-        Line("careful", notes and f"not the model's MMLU score: {notes}", "careful"),
     ]
-    title = f"{percent(summary.overall_accuracy)} % right{error}{guessed}"
-    subject = f"MMLU, {size} on {summary.subjects} subjects, {machine}{engine}"
-    return Document(title, subject, lines)
+    if summary.notes:
+        lines.append(Line("careful", f"not the model's MMLU score: {'; '.join(summary.notes)}", "careful"))
+    return Document(title(summary), subject(config, facts, summary), lines)
+
+
+def title(summary: Overall) -> str:
+    """Return the accuracy, and whether it is more than guessing gives."""
+    text = f"{percent(summary.overall_accuracy)} % right"
+    if summary.standard_error is not None:
+        text += f" (standard error {percent(summary.standard_error)})"
+    low, high = summary.interval_95
+    if low <= GUESSING:
+        comparison = "worse" if high < GUESSING else "no better"
+        text += f": {comparison} than guessing, which gives 25 %"
+    return text
+
+
+def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
+    """Return what was asked of which model, and on what."""
+    system = facts.system
+    machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
+    size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
+    text = f"MMLU, {size} on {summary.subjects} subjects, {machine}"
+    if not config.endpoint:
+        text += f", vLLM {system.vllm_version or 'unknown'}"
+    return text
 
 
 def panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
@@ -167,11 +194,17 @@ def bars(scores: ScoresByName) -> Bars:
     """Domain after domain, of each the best first, with 95 % intervals."""
     rows = []
     for domain, color in DOMAIN_COLORS.items():
-        names = [name for name in scores if domain in (name, DOMAIN_OF.get(name))]
-        for name in sorted(names, key=lambda name: -scores[name].accuracy):
-            part = scores[name]
-            drawn = [StackedPart(0.0, 100 * part.accuracy, color, name=domain * (domain != name))]
-            ends = 100 * part.low, 100 * part.high
-            rows.append(Bar(f"{name.replace('_', ' ')} ({number(part.n)})", percent(part.accuracy, 1), drawn, ends))
-    label = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
-    return Bars("", label, rows, [100 * GUESSING], Scale(0.0, 110.0))
+        scores_of_domain = {name: score for name, score in scores.items() if domain in (name, DOMAIN_OF.get(name))}
+        for name, score in sorted(scores_of_domain.items(), key=accuracy_of, reverse=True):
+            legend = "" if name == domain else domain
+            parts = [StackedPart(0.0, 100 * score.accuracy, color, name=legend)]
+            ends = 100 * score.low, 100 * score.high
+            label = f"{name.replace('_', ' ')} ({number(score.n)})"
+            rows.append(Bar(label, percent(score.accuracy, 1), parts, ends))
+    axis = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
+    return Bars("", axis, rows, [100 * GUESSING], Scale(0.0, 110.0))
+
+
+def accuracy_of(item: tuple[str, Score]) -> float:
+    _, score = item
+    return score.accuracy

@@ -64,8 +64,9 @@ def score(rows: Iterable[MMLUAnswer]) -> Score:
     """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
     hits = [answer.is_correct for answer in rows]
     n, correct = len(hits), sum(hits)
-    accuracy = correct / n
-    error = math.sqrt(accuracy * (1 - accuracy) / (n - 1)) if n > 1 else None
+    accuracy, error = correct / n, None
+    if n > 1:
+        error = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
     return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
 
 
@@ -74,8 +75,13 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
-    order = sorted(rows, key=lambda answer: (list(DOMAINS).index(answer.domain), answer.subject))
+    order = sorted(rows, key=place_of)
     return {key: score(group) for key, group in groupby(order, attrgetter(name))}
+
+
+def place_of(answer: MMLUAnswer) -> tuple[int, str]:
+    """Return the place of an answer among all: that of its domain, then its subject."""
+    return list(DOMAINS).index(answer.domain), answer.subject
 
 
 def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
@@ -83,8 +89,9 @@ def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, sho
     whole, subjects = score(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
     prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
-    counts = [answer.choice.cached_tokens for answer in rows]
-    cached = None if None in counts else sum(filter(None, counts))
+    cached, cache_hit_rate = cached_tokens(rows), None
+    if cached is not None:
+        cache_hit_rate = cached / prompt_tokens
     return Overall(
         n=whole.n,
         correct=whole.correct,
@@ -98,7 +105,7 @@ def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, sho
         shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
-        cache_hit_rate=None if cached is None else cached / prompt_tokens,
+        cache_hit_rate=cache_hit_rate,
         questions_per_s=whole.n / seconds,
         seconds=seconds,
         test_questions=test_questions,
@@ -107,17 +114,30 @@ def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, sho
     )
 
 
+def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
+    """Return the prompt tokens that came from the cache; None where a server did not tell of one of the prompts."""
+    total = 0
+    for answer in rows:
+        if answer.choice.cached_tokens is None:
+            return None
+        total += answer.choice.cached_tokens
+    return total
+
+
 def cells(answer: MMLUAnswer) -> dict[str, object]:
     """A line of samples.csv, by column."""
     prompt, choice = answer.prompt, answer.choice
-    return {
+    values: dict[str, object] = {
         "subject": answer.subject,
         "domain": answer.domain,
         "number": prompt.question.number,
         "answer": answer.right,
         "prediction": answer.prediction,
         "correct": int(answer.is_correct),
-        **{f"logprob_{letter}": round(value, 6) for letter, value in zip(LETTERS, choice.logprobs, strict=True)},
+    }
+    for letter, logprob in zip(LETTERS, choice.logprobs, strict=True):
+        values[f"logprob_{letter}"] = round(logprob, 6)
+    return values | {
         "prompt_tokens": len(prompt.tokens),
         "cached_tokens": choice.cached_tokens,
         "latency_s": round(answer.latency_s, 6),

@@ -179,17 +179,18 @@ def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     """Keep a test in config.json at once; return what is now known of its load: of a level of concurrency, what all
     tests of it measured together.
     """
-    tests_before = run.facts.probes
-    is_level = test.unit == ClosedLoop.unit
-    earlier = next(
-        (before for before in tests_before if is_level and (before.unit, before.load) == (test.unit, test.load)), None
-    )
+    tests = run.facts.probes
+    earlier = [probe for probe in tests if test.unit == ClosedLoop.unit and is_same_load(probe, test)]
     if earlier:
-        folders = [*(earlier.repeats or [earlier.folder]), test.folder]
-        tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]
-        test = level_of(tests, plan, run.folder.path)
-        tests_before[tests_before.index(earlier)] = test
+        folders = [*(earlier[0].repeats or [earlier[0].folder]), test.folder]
+        logged_tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]
+        test = level_of(logged_tests, plan, run.folder.path)
+        tests[tests.index(earlier[0])] = test
     else:
-        tests_before.append(test)
+        tests.append(test)
     run.save()
     return test
+
+
+def is_same_load(test: Outcome, other: Outcome) -> bool:
+    return (test.unit, test.load) == (other.unit, other.load)

@@ -30,16 +30,22 @@ def clock_fall(recording: Recording, until_s: float) -> float | None:
 
 def mean_clock(recording: Recording, row: int) -> float | None:
     """Return the mean clock of the GPUs in a reading; None where one of them did not report it."""
-    clocks = [recording.column(f"{gpu}_clock_mhz")[row] for gpu in recording.gpus]
-    known = [clock for clock in clocks if clock is not None]
-    return fmean(known) if known and len(known) == len(clocks) else None
+    clocks = []
+    for gpu in recording.gpus:
+        clock = recording.column(f"{gpu}_clock_mhz")[row]
+        if clock is None:
+            return None
+        clocks.append(clock)
+    return fmean(clocks) if clocks else None
 
 
 def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
     """Return by which share the second readings are lower than the first; 0 where that is within chance."""
     fall = fmean(before) - fmean(after)
     error = hypot(stdev(before), stdev(after)) / len(before) ** 0.5
-    return fall / fmean(before) if fall > SURE * error else 0.0
+    if fall <= SURE * error:
+        return 0.0
+    return fall / fmean(before)
 
 
 def heat_margin(fall: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import inf, log
+from operator import attrgetter
 from typing import NamedTuple
 
 from harness.config.plan import minutes
@@ -21,11 +22,8 @@ MOST_FULL_TESTS = 4
 FIRST_SHARE = 0.975
 SAFE_SHARE = 0.97  # After a failure the next test is at this share of the model's rate ("a neighbor of 5 in 45 s").
 RETRY_SHARE = 0.97  # It is at no higher share of the rate that failed,
-LEAST_RETRY_SHARES = (
-    0.8,
-    0.8,
-    0.6,
-)  # and at no lower one, after one, two and three failures ("a neighbor of 3 in 90 s").
+# and at no lower one, after one, two and three failures ("a neighbor of 3 in 90 s").
+LEAST_RETRY_SHARES = (0.8, 0.8, 0.6)
 LAST_SHARE = 0.95  # The last test there is has this further margin ("a neighbor of 3 in 90 s").
 UNTOLD_SHARE = 0.9  # Where nothing tells how much too high a rate was, the next is at this share of it.
 # Where e times fewer queries exceed a latency than its p99, it is longer by this share of the limit ("2/s").
@@ -36,10 +34,11 @@ GAP_RATIO = 1.07  # A rate that failed and one that held are worth a test betwee
 LEAST_STEP, MOST_STEP = 0.3, 0.8  # That test is between these shares of the gap.
 
 
-def first_rate(found: Measurements) -> float:
+def first_rate(measurements: Measurements) -> float:
     """Return the rate of the first full test: a candidate's, with a margin for what its probes could not see."""
-    falls = [probe.clock_fall for probe in found.probes if probe.clock_fall is not None]
-    return FIRST_SHARE * (1 - heat_margin(max(falls, default=None))) * found.candidate.rate
+    falls = [probe.clock_fall for probe in measurements.probes if probe.clock_fall is not None]
+    margin = heat_margin(max(falls, default=None))
+    return FIRST_SHARE * (1 - margin) * measurements.candidate.rate
 
 
 class FullTests(NamedTuple):
@@ -57,12 +56,18 @@ class FullTests(NamedTuple):
     @property
     def held(self) -> Outcome | None:
         """The test with the highest rate that held."""
-        return max((test for test in self.full if test.has_held), key=lambda test: test.load, default=None)
+        tests = [test for test in self.full if test.has_held]
+        return max(tests, key=attrgetter("load"), default=None)
 
     @property
     def failed(self) -> list[Outcome]:
         """The tests that failed, from the highest rate to the lowest."""
-        return sorted((test for test in self.full if not test.has_held), key=lambda test: -test.load)
+        tests = [test for test in self.full if not test.has_held]
+        return sorted(tests, key=attrgetter("load"), reverse=True)
+
+    def failed_above(self, rate: float) -> list[Outcome]:
+        """Return the tests that failed at a higher rate, the nearest one last."""
+        return [test for test in self.failed if test.load > rate]
 
     @property
     def server(self) -> ServerModel | None:
@@ -77,8 +82,9 @@ class FullTests(NamedTuple):
         within its limit, TTFT alone tells how far that is.
         """
         ttft_share, tpot_share = self.goal.shares(test)
-        is_capped = test.has_held and self.server is not None and self.server.is_capped
-        return ttft_share if is_capped else max(ttft_share, tpot_share)
+        if test.has_held and self.server is not None and self.server.is_capped:
+            return ttft_share
+        return max(ttft_share, tpot_share)
 
     def point(self, test: Outcome) -> tuple[float, float]:
         """Return a test's rate, and the latency that decided it as a share of its limit: at least 1 where it failed."""
@@ -99,10 +105,12 @@ class FullTests(NamedTuple):
         may_follow = len(self.full) < MOST_FULL_TESTS - 1 or self.last is held
         if not may_follow or self.share(held) >= ROOM_SHARE:
             return None
-        above = [test for test in self.failed if test.load > held.load]
+        above = self.failed_above(held.load)
         if not above:
             return self.higher_rate(held)
-        return self.rate_between(held, above[-1]) if above[-1].load > GAP_RATIO * held.load else None
+        if above[-1].load <= GAP_RATIO * held.load:
+            return None
+        return self.rate_between(held, above[-1])
 
     @property
     def lower_rate(self) -> float:
@@ -134,13 +142,16 @@ class FullTests(NamedTuple):
     def higher_rate(self, held: Outcome) -> float | None:
         """Return a higher rate than one that held with room; None where that is not worth a test."""
         rate = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
-        return rate if rate > WORTHWHILE_RATIO * held.load else None
+        if rate <= WORTHWHILE_RATIO * held.load:
+            return None
+        return rate
 
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
         """Return the rate between one that held and one that failed, at which limit over p99 is 1."""
-        gap = failed.load - held.load
+        gap, step = failed.load - held.load, LEAST_STEP
         rate = rate_on_line(self.point(held), self.point(failed))
-        step = (rate - held.load) / gap if rate is not None else LEAST_STEP
+        if rate is not None:
+            step = (rate - held.load) / gap
         return held.load + min(max(step, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
@@ -149,9 +160,11 @@ class FullTests(NamedTuple):
         Infinite where no model tells a limit.
         """
         server, queue = self.server, test.queue
-        untold = inf if test.has_held else UNTOLD_SHARE * test.load
+        rate_without_model = inf
+        if not test.has_held:
+            rate_without_model = UNTOLD_SHARE * test.load
         if server is None or queue is None:
-            return untold
+            return rate_without_model
         rate = server.rate_after(test, shares, self.goal, self.goal)
         has_become_faster = test.has_held and queue.drift > 0  # Its p99 comes from the time before.
         if rate == inf or has_become_faster:
@@ -159,28 +172,38 @@ class FullTests(NamedTuple):
         if test.more is not None and test.rate < server.capacity < inf:  # Early stopping alone failed it.
             _, share = self.point(test)
             rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
-        return untold if rate == inf else rate
+        if rate == inf:
+            return rate_without_model
+        return rate
 
     @property
     def summary(self) -> str:
         """The highest rate as far as it is known, in words."""
-        held, failed = self.held, self.failed
+        held = self.held
         if held is None:
-            lowest = failed[-1]
-            tests = "the full test" if len(failed) == 1 else f"all {len(failed)} full tests"
-            return (
-                f"INVALID at {number(lowest.load)} queries/s for {minutes(lowest.issue_s or 0.0)}"
-                f"{f' ({lowest.why})' if lowest.why else ''}, as {tests}; next: --server-target-qps "
-                f"{number(self.lower_rate, 3).replace(',', '')}"
-            )
+            return self.summary_of_failures
         sentence = f"VALID at {number(held.load)} queries/s for {minutes(held.issue_s or 0.0)}"
-        above = [test for test in failed if test.load > held.load]
+        above = self.failed_above(held.load)
         if above:
             nearest = above[-1]
             sentence += f", INVALID at {number(nearest.load)} for {minutes(nearest.issue_s or 0.0)} ({nearest.why})"
-        elif self.share(held) < ROOM_SHARE and (higher := self.higher_rate(held)):
-            sentence += f"; VALID with margin: up to {number(higher)} queries/s may be VALID"
+        elif self.share(held) < ROOM_SHARE:
+            higher = self.higher_rate(held)
+            if higher:
+                sentence += f"; VALID with margin: up to {number(higher)} queries/s may be VALID"
         return sentence
+
+    @property
+    def summary_of_failures(self) -> str:
+        """The lowest rate where none held, and the command that tries a lower one."""
+        lowest, tests = self.failed[-1], f"all {len(self.failed)} full tests"
+        if len(self.failed) == 1:
+            tests = "the full test"
+        outcome = f"INVALID at {number(lowest.load)} queries/s for {minutes(lowest.issue_s or 0.0)}"
+        if lowest.why:
+            outcome += f" ({lowest.why})"
+        next_rate = number(self.lower_rate, 3).replace(",", "")
+        return f"{outcome}, as {tests}; next: --server-target-qps {next_rate}"
 
 
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
@@ -216,7 +239,9 @@ def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
     if not known:
         return inf
     server = ServerModel.fit(shortest_times(known), known, goal)
-    return server.highest_rate(goal) if server.is_capped else inf
+    if not server.is_capped:
+        return inf
+    return server.highest_rate(goal)
 
 
 def shortest_times(tests: Sequence[Outcome]) -> LoneRequest:

@@ -106,14 +106,22 @@ class Measurements:
         Two probes at rates of the model that were both over a limit contradict it. Then limit over p99, which is nearly
         straight over the rate, leads to the rate.
         """
-        steady = [probe for probe in self.probes if probe.queue and not is_full(probe, self.goal)]
-        points = sorted((probe.load, max(self.goal.shares(probe))) for probe in steady if not probe.has_grown)
-        late = [point for point in points if point[1] > 1]
-        far = [point for point in late if point[0] > (1 + SAME_RATE_SHARE) * late[0][0]]
+        points = []
+        for probe in self.probes:
+            if probe.queue and not is_full(probe, self.goal) and not probe.has_grown:
+                points.append((probe.load, max(self.goal.shares(probe))))
+        points.sort()
+        late = [(rate, share) for rate, share in points if share > 1]
+        if not late:
+            return None
+        first_rate, _ = late[0]
+        far = [(rate, share) for rate, share in late if rate > (1 + SAME_RATE_SHARE) * first_rate]
         if not far:
             return None
-        below = [point for point in points if (1 + SAME_RATE_SHARE) * point[0] < late[0][0]]
-        return rate_on_line(below[-1], late[0]) if below else rate_on_line(late[0], far[0])
+        below = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < first_rate]
+        if below:
+            return rate_on_line(below[-1], late[0])
+        return rate_on_line(late[0], far[0])
 
     def confirming_s(self, rate: float) -> float:
         """Return the seconds of a probe at a candidate: long enough for as many to run as ever will."""
@@ -143,11 +151,14 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     (rate, implied), earlier = points[-1], points[:-1]
     if not earlier or implied in (0.0, inf):
         return implied
+
+    def distance(point: tuple[float, float]) -> float:
+        return abs(point[0] - rate)
+
     low = max((point for point in points if point[1] >= point[0]), default=None)
     high = min((point for point in points if point[1] < point[0]), default=None)
     if low is None or high is None:
-        nearest = min(earlier, key=lambda point: abs(point[0] - rate))
-        low, high = sorted((nearest, points[-1]))
+        low, high = sorted((min(earlier, key=distance), points[-1]))
     if high[0] <= (1 + SAME_RATE_SHARE) * low[0] or low[1] == inf:
         return implied
     above_low = low[1] - low[0]

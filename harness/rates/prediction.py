@@ -22,9 +22,11 @@ def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLim
     """Return the p99 that is nearer to its limit, as a share of it, that nearly every full test stays below."""
     waits, answers = model.simulate(rate, goal, limits)
     pass_share = PASS_SHARE if goal.known_seed is None else KNOWN_PASS_SHARE
-    wait_share = waits.judged_p99_s(pass_share) / limits.wait_s if limits.wait_s < inf else 0.0
-    answer_share = answers.judged_p99_s(pass_share) / limits.answer_s if limits.answer_s < inf else 0.0
-    return max(wait_share, answer_share)
+    share = 0.0
+    for times, limit_s in ((waits, limits.wait_s), (answers, limits.answer_s)):
+        if limit_s < inf:
+            share = max(share, times.judged_p99_s(pass_share) / limit_s)
+    return share
 
 
 @cache
@@ -36,7 +38,11 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     if limits.answer_s < inf:  # The p99 is some twice the mean.
         lone_share = model.lone_s / limits.answer_s
         start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
-    return rate_at(lambda rate: share_of_limits(model, rate, goal, limits), model.full_capacity, start)
+
+    def share_at(rate: float) -> float:
+        return share_of_limits(model, rate, goal, limits)
+
+    return rate_at(share_at, model.full_capacity, start)
 
 
 def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) -> float:

@@ -64,9 +64,10 @@ class Estimate(FrozenModel):
     """That finds a rate which is VALID."""
 
     def __str__(self) -> str:
-        lone = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
-        error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
-        capacity = f"capacity {number(self.capacity, 3)}{error} queries/s" if self.capacity else "capacity not reached"
+        lone, capacity = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms", "capacity not reached"
+        if self.capacity:
+            error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
+            capacity = f"capacity {number(self.capacity, 3)}{error} queries/s"
         parts = [f"{lone}, {capacity}"]
         if self.full_at:
             parts.append(f"full at {self.full_at:,} in flight")
@@ -88,14 +89,18 @@ def range_text(low: float, high: Measured) -> str:
     """Return a range of rates in words."""
     if high is None:
         return f"{number(low, 3)} or more"
-    return f"about {number(low, 3)} to {number(high, 3)}" if high else "none: a single request is over them"
+    if not high:
+        return "none: a single request is over them"
+    return f"about {number(low, 3)} to {number(high, 3)}"
 
 
 def span_text(low: float, high: Measured) -> str:
     """Return a range of rates that is the best so far, in words."""
     if high is None:
         return f"at least {number(low, 2)} queries/s"
-    return f"between {number(low, 2)} and {number(high, 2)} queries/s" if high else "none"
+    if not high:
+        return "none"
+    return f"between {number(low, 2)} and {number(high, 2)} queries/s"
 
 
 def goals(plan: Plan) -> dict[str, Goal]:
@@ -104,15 +109,12 @@ def goals(plan: Plan) -> dict[str, Goal]:
     """
     if plan.config.ttft_limit or plan.config.tpot_limit:
         return {"your limits": for_any_arrivals(Goal.of(plan))}
-    rules = [
-        rules_of_scenario
-        for rules_of_scenario in SCENARIOS.values()
-        if rules_of_scenario.limits and isinstance(rules_of_scenario.pattern, Poisson)
-    ]
-    return {
-        f"{rules_of_scenario.name.capitalize()}'s limits": for_any_arrivals(Goal.of(plan, rules_of_scenario.limits))
-        for rules_of_scenario in rules
-    }
+    goals_by_name = {}
+    for scenario in SCENARIOS.values():
+        if scenario.limits and isinstance(scenario.pattern, Poisson):
+            name = f"{scenario.name.capitalize()}'s limits"
+            goals_by_name[name] = for_any_arrivals(Goal.of(plan, scenario.limits))
+    return goals_by_name
 
 
 def for_any_arrivals(goal: Goal) -> Goal:
@@ -169,11 +171,12 @@ def estimate_of(found: Measurements, held_to: dict[str, Goal], command: str, ful
     )
 
 
-def capacity_share_error(found: Measurements) -> float:
+def capacity_share_error(measurements: Measurements) -> float:
     """Return the error of the capacity, as a share of it."""
-    saturated = found.server.saturated
-    error = min(2 * completed_error(saturated), MOST_ERROR) if saturated else 0.0
-    return max(LEAST_ERROR / 2, error)
+    error, saturated = LEAST_ERROR / 2, measurements.server.saturated
+    if saturated is None:
+        return error
+    return max(error, min(2 * completed_error(saturated), MOST_ERROR))
 
 
 def doubts_of(found: Measurements) -> list[str]:
@@ -186,17 +189,20 @@ def doubts_of(found: Measurements) -> list[str]:
     return doubts
 
 
-def range_by_burst(found: Measurements, goal: Goal) -> tuple[float, Measured]:
+def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
     """Return what a burst tells alone: no rate above what it shows."""
-    lone, burst = found.lone, found.burst
+    lone, burst = measurements.lone, measurements.burst
     if lone.is_over(goal):
         return 0.0, 0.0
     if burst is None or not burst.has_limit(lone):
-        return (BURST_SHARE / lone.latency_s if lone.latency_s else 0.0), None
-    qps = burst.qps(lone)
+        low = BURST_SHARE / lone.latency_s if lone.latency_s else 0.0
+        return low, None
+    qps, limit_s = burst.qps(lone), inf
     answer_s = lone.latency_s - lone.ttft_s
-    limit_s = goal.tpot_ms / 1000 * answer_s / lone.tpot_s if lone.tpot_s else inf
-    rate = rate_within(EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0), TimeLimits(inf, limit_s), goal)
+    if lone.tpot_s:
+        limit_s = goal.tpot_ms / 1000 * answer_s / lone.tpot_s
+    model = EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0)
+    rate = rate_within(model, TimeLimits(inf, limit_s), goal)
     return BURST_SHARE * min(rate, qps), qps
 
 

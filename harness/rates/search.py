@@ -14,6 +14,7 @@ from harness.rates.first_requests import BURST_REQUESTS, LARGER_BURST_RATIO, bur
 from harness.rates.measurements import PROBE_S, SAME_RATE_SHARE, Candidate, Measurements, probe_s
 from harness.rates.search_bench import SearchBench
 from harness.rates.server_model import completed_error, is_full
+from harness.rates.state_left import drift_text
 from harness.results.outcome import Outcome
 from harness.results.queue_fit import LASTING_DRIFT
 
@@ -102,7 +103,9 @@ def time_for(bench: SearchBench, seconds: float) -> float:
     most_s = bench.left_s / DRAIN_RATIO
     if seconds <= most_s:
         return seconds
-    return float(most_s) if bench.may_shorten and most_s >= SHORTEST_PROBE_S else 0.0
+    if bench.may_shorten and most_s >= SHORTEST_PROBE_S:
+        return float(most_s)
+    return 0.0
 
 
 def is_saturated(probe: Outcome, found: Measurements) -> bool:
@@ -118,7 +121,7 @@ def doubt_of(probe: Outcome) -> str:
     if queue is None:
         return ""
     if queue.drift:
-        return f"the server became {abs(queue.drift):.0%} {'faster' if queue.drift > 0 else 'slower'} meanwhile"
+        return f"{drift_text(queue.drift)} meanwhile"
     if queue.completed and probe.has_waited and completed_error(queue) > MOST_IMPLIED_ERROR:
         return "completions are uneven"
     return ""
@@ -135,7 +138,9 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
             return outcome
         refused += 1
         most = min(outcome.full_at or 1, bench.at_once - 1)
-        bench.limit_in_flight(max(1, most if refused < MOST_REFUSED else most // 2))
+        if refused >= MOST_REFUSED:
+            most //= 2
+        bench.limit_in_flight(max(1, most))
 
 
 def estimate(bench: SearchBench) -> Measurements:
@@ -145,12 +150,20 @@ def estimate(bench: SearchBench) -> Measurements:
     measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
         measure(bench, measurements, PROBE_S)
-        chosen = measurements.candidate if measurements.has_queue else Candidate(0.0, "")
-        seconds = time_for(bench, probe_s(chosen.rate, measurements.goal)) if chosen.rate else 0.0
-        if seconds and abs(chosen.rate / measurements.last.load - 1) > SAME_RATE_SHARE:
-            measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
-            measurements.has_confirmed = True
+        if measurements.has_queue:
+            confirm(bench, measurements)
     return measurements
+
+
+def confirm(bench: SearchBench, measurements: Measurements) -> None:
+    """Probe the candidate, if there is one that was not probed yet, as far as there is time."""
+    candidate = measurements.candidate
+    if not candidate.rate:
+        return
+    seconds = time_for(bench, probe_s(candidate.rate, measurements.goal))
+    if seconds and abs(candidate.rate / measurements.last.load - 1) > SAME_RATE_SHARE:
+        measurements.probes.append(probe(bench, candidate._replace(seconds=seconds)))
+        measurements.has_confirmed = True
 
 
 def search(bench: SearchBench) -> Measurements:

@@ -14,7 +14,7 @@ class SearchBench(Protocol):
 
     @property
     def goal(self) -> Goal:
-        """What a full test is held to."""
+        """The limits and the length of a full test."""
 
     @property
     def at_once(self) -> int:
@@ -26,7 +26,7 @@ class SearchBench(Protocol):
 
     @property
     def may_shorten(self) -> bool:
-        """Whether probes may have fewer queries than LoadGen needs for a verdict."""
+        """Tell whether probes may have fewer queries than LoadGen needs for a verdict."""
 
     def say(self, text: str) -> None:
         """Tell the user what was found."""

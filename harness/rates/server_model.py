@@ -75,8 +75,9 @@ class ServerModel(NamedTuple):
             return inf
         lone_s = self.lone.tpot_s * self.sharing.tokens
         answer_s = lone_s + (self.full_running - 1) / self.sharing_capacity
-        by_sharing = self.full_running / answer_s if answer_s > 0 else inf
-        return min(self.saturated.completed, by_sharing)
+        if answer_s <= 0:
+            return self.saturated.completed
+        return min(self.saturated.completed, self.full_running / answer_s)
 
     @property
     def full_running(self) -> float:
@@ -145,7 +146,9 @@ class ServerModel(NamedTuple):
 
 def telling(p99_s: float, limit_s: float) -> float:
     """Return a p99 that tells how near its limit is, else infinity."""
-    return p99_s if limit_s < inf and p99_s > TELLING_SHARE * limit_s else inf
+    if limit_s == inf or p99_s <= TELLING_SHARE * limit_s:
+        return inf
+    return p99_s
 
 
 def is_full(test: Outcome, goal: Goal) -> bool:
@@ -159,4 +162,6 @@ def is_full(test: Outcome, goal: Goal) -> bool:
 
 def completed_error(queue: Queue | None) -> float:
     """Return the standard error of the completions, as a share of them."""
-    return queue.completed_error / queue.completed if queue and queue.completed else inf
+    if queue is None or not queue.completed:
+        return inf
+    return queue.completed_error / queue.completed

@@ -84,20 +84,26 @@ class EngineModel(NamedTuple):
     @property
     def full_s(self) -> float:
         """Seconds of an answer with as many running as ever do; of a lone one where that has no end."""
-        other_requests = self.running - 1 if self.running < inf else 0.0
-        return self.lone_s + max(other_requests, 0.0) / self.capacity
+        if self.running == inf:
+            return self.lone_s
+        return self.lone_s + max(self.running - 1, 0.0) / self.capacity
 
     @property
     def full_capacity(self) -> float:
         """Queries/s that it completes at most."""
-        return min(self.running / self.full_s, self.capacity) if self.running < inf else self.capacity
+        if self.running == inf:
+            return self.capacity
+        return min(self.running / self.full_s, self.capacity)
 
     def parts(self, seconds: float, limits: TimeLimits) -> int:
         """Return the steps of an answer in the simulation of a test: fine enough for the limit of a wait, no more than
         a test has room for.
         """
-        fine = int(self.full_s * LIMIT_STEPS / limits.wait_s) if limits.wait_s < inf else 0
-        return max(1, min(max(LEAST_PARTS, fine), MOST_PARTS, int(MOST_STEPS * self.full_s / seconds)))
+        parts = LEAST_PARTS
+        if limits.wait_s < inf:
+            parts = max(parts, int(self.full_s * LIMIT_STEPS / limits.wait_s))
+        most = int(MOST_STEPS * self.full_s / seconds)
+        return max(1, min(parts, MOST_PARTS, most))
 
     def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
         """Simulate full tests at a rate."""

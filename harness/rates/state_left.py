@@ -1,6 +1,7 @@
 """The state in which a search leaves the server: where it is another than before, a result holds of that state."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from harness.core.formatting import number
 from harness.results.outcome import Outcome
@@ -12,8 +13,10 @@ def state_left(tests: Sequence[Outcome]) -> str:
     """Return what must be said of a result where the server changed under the search's load, as an autoscaler does;
     empty where it did not. The tests are in their order.
     """
-    sentence = change_within(tests) or change_between(tests)
-    return f"of the state that the search left: {sentence}; a cold start may keep less" if sentence else ""
+    change = change_within(tests) or change_between(tests)
+    if not change:
+        return ""
+    return f"of the state that the search left: {change}; a cold start may keep less"
 
 
 def change_within(tests: Sequence[Outcome]) -> str:
@@ -22,14 +25,20 @@ def change_within(tests: Sequence[Outcome]) -> str:
     largest = max(changes, key=abs, default=0.0)
     if abs(largest) < LEAST_CHANGE:
         return ""
-    return f"the server became {abs(largest):.0%} {'faster' if largest > 0 else 'slower'} within a test"
+    return f"{drift_text(largest)} within a test"
+
+
+def drift_text(drift: float) -> str:
+    """Return by how much a server became faster or slower, in words."""
+    direction = "faster" if drift > 0 else "slower"
+    return f"the server became {abs(drift):.0%} {direction}"
 
 
 def change_between(tests: Sequence[Outcome]) -> str:
     """Return which rate a test held although a clearly lower one had failed before it, in words; empty for none."""
     for place, later in enumerate(tests):
-        lower = [test for test in tests[:place] if not test.has_held and not test.refused]
-        lowest = min(lower, key=lambda test: test.load, default=None)
+        failed = [test for test in tests[:place] if not test.has_held and not test.refused]
+        lowest = min(failed, key=attrgetter("load"), default=None)
         if later.has_held and lowest and later.load > (1 + LEAST_CHANGE) * lowest.load:
             return f"{number(later.load)} queries/s held after {number(lowest.load)} had failed"
     return ""

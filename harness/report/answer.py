@@ -1,6 +1,7 @@
 """A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from harness.config.mlperf import Tail
 from harness.config.patterns import Poisson
@@ -38,35 +39,46 @@ def title(summary: Summary) -> str:
     test = summary.result
     if test is None or test.tokens_per_sec is None:
         return title_without_speed(summary)
-    disputed = "DISPUTED: " if Doubt.DISPUTED in test.doubts else ""
+    disputed = ""
+    if Doubt.DISPUTED in test.doubts:
+        disputed = "DISPUTED: "
     if not test.valid and not test.has_own_limits:
         return f"INVALID: {disputed}{invalid_text(test)}"
-    accuracy = ", accuracy PASS" if summary.gate == "PASS" else ""
-    return f"{disputed}{speed(summary, test)}{accuracy}"
+    text = f"{disputed}{speed(summary, test)}"
+    if summary.gate == "PASS":
+        text += ", accuracy PASS"
+    return text
 
 
 def title_without_speed(summary: Summary) -> str:
     """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result."""
     if summary.gate == "FAIL":
-        no_speed = "; no speed was measured" if summary.meta.mode == "both" else ""
-        return f"accuracy FAIL: the answers differ from the reference{no_speed}"
+        text = "accuracy FAIL: the answers differ from the reference"
+        if summary.meta.mode == "both":
+            text += "; no speed was measured"
+        return text
     if summary.gate:
         return f"accuracy {summary.gate}"
+    text = joined(": ", "No result", summary.meta.ended)
     within = [outcome for outcome in summary.curve if outcome.has_kept and outcome.verdict.tone == "good"]
-    until_then = f"; {within[-1].text} kept its limits until then" if within else ""
-    reason = f": {summary.meta.ended}" if summary.meta.ended else ""
-    return f"No result{reason}{until_then}"
+    if within:
+        text += f"; {within[-1].text} kept its limits until then"
+    return text
 
 
 def invalid_text(test: Outcome) -> str:
     """Return why LoadGen calls a test INVALID: the limits that it broke, else LoadGen's reasons."""
     details = test.details
-    rate = f" at {number(details.target_qps)} queries/s" if details.limits_ms and details.target_qps else ""
+    rate = ""
+    if details.limits_ms and details.target_qps:
+        rate = f" at {number(details.target_qps)} queries/s"
     broken_limits = tail_texts(test, only_over=True)
     if broken_limits:
         return f"{broken_limits}{rate}"
     reasons = "; ".join(reason.what for reason in details.invalid_reasons) or "LoadGen gives no reason"
-    return f"{reasons}; sent{rate}" if rate else reasons
+    if rate:
+        reasons += f"; sent{rate}"
+    return reasons
 
 
 def speed(summary: Summary, test: Outcome) -> str:
@@ -81,8 +93,10 @@ def speed(summary: Summary, test: Outcome) -> str:
     if test.has_own_limits:
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
     if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:
-        within = " within both limits" if details.limits_ms and Doubt.BUFFERED not in test.doubts else ""
-        return f"{number(details.achieved_qps)} samples/s{within} ({tokens})"
+        rate = f"{number(details.achieved_qps)} samples/s"
+        if details.limits_ms and Doubt.BUFFERED not in test.doubts:
+            rate += " within both limits"
+        return f"{rate} ({tokens})"
     if summary.scenario.headline == "latency_p90_ms":
         return latency_text(summary, details.samples_per_query, tokens)
     return f"{tokens} ({number(test.samples_per_sec)} samples/s)"
@@ -102,46 +116,59 @@ def limits_text(test: Outcome) -> str:
         return joined(": ", "over the limits", " and ".join(test.over))
     if Doubt.BUSY in test.doubts:
         return "not judged: the machine was busy"
-    few = f"all of {number(test.queries)} requests " if test.is_few else ""
-    over = f", {test.over_in} tests" if test.over_in else ""
-    return f"{few}within the limits{over}"
+    text = "within the limits"
+    if test.is_few:
+        text = f"all of {number(test.queries)} requests {text}"
+    if test.over_in:
+        text += f", {test.over_in} tests"
+    return text
 
 
 def tone(summary: Summary) -> Tone:
     """Return how the title is coloured."""
     test = summary.result
-    if test is None:
-        return GATE_TONES.get(summary.gate, "") if summary.gate else "bad"
-    return "careful" if Doubt.DISPUTED in test.doubts else test.verdict.tone
+    if test and Doubt.DISPUTED in test.doubts:
+        return "careful"
+    if test:
+        return test.verdict.tone
+    if summary.gate is None:
+        return "bad"
+    return GATE_TONES.get(summary.gate, "")
 
 
 def lines(summary: Summary, whole: bool) -> Iterator[Line]:
     """Yield the lines under the title, each with its label; empty ones are left out where they are shown."""
     meta, test = summary.meta, summary.result
     if test:
-        yield from (Line("disputed", text, "careful") for text in test.disagreements)
+        yield from careful_lines("disputed", test.disagreements)
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
     if not test and summary.gate == "FAIL" and meta.mode == "both":
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdict_lines(summary)
     if test:
-        yield Line("limits", curve_limits(summary, test) if test.details.concurrency else tail_texts(test))
+        limits = curve_limits(summary, test) if test.details.concurrency else tail_texts(test)
+        yield Line("limits", limits)
         yield Line("bounded by", bound_by(test))
         yield Line("cost, energy", "; ".join(expenses(summary)))
-        yield from (Line("careful", text, "careful") for text in cautions(summary, test))
+        yield from careful_lines("careful", cautions(summary, test))
     yield deviations_line(summary, whole)
     yield Line("next", next_command(summary), is_command=True)
     yield from headroom_lines(summary)
 
 
+def careful_lines(label: str, texts: Iterable[str]) -> Iterator[Line]:
+    for text in texts:
+        yield Line(label, text, "careful")
+
+
 def deviations_line(summary: Summary, whole: bool) -> Line:
     """Return why a run cannot stand beside MLPerf's results; on the screen the first reasons."""
-    deviations = summary.meta.deviations
-    shown_reasons = deviations if whole else deviations[:MOST_REASONS]
-    left_out = len(deviations) - len(shown_reasons)
-    more = f"; {left_out} more in the report" if left_out else ""
-    return Line(NOT_COMPARABLE, f"{'; '.join(map(str, shown_reasons))}{more}", "careful")
+    reasons = [str(deviation) for deviation in summary.meta.deviations]
+    left_out = len(reasons) - MOST_REASONS
+    if left_out > 0 and not whole:
+        reasons[MOST_REASONS:] = [f"{left_out} more in the report"]
+    return Line(NOT_COMPARABLE, "; ".join(reasons), "careful")
 
 
 def bound_by(test: Outcome) -> str:
@@ -151,7 +178,9 @@ def bound_by(test: Outcome) -> str:
         return str(details.ran_out[0])
     if not details.usage:
         return ""
-    return "not known: the machine was busy" if test.background_load else "no resource was used up"
+    if test.background_load:
+        return "not known: the machine was busy"
+    return "no resource was used up"
 
 
 def curve_limits(summary: Summary, test: Outcome) -> str:
@@ -159,8 +188,10 @@ def curve_limits(summary: Summary, test: Outcome) -> str:
     limits, curve = test.details.limits_ms, summary.curve
     if not limits:
         return ""
-    top = f"; highest level tested: {curve[-1].text}" if curve and not curve[-1].reasons else ""
-    return f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms{top}"
+    text = f"TTFT p99 {number(limits.ttft)} ms, TPOT p99 {number(limits.tpot)} ms"
+    if curve and not curve[-1].reasons:
+        text += f"; highest level tested: {curve[-1].text}"
+    return text
 
 
 def verdict_lines(summary: Summary) -> Iterator[Line]:
@@ -169,8 +200,10 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
     if test and not test.has_own_limits:
         yield loadgen_line(summary, test)
     if score:
-        worst = f"; {WORST_ANSWERS}" if score.verdict == "FAIL" else ""
-        yield Line(f"accuracy {score.verdict}", f"{scores(score)}{worst}", GATE_TONES.get(score.verdict, "careful"))
+        text = scores(score)
+        if score.verdict == "FAIL":
+            text += f"; {WORST_ANSWERS}"
+        yield Line(f"accuracy {score.verdict}", text, GATE_TONES.get(score.verdict, "careful"))
     elif test:
         yield Line("accuracy", "not checked", "unknown")
     for name, audit in (summary.run.compliance or {}).items():
@@ -180,27 +213,30 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
     """Return LoadGen's verdict with the queries and the seconds that it rests on, and what would make it VALID."""
     details = test.details
-    queries = f"{number(test.queries, 9)} {summary.scenario.pattern.queries_are} in {number(details.duration_s)} s"
-    is_first_attempt = test.valid and summary.run.search and not summary.run.attempts
-    attempt = ", at the first attempt" if is_first_attempt else ""
-    remedies = dict.fromkeys(reason.remedy for reason in details.invalid_reasons if reason.remedy)
-    return Line(test.verdict.word, "; ".join([f"{queries}{attempt}", *remedies]), test.verdict.tone)
+    basis = f"{number(test.queries, 9)} {summary.scenario.pattern.queries_are} in {number(details.duration_s)} s"
+    if test.valid and summary.run.search and not summary.run.attempts:
+        basis += ", at the first attempt"
+    remedies = dict.fromkeys(reason.remedy for reason in details.invalid_reasons)
+    return Line(test.verdict.word, joined("; ", basis, *remedies), test.verdict.tone)
 
 
 def scores(score: Accuracy) -> str:
     """Return the first score with its threshold, or those below theirs, and the number of samples."""
-    failed = [check for check in score.checks if check.verdict == "FAIL"]
-    shown_checks = failed or score.checks[:1]
-    texts = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in shown_checks)
-    note = f" ({score.note})" if score.note else ""
-    approximate = f" ({' and '.join(score.approximate)} approximate)" if score.approximate else ""
-    of_all = "all " if score.full_set else ""
-    return f"{texts}{approximate}; {of_all}{number(score.samples, 9)} samples{note}"
+    checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
+    text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
+    if score.approximate:
+        text += f" ({' and '.join(score.approximate)} approximate)"
+    samples = f"{number(score.samples, 9)} samples"
+    if score.full_set:
+        samples = f"all {samples}"
+    if score.note:
+        samples += f" ({score.note})"
+    return f"{text}; {samples}"
 
 
 def tails(test: Outcome) -> dict[str, Tail]:
     """Return TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
-    nearest_first = sorted(test.tails, key=lambda tail: tail.share, reverse=True)
+    nearest_first = sorted(test.tails, key=attrgetter("share"), reverse=True)
     return {test.name_of_p99(tail.kind): tail for tail in nearest_first}
 
 
@@ -232,8 +268,10 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     if details.failed_requests:
         asked = (details.samples or 0) + details.failed_requests
         yield f"{number(details.failed_requests)} of {number(asked)} requests failed and are left out"
-        yield from (f"failed: {failure}" for failure in details.failures[:MOST_REASONS])
-    yield from (f"LoadGen error: {error}" for error in details.errors[:1])
+        for failure in details.failures[:MOST_REASONS]:
+            yield f"failed: {failure}"
+    if details.errors:
+        yield f"LoadGen error: {details.errors[0]}"
     if summary.scenario.pattern.unit == Poisson.unit:
         yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client(test)
@@ -243,11 +281,14 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what other programs took of the machine, or that it was not measured."""
     if test.background_load:
-        yield from (f"{text}; {NO_GATE}" for text in test.background_load)
+        for load in test.background_load:
+            yield f"{load}; {NO_GATE}"
         return
     busy = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy:
-        gate = f"; one of them may be the best, so {NO_GATE}" if summary.background_load else ""
-        yield f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count{gate}"
+        text = f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
+        if summary.background_load:
+            text += f"; one of them may be the best, so {NO_GATE}"
+        yield text
     if test.details.machine.others_cpu_cores is None:
         yield "whether other programs ran was not measured"

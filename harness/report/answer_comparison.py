@@ -1,6 +1,8 @@
 """The answers of two runs to the same samples: where they part, and their scores with a paired interval."""
 
+from collections.abc import Sequence
 from itertools import zip_longest
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,9 +41,11 @@ class AnswerPair(NamedTuple):
 
     @property
     def words(self) -> str:
-        sentence = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
-        first = next(iter(self.differing), None)
-        return f"{sentence}, the first in sample {first.sample} from token {first.position} on" if first else sentence
+        text = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
+        if self.differing:
+            first = self.differing[0]
+            text += f", the first in sample {first.sample} from token {first.position} on"
+        return text
 
     @property
     def tone(self) -> Tone:
@@ -52,19 +56,43 @@ def answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """Return what two runs answered to the same samples, by their folders of the accuracy test; None where the samples
     were not the same, or the answers of one are not kept. Raises UsageError.
     """
-    if not all((run / name).exists() for run in (a, b) for name in (SAMPLES_FILE, ANSWERS)):
+    if not (has_answers(a) and has_answers(b)):
         return None
-    tables = [csv_files.read_columns(run / SAMPLES_FILE, ("index", "prompt_tokens", *ROUGE)) for run in (a, b)]
-    lengths, other_lengths = (table["prompt_tokens"] for table in tables)
-    if lengths != other_lengths or tables[0]["index"] != tables[1]["index"]:
+    table_a, table_b = read_samples(a), read_samples(b)
+    lengths = table_a["prompt_tokens"]
+    if table_b["prompt_tokens"] != lengths or table_a["index"] != table_b["index"]:
         return None
-    changes = statistics.paired_changes(*([*zip(*(table[name] for name in ROUGE), strict=True)] for table in tables))
-    logs, differing = [read_log(run / ANSWERS, len(lengths)) for run in (a, b)], []
-    for n, sides in enumerate(zip(*logs, strict=True)):
-        pairs = enumerate(zip_longest(*sides, fillvalue="(ended)"))
-        if parted := next(
-            ((at, str(token_a), str(token_b)) for at, (token_a, token_b) in pairs if token_a != token_b), None
-        ):
-            scores = (table[SHORT_SCORES[-1]][n] for table in tables)
-            differing.append(Divergence(n, lengths[n], *parted, *scores))
+    changes = statistics.paired_changes(score_rows(table_a), score_rows(table_b))
+    logs = read_log(a / ANSWERS, len(lengths)), read_log(b / ANSWERS, len(lengths))
+    scores_a, scores_b = table_a[SHORT_SCORES[-1]], table_b[SHORT_SCORES[-1]]
+    differing = []
+    for sample, (answer_a, answer_b) in enumerate(zip(*logs, strict=True)):
+        parting = first_difference(answer_a, answer_b)
+        if parting:
+            differing.append(Divergence(sample, lengths[sample], *parting, scores_a[sample], scores_b[sample]))
     return AnswerPair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
+
+
+def has_answers(test: Path) -> bool:
+    return (test / SAMPLES_FILE).exists() and (test / ANSWERS).exists()
+
+
+def read_samples(test: Path) -> csv_files.Columns:
+    """Return the columns of samples.csv that a comparison reads."""
+    return csv_files.read_columns(test / SAMPLES_FILE, ("index", "prompt_tokens", *ROUGE))
+
+
+def score_rows(table: csv_files.Columns) -> list[tuple[float, ...]]:
+    """Return the scores of each sample; one that the table lacks is not a number."""
+    columns = []
+    for name in ROUGE:
+        columns.append([nan if score is None else score for score in table[name]])
+    return [*zip(*columns, strict=True)]
+
+
+def first_difference(answer_a: Sequence[int], answer_b: Sequence[int]) -> tuple[int, str, str] | None:
+    """Return where two answers part, and the token of each there; None where they are the same."""
+    for position, (token_a, token_b) in enumerate(zip_longest(answer_a, answer_b, fillvalue="(ended)")):
+        if token_a != token_b:
+            return position, str(token_a), str(token_b)
+    return None

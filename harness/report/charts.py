@@ -7,7 +7,7 @@ their size at every width.
 from collections.abc import Mapping, Sequence
 from functools import cache
 from io import BytesIO
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from math import ceil, floor, isfinite, isnan, log10
 from operator import attrgetter
 from pathlib import Path
@@ -27,6 +27,7 @@ PALETTE = {  # colours by the names that page.css has for its own
     "green": "#3a8f5c",
     "purple": "#8e5ea2",
 }
+LIMIT_LINE: dict[str, Any] = {"color": PALETTE["red"], "linestyle": "--", "linewidth": 1}
 HEADROOM_FACTOR = 1.06  # times the largest value: of an axis above its highest mark
 MOST_TICKS, CLOSE = 6, 10.0  # ticks of an axis at most; percent of it between two ticks, at least: a number on a phone
 LARGE = 1e5  # numbers beside an axis are in thousands from here on
@@ -68,11 +69,16 @@ class Scale(NamedTuple):
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
         """Return the scale from the least value to the most, with a margin; never without length."""
-        known = [log10(value) if is_log else value for value in values if isfinite(value) and (value > 0 or not is_log)]
+        known = list(filter(isfinite, values))
+        if is_log:
+            known = [log10(value) for value in known if value > 0]
         low, high = min(known, default=0.0), max(known, default=1.0)
-        beside = margin * (high - low) or (high == low) * 0.5
-        ends = low - beside, high + beside
-        return cls(10 ** ends[0], 10 ** ends[1], True) if is_log else cls(*ends)
+        beside = margin * (high - low)
+        if low == high:
+            beside = 0.5
+        if is_log:
+            return cls(10 ** (low - beside), 10 ** (high + beside), True)
+        return cls(low - beside, high + beside)
 
     def place(self, value: float) -> float:
         """In percent of the axis, within it."""
@@ -92,15 +98,24 @@ class Scale(NamedTuple):
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
         """At round values, or at these, none too close to the one before."""
         if self.is_log and not values:
-            powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
-            known = [n * 10.0**power for power in powers for n in (1, 2, 5)]
-            values = [value for value in known if self.low <= value <= self.high]
-        tick_list: list[Tick] = []
+            values = self.round_values()
+        ticks: list[Tick] = []
         for value in values or steps(self.low, self.high):
+            place = self.place(value)
             text = number(value) if value < LARGE else f"{number(value / 1000)}k"
-            if not tick_list or self.place(value) - tick_list[-1][0] >= CLOSE:
-                tick_list.append((self.place(value), text))
-        return tick_list
+            if not ticks or place - ticks[-1][0] >= CLOSE:
+                ticks.append((place, text))
+        return ticks
+
+    def round_values(self) -> list[float]:
+        """Return 1, 2 and 5 times each power of ten within a logarithmic scale."""
+        values = []
+        for power in range(floor(log10(self.low)), ceil(log10(self.high)) + 1):
+            for factor in (1, 2, 5):
+                value = factor * 10.0**power
+                if self.low <= value <= self.high:
+                    values.append(value)
+        return values
 
     def levels(self, height: int) -> list[Tick]:
         """The ticks of an upright axis, in pixels from the top."""
@@ -129,8 +144,13 @@ class Bar(NamedTuple):
 
     @property
     def values(self) -> list[float]:
-        parts = [*self.parts, *filter(None, [self.dot])]
-        return [*(end for part in parts for end in (part.begin, part.end)), *self.interval, *self.marks]
+        parts = list(self.parts)
+        if self.dot:
+            parts.append(self.dot)
+        values = [*self.interval, *self.marks]
+        for part in parts:
+            values += [part.begin, part.end]
+        return values
 
 
 class Bars(NamedTuple):
@@ -147,18 +167,29 @@ class Bars(NamedTuple):
     @property
     def x(self) -> str:
         """Return what stands at the axis."""
-        is_any_hollow = any(part.is_hollow for row in self.rows for part in row.parts)
-        return joined("; ", self.axis, HOLLOW * is_any_hollow)
+        parts = chain.from_iterable(row.parts for row in self.rows)
+        if any(part.is_hollow for part in parts):
+            return joined("; ", self.axis, HOLLOW)
+        return self.axis
 
     @property
     def scale(self) -> Scale:
-        return self.span or Scale.of([*(value for row in self.rows for value in row.values), *self.lines])
+        if self.span:
+            return self.span
+        values = chain.from_iterable(row.values for row in self.rows)
+        return Scale.of([*values, *self.lines])
 
     @property
     def keys(self) -> dict[str, str]:
         """Return what the colours mean, by what they mean."""
-        colors = {part.name: part.color for row in self.rows for part in row.parts if part.name}
-        return {name: color for color in self.order or colors.values() for name in colors if colors[name] == color}
+        colors = {}
+        for part in chain.from_iterable(row.parts for row in self.rows):
+            if part.name:
+                colors[part.name] = part.color
+        keys = dict[str, str]()
+        for color in self.order or colors.values():
+            keys |= {name: color for name, color_of_part in colors.items() if color_of_part == color}
+        return keys
 
     @property
     def inches(self) -> float:
@@ -166,25 +197,32 @@ class Bars(NamedTuple):
 
     def draw(self, axes: Any) -> None:
         for place, row in enumerate(self.rows):
-            for part in row.parts:
-                color = PALETTE[part.color]
-                fill = "none" if part.is_hollow else color
-                axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
-            if row.interval:
-                axes.plot(row.interval, [place] * 2, color="#444", linewidth=1.5)
-            for mark in row.marks:
-                axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
-            if row.dot:
-                axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
-            at, shift = (row.dot.end, (8, 8)) if row.dot else (max(row.values, default=0.0), (5, 0))
-            axes.annotate(row.text, (at, place), shift, textcoords="offset points", va="center", fontsize=9)
+            draw_row(axes, place, row)
         for value in self.lines:
             axes.axvline(value, color=PALETTE["grey"], linewidth=1)
         for name, color in self.keys.items():
             axes.barh(0, 0, color=PALETTE[color], label=name)
-        axes.set_yticks(range(len(self.rows)), [row.name for row in self.rows], fontsize=9)
+        names = [row.name for row in self.rows]
+        axes.set_yticks(range(len(names)), names, fontsize=9)
         axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=self.scale[:2])
         axes.grid(axis="y", visible=False)
+
+
+def draw_row(axes: Any, place: int, row: Bar) -> None:
+    """Draw a row of bars at its place, the first of which is on top."""
+    for part in row.parts:
+        color = PALETTE[part.color]
+        fill = "none" if part.is_hollow else color
+        axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
+    if row.interval:
+        axes.plot(row.interval, [place] * 2, color="#444", linewidth=1.5)
+    for mark in row.marks:
+        axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
+    at, shift = max(row.values, default=0.0), (5, 0)
+    if row.dot:
+        axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
+        at, shift = row.dot.end, (8, 8)
+    axes.annotate(row.text, (at, place), shift, textcoords="offset points", va="center", fontsize=9)
 
 
 class Series(NamedTuple):
@@ -235,45 +273,62 @@ class LinePanel(NamedTuple):
     @property
     def keys(self) -> dict[str, str]:
         """Return what the colours mean, by what they mean."""
-        return {one.name: one.color for one in self.series if one.name} | dict.fromkeys(
-            [*self.limits.values(), *self.upright.values()], "red"
-        )
+        colors = {series.name: series.color for series in self.series if series.name}
+        lines = [*self.limits.values(), *self.upright.values()]
+        return colors | dict.fromkeys(lines, "red")
 
     def draw(self, axes: Any) -> None:
-        for one in self.series:
-            color = PALETTE[one.color]
-            axes.plot(
-                *zip(*one.points, strict=True),
-                color=color,
-                label=one.name or None,
-                linestyle=one.line or "none",
-                linewidth=1.4,
-                marker=one.mark or None,
-                markersize=one.size,
-                markerfacecolor="none" if one.is_hollow else color,
-            )
-            for point, text in one.marked if one.texts else []:
-                axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
-        for draw_line, values in (axes.axhline, self.limits), (axes.axvline, self.upright):
-            for value, text in values.items():
-                draw_line(value, color=PALETTE["red"], linestyle="--", linewidth=1, label=text)
+        for series in self.series:
+            draw_series(axes, series)
+        for value, text in self.limits.items():
+            axes.axhline(value, label=text, **LIMIT_LINE)
+        for value, text in self.upright.items():
+            axes.axvline(value, label=text, **LIMIT_LINE)
         for ends in self.shaded:
             axes.axvspan(*ends, color=PALETTE["grey"], alpha=0.15, linewidth=0)
-        for scale, set_scale, axis in (
-            (self.across, axes.set_xscale, axes.xaxis),
-            (self.down, axes.set_yscale, axes.yaxis),
-        ):
-            if scale.is_log:
-                from matplotlib import ticker
-
-                set_scale("log")
-                axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-                axis.set_minor_locator(ticker.NullLocator())
-        axes.yaxis.set_major_formatter(lambda value, _: number(value, 6))
+        if self.across.is_log:
+            axes.set_xscale("log")
+            set_round_ticks(axes.xaxis)
+        if self.down.is_log:
+            axes.set_yscale("log")
+            set_round_ticks(axes.yaxis)
+        axes.yaxis.set_major_formatter(tick_text)
         if self.marked:
             axes.set_xticks(self.marked)
         low, high, is_log = self.down
-        axes.set(xlim=self.across[:2], ylim=(low if is_log else low - EDGE * (high - low), high), ylabel=self.y)
+        if not is_log:
+            low -= EDGE * (high - low)
+        axes.set(xlim=self.across[:2], ylim=(low, high), ylabel=self.y)
+
+
+def draw_series(axes: Any, series: Series) -> None:
+    """Draw points with their line, their marks and their texts."""
+    color = PALETTE[series.color]
+    axes.plot(
+        *zip(*series.points, strict=True),
+        color=color,
+        label=series.name or None,
+        linestyle=series.line or "none",
+        linewidth=1.4,
+        marker=series.mark or None,
+        markersize=series.size,
+        markerfacecolor="none" if series.is_hollow else color,
+    )
+    if series.texts:
+        for point, text in series.marked:
+            axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
+
+
+def set_round_ticks(axis: Any) -> None:
+    """Put the ticks of a logarithmic axis at 1, 2 and 5 times powers of ten."""
+    from matplotlib import ticker
+
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def tick_text(value: float, _place: int | None = None) -> str:
+    return number(value, 6)
 
 
 Panel = Bars | LinePanel
@@ -300,7 +355,7 @@ def figure(panels: Sequence[Panel]) -> Any:
     for panel, axis in zip(panels, axes[:, 0], strict=True):
         panel.draw(axis)
         axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
-        axis.xaxis.set_major_formatter(lambda value, _: number(value, 6))
+        axis.xaxis.set_major_formatter(tick_text)
         axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
@@ -325,23 +380,40 @@ def write(found: Any, path: Path, words: str = "") -> None:
 
 def overview(document: Document, path: Path) -> Picture:
     """A document's answer as a picture to pass on: title, subject, and each line with its verdict's colour."""
-    rows = [(text, 16, "black", "bold") for text in wrap(plain(document.title), TITLE_WRAP)]
-    rows += [(text, 9, PALETTE["grey"], "normal") for text in wrap(plain(document.subject), TEXT_WRAP)]
+    rows = wrapped(document.title, TITLE_WRAP, 16, "black", "bold")
+    rows += wrapped(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):
         color = PALETTE[TONE_COLORS[line.tone]] if line.tone else "black"
-        rows += [(text, 10, color, "normal") for text in wrap(plain(f"{line.label}: {line.text}"), TEXT_WRAP)]
+        rows += wrapped(f"{line.label}: {line.text}", TEXT_WRAP, 10, color)
     high = len(rows) + 1
     drawn = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
-    for n, (text, size, color, weight) in enumerate(rows, start=1):
-        drawn.text(0.02, 1 - n / high, text, fontsize=size, color=color, weight=weight, va="center")
+    for place, row in enumerate(rows, start=1):
+        drawn.text(0.02, 1 - place / high, row.text, fontsize=row.size, color=row.color, weight=row.weight, va="center")
     path.parent.mkdir(exist_ok=True)
     write(drawn, path)
     return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
 
 
+class TextRow(NamedTuple):
+    """A row of text in a picture, as matplotlib draws it."""
+
+    text: str
+    size: int
+    color: str
+    weight: str
+
+
+def wrapped(text: str, width: int, size: int, color: str, weight: str = "normal") -> list[TextRow]:
+    """Return the rows of a text that is at most so many characters wide."""
+    return [TextRow(row, size, color, weight) for row in wrap(plain(text), width)]
+
+
 def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = "") -> dict[str, Picture]:
     """Writes each picture (title, panels) as a PNG file with these words under it; by their names."""
     folder.mkdir(exist_ok=True)
-    for name, (_, panels) in drawn.items():
-        write(figure(panels), folder / f"{name}.png", words)
-    return {name: Picture(name, title, f"{folder.name}/{name}.png", panels) for name, (title, panels) in drawn.items()}
+    pictures = {}
+    for name, (title, panels) in drawn.items():
+        path = folder / f"{name}.png"
+        write(figure(panels), path, words)
+        pictures[name] = Picture(name, title, f"{folder.name}/{path.name}", panels)
+    return pictures

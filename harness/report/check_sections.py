@@ -60,11 +60,15 @@ def table_of_scores(score: Accuracy) -> Table:
 
 
 def threshold_text(check: ScoreCheck) -> str:
-    return range_text(check.low, check.high) if check.high else f"at least {number(check.low, 6)}"
+    if not check.high:
+        return f"at least {number(check.low, 6)}"
+    return range_text(check.low, check.high)
 
 
 def interval_text(check: ScoreCheck) -> str:
-    return range_text(*check.interval) if check.interval else number(None)
+    if check.interval is None:
+        return number(None)
+    return range_text(*check.interval)
 
 
 def range_text(low: float, high: float) -> str:
@@ -74,12 +78,14 @@ def range_text(low: float, high: float) -> str:
 def score_text(score: Accuracy) -> str:
     """Return what the scores are of, and how sentences were split."""
     part = "" if score.full_set else PART_NOTE
-    version = f" of NLTK {score.splitter_version}" if score.splitter_version else ""
+    splitter = score.splitter
+    if score.splitter_version:
+        splitter += f" of NLTK {score.splitter_version}"
     at_limit = percent(score.at_token_limit / score.samples, 0)
     return (
         f"{number(score.samples)} samples{part}, {number(score.generated_tokens)} generated tokens, "
         f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. Sentences split "
-        f"by: {score.splitter}{version}."
+        f"by: {splitter}."
     )
 
 

@@ -29,17 +29,23 @@ class ComparedRun(NamedTuple):
     def comparable(self) -> Comparable:
         """All that another run may differ in, its performance test included."""
         result, system = self.summary.result, self.summary.system
-        has_rate = result is not None and self.summary.scenario.pattern.is_rated
-        flaws = list(result.flaws) if result else []
+        machine: dict[str, object] = {"gpus": system.gpus}
+        if not system.gpus:
+            machine = {"cpu": system.cpu, "cores": system.cores}
+        flaws, rate = list[str](), dict[str, object]()
+        if result:
+            flaws += result.flaws
         if self.summary.gate == "FAIL":
             flaws.append(GATE_FAILED)
-        if has_rate and self.facts.config.server_target_qps != "max":
-            flaws.append(CONFIGURED)
+        if result and self.summary.scenario.pattern.is_rated:
+            rate["target_qps"] = result.load
+            if self.facts.config.server_target_qps != "max":
+                flaws.append(CONFIGURED)
         return self.facts.comparable._replace(
-            machine={"gpus": system.gpus} if system.gpus else {"cpu": system.cpu, "cores": system.cores},
+            machine=machine,
             busyness=dict.fromkeys(self.summary.background_load, True),
             validity=dict.fromkeys(flaws, True),
-            rate={"target_qps": result.load} if result and has_rate else {},
+            rate=rate,
         )
 
     @property

@@ -4,7 +4,7 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import starmap
+from itertools import chain, starmap
 from pathlib import Path
 from statistics import mean
 from string import ascii_uppercase
@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import csv_files, files
-from harness.core.document import Block, Document, Line, Picture, Section
+from harness.core.document import Block, Document, Line, Picture, Section, Tone
 from harness.core.formatting import number
+from harness.core.statistics import PairedChange
 from harness.core.tables import Table, TableColumn
 from harness.report import compare, subject
 from harness.report.answer_comparison import AnswerPair, Divergence
@@ -59,7 +60,9 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
 def property_of(run: ComparedRun, path: str) -> str | float | None:
     """Return a property of a run by the names that lead to it; None where it has none."""
     value = value_at(run, path.split("."))
-    return value if isinstance(value, str | int | float) and value else None
+    if not value or not isinstance(value, str | int | float):
+        return None
+    return value
 
 
 class RunColumn(NamedTuple):
@@ -73,7 +76,13 @@ class RunColumn(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return self.shown or tuple(value if isinstance(value, str) else number(value) for value in self.values)
+        return self.shown or tuple(map(text_of, self.values))
+
+
+def text_of(value: str | float | None) -> str:
+    if isinstance(value, str):
+        return value
+    return number(value)
 
 
 def columns(runs: Runs) -> list[RunColumn]:
@@ -81,13 +90,15 @@ def columns(runs: Runs) -> list[RunColumn]:
     run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
         run_columns.append(RunColumn(name, label, tuple(property_of(run, path) for run in runs)))
+    properties = [column.name for column in run_columns]
     settings = [run.flags | run.versions for run in runs]
-    for name in dict.fromkeys(name for run_settings in settings for name in run_settings):
-        if is_different(name, settings) and name not in {column.name for column in run_columns}:
+    for name in dict.fromkeys(chain.from_iterable(settings)):
+        if is_different(name, settings) and name not in properties:
             run_columns.append(RunColumn(name, name, tuple(run_settings.get(name) for run_settings in settings)))
     for metric in metrics_of("compare"):
-        values, shown_values = zip(*((metric.of(run.summary), metric.shown(run.summary)) for run in runs), strict=True)
-        run_columns.append(RunColumn(metric.name, metric.label, values, metric, shown_values))
+        values = tuple(metric.of(run.summary) for run in runs)
+        texts = tuple(metric.shown(run.summary) for run in runs)
+        run_columns.append(RunColumn(metric.name, metric.label, values, metric, texts))
     run_columns += starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs]))
     return [column for column in run_columns if {*column.texts} != {number(None)}]
 
@@ -99,16 +110,19 @@ def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
 def write_csv(path: Path, runs: Runs) -> None:
     """The table as CSV: a line a run, numbers in full."""
     table = columns(runs)
-    csv_files.write_table(
-        path, [column.name for column in table], zip(*(column.values for column in table), strict=True)
-    )
+    names, values = [column.name for column in table], [column.values for column in table]
+    csv_files.write_table(path, names, zip(*values, strict=True))
 
 
 def tested(runs: Runs) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
-    columns = metric_columns("beside", [outcome for run in runs for outcome in run.summary.tests], "load", "text")
-    tables = [(run.name, Table.of(run.summary.tests, columns)) for run in runs]
-    return Table(["run", *columns], [[name, *row] for name, table in tables for row in table.rows])
+    tests = [*chain.from_iterable(run.summary.tests for run in runs)]
+    columns = metric_columns("beside", tests, "load", "text")
+    rows = []
+    for run in runs:
+        for cells in Table.of(run.summary.tests, columns).rows:
+            rows.append([run.name, *cells])
+    return Table(["run", *columns], rows)
 
 
 NOTHING_TO_COMPARE = "no speed to compare: a run has none"
@@ -117,37 +131,57 @@ NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 def document(runs: Runs) -> Document:
     """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
     pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
-    named, (start, reasons) = [*zip(letters(len(runs)), runs, strict=True)], refusals(runs)
-    refused = {letter: why for (letter, _), why in zip(named, reasons, strict=True) if why}
+    named = [*zip(letters(len(runs)), runs, strict=True)]
+    start, reasons = refusals(runs)
+    refused = {letter: reason for (letter, _), reason in zip(named, reasons, strict=True) if reason}
     comparable_runs = [run for letter, run in named if letter not in refused]
-    sides = [len({run.name for run in some}) for some in (comparable_runs, runs)]
-    alone = len(comparable_runs) == 1 or sides[0] < min(2, sides[1])
-    found = finding(runs if len(runs) == 2 else [] if alone else comparable_runs)
-    refusal_text = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
-    title = refusal_text if alone else found.text or NOTHING_TO_COMPARE
+    is_refused = is_of_one_side(comparable_runs, runs)
+    found = finding_of(runs, comparable_runs, is_refused)
     if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
-        title, alone = pair.words, False
-    lines = [
-        Line("measured", f"{found.text}: not reliable" if found.text and alone else "", "careful"),
-        *(
-            Line("not comparable", f"{named[start][0]} and {letter}: {why}", "careful")
-            for letter, why in refused.items()
-            if not alone
-        ),
-        *answers(runs, pair),
-        Line("differs", difference(runs)),
-        Line("interval", METHOD_TEXT if found.has_interval else ""),
-        *(Line("careful", caution, "careful") for caution in cautions(named)),
-        *(Line(letter, str(run.folder)) for letter, run in named),
-        Line("next", next((run.summary.meta.command for run in runs if run.busy), ""), is_command=True),
-    ]
-    return Document(
-        title,
-        subject.subject_of(*(run.summary for run in runs)),
-        lines,
-        tone="careful" if alone else "",
-        sections=[*sections(runs, pair)],
-    )
+        title, is_refused = pair.words, False
+    elif is_refused:
+        title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
+    else:
+        title = found.text or NOTHING_TO_COMPARE
+    lines = list[Line]()
+    if is_refused and found.text:
+        lines.append(Line("measured", f"{found.text}: not reliable", "careful"))
+    if not is_refused:
+        for letter, reason in refused.items():
+            lines.append(Line("not comparable", f"{named[start][0]} and {letter}: {reason}", "careful"))
+    lines += [*answers(runs, pair), Line("differs", difference(runs))]
+    if found.has_interval:
+        lines.append(Line("interval", METHOD_TEXT))
+    lines += [Line("careful", caution, "careful") for caution in cautions(named)]
+    lines += [Line(letter, str(run.folder)) for letter, run in named]
+    busy = [run for run in runs if run.busy]
+    if busy:
+        lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
+    subjects = subject.subject_of(*(run.summary for run in runs))
+    tone: Tone = "careful" if is_refused else ""
+    return Document(title, subjects, lines, tone=tone, sections=[*sections(runs, pair)])
+
+
+def is_of_one_side(comparable_runs: Runs, runs: Runs) -> bool:
+    """Tell whether the runs that may be compared leave nothing to compare them with."""
+    count = len({run.name for run in runs})
+    return len(comparable_runs) == 1 or len({run.name for run in comparable_runs}) < min(2, count)
+
+
+class SpeedFinding(NamedTuple):
+    """What a comparison of speeds found, in one sentence; empty where the runs share no measurement."""
+
+    text: str = ""
+    has_interval: bool = False
+
+
+def finding_of(runs: Runs, comparable_runs: Runs, is_refused: bool) -> SpeedFinding:
+    """Return the finding on the runs that may be compared; on two in any case."""
+    if len(runs) == 2:
+        return finding(runs)
+    if is_refused:
+        return SpeedFinding()
+    return finding(comparable_runs)
 
 
 def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
@@ -162,11 +196,7 @@ def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
 def scores(pair: AnswerPair) -> Iterator[Block]:
     """Yield how scores and answers of two runs differ."""
     yield f"{number(pair.samples)} samples in both."
-    rows = []
-    for name, score in pair.scores.items():
-        verdict = "differs" if (score.low > 0 or score.high < 0) and not score.few else "no clear difference"
-        sides, between = (number(score.before, 6), number(score.after, 6)), f"{score.low:+.4f} to {score.high:+.4f}"
-        rows.append([name, *sides, f"{score.change:+.4f}", between, verdict])
+    rows = [score_row(name, score) for name, score in pair.scores.items()]
     yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
     if not pair.same_splitter:
         yield (
@@ -175,8 +205,19 @@ def scores(pair: AnswerPair) -> Iterator[Block]:
         )
     if pair.differing:
         yield Table.of(pair.differing[:SHOWN_ANSWERS], DIVERGENCE)
-    if (more := len(pair.differing) - SHOWN_ANSWERS) > 0:
-        yield f"... and {more} more."
+    left_out = len(pair.differing) - SHOWN_ANSWERS
+    if left_out > 0:
+        yield f"... and {left_out} more."
+
+
+def score_row(name: str, score: PairedChange) -> list[str]:
+    """Return a score of two runs with its change and verdict."""
+    verdict = "no clear difference"
+    if (score.low > 0 or score.high < 0) and not score.few:
+        verdict = "differs"
+    before, after = number(score.before, 6), number(score.after, 6)
+    interval = f"{score.low:+.4f} to {score.high:+.4f}"
+    return [name, before, after, f"{score.change:+.4f}", interval, verdict]
 
 
 def write_html(path: Path, runs: Runs, found: Document) -> None:
@@ -186,13 +227,6 @@ def write_html(path: Path, runs: Runs, found: Document) -> None:
     files.write_text(path, page(found._replace(sections=[picture_section, *found.sections])))
 
 
-class SpeedFinding(NamedTuple):
-    """What a comparison of speeds found, in one sentence; empty where the runs share no measurement."""
-
-    text: str = ""
-    has_interval: bool = False
-
-
 def finding(runs: Runs) -> SpeedFinding:
     """The second of two runs, or the fastest of several, against the first, or against the next where it is the first.
 
@@ -200,21 +234,27 @@ def finding(runs: Runs) -> SpeedFinding:
     """
     if len(runs) < 2:
         return SpeedFinding()
-    metric, sides = METRIC_BY_NAME[runs[0].summary.scenario.headline], dict[str, list[float]]()
+    metric = METRIC_BY_NAME[runs[0].summary.scenario.headline]
     labels = with_machines(runs, [run.name for run in runs])
-    for run, name in zip(runs, labels if len(set(labels)) > 1 else names(runs), strict=True):
-        sides.setdefault(name, []).append(metric.of(run.summary) or 0.0)
+    if len(set(labels)) == 1:
+        labels = names(runs)
+    sides = dict[str, list[float]]()
+    for run, label in zip(runs, labels, strict=True):
+        sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
     if min(map(min, sides.values())) <= 0:
         return SpeedFinding()
-    first, other, *more = sides
+    means = {label: mean(values) for label, values in sides.items()}
+    first, second, *more = sides
     if more:
-        fastest, second, *_ = sorted(sides, key=lambda name: mean(sides[name]), reverse=not metric.is_time)
-        first, other = (second, fastest) if fastest == first else (first, fastest)
-    figures = f"{metric.with_unit(mean(sides[other]))}; {first} {metric.text(mean(sides[first]))}"
-    change = Change.between(sides[first], sides[other])
+        fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
+        second = fastest
+        if fastest == first:
+            first, second = next_fastest, fastest
+    change = Change.between(sides[first], sides[second])
     if any(run.busy for run in runs):
         change = change.on_busy_machine()
-    return SpeedFinding(f"{other} is {change.describe(metric)}: {figures}", change.has_interval)
+    figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
+    return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
 
 
 def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
@@ -228,11 +268,13 @@ def table(runs: Runs) -> Table:
     """Return what is in a line, each run's, with its ratio to that of the run that they are compared with."""
     start, refused = refusals(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
-    lines = []
+    rows = []
     for column in columns(runs)[1:]:
-        cells = zip(column.texts, ratios_of(column, refused, start), strict=True)
-        lines.append([column.label, *(f"{text} ({ratio})" if ratio else text for text, ratio in cells)])
-    return Table(["of a run", *head], lines)
+        row = [column.label]
+        for text, ratio in zip(column.texts, ratios_of(column, refused, start), strict=True):
+            row.append(f"{text} ({ratio})" if ratio else text)
+        rows.append(row)
+    return Table(["of a run", *head], rows)
 
 
 def letters(count: int) -> list[str]:
@@ -266,9 +308,13 @@ def refusals(runs: Runs) -> tuple[int, list[str]]:
     run's speed has no ratio with that one's, empty where it has, and for that one.
     """
     named = [*zip(runs, letters(len(runs)), strict=True)]
-    refusal_rows = [["" if run is first else refusal(first, run, a, b) for run, b in named] for first, a in named]
-    start = min(range(len(runs)), key=lambda n: sum(map(bool, refusal_rows[n])))
-    return start, refusal_rows[start]
+    rows = []
+    for first, letter_of_first in named:
+        row = ["" if run is first else refusal(first, run, letter_of_first, letter) for run, letter in named]
+        rows.append(row)
+    counts = [sum(map(bool, row)) for row in rows]
+    start = counts.index(min(counts))
+    return start, rows[start]
 
 
 def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
@@ -283,8 +329,10 @@ def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[st
     nothing.
     """
     metric, first = column.metric, column.values[start]
-    has_ratios = metric and metric.better and metric.name not in mlperf.SCORES and first
-    return [
-        f"{value / first:.3f}" if has_ratios and value is not None and not why and n != start else ""  # type: ignore[operator]
-        for n, (value, why) in enumerate(zip(column.values, refusals, strict=True))
-    ]
+    texts = [""] * len(column.values)
+    if not (metric and metric.better and metric.name not in mlperf.SCORES and isinstance(first, int | float) and first):
+        return texts
+    for place, (value, reason) in enumerate(zip(column.values, refusals, strict=True)):
+        if isinstance(value, int | float) and not reason and place != start:
+            texts[place] = f"{value / first:.3f}"
+    return texts

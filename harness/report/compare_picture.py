@@ -22,22 +22,19 @@ def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
 
 def panels(runs: Runs) -> list[Panel]:
     """Bars for each quantity that two of the runs have, and their curves where two have tested several loads."""
-    figures = {metric: [metric.figure(run.summary) for run in runs] for metric in metrics_of("panel")}
-    drawn_metrics = {
-        metric: panel_list
-        for metric, panel_list in figures.items()
-        if sum(figures_of_metric.value is not None for figures_of_metric in panel_list) > 1
-    }
-    panel_list: list[Panel] = [
-        bars(runs, metric, figures_of_metric) for metric, figures_of_metric in drawn_metrics.items()
-    ]
-    swept = {
-        name: loads
-        for name, run in zip(names(runs), runs, strict=True)
-        if run.summary.run.search and (loads := LoadPicture.of(run.summary, run.facts.plan.limits))
-    }
-    if len(swept) > 1:
-        panel_list += load_pictures.curves(swept)
+    panel_list: list[Panel] = []
+    for metric in metrics_of("panel"):
+        figures = [metric.figure(run.summary) for run in runs]
+        known = [figure for figure in figures if figure.value is not None]
+        if len(known) > 1:
+            panel_list.append(bars(runs, metric, figures))
+    curves = {}
+    for name, run in zip(names(runs), runs, strict=True):
+        loads = LoadPicture.of(run.summary, run.facts.plan.limits) if run.summary.run.search else None
+        if loads:
+            curves[name] = loads
+    if len(curves) > 1:
+        panel_list += load_pictures.curves(curves)
     return panel_list
 
 
@@ -47,10 +44,13 @@ def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     """
     rows, note = [], ""
     for name, run, figure in zip(names(runs), runs, figures, strict=True):
-        is_bad = run.summary.result is not None and run.summary.result.verdict.tone == "bad"
-        part = StackedPart(0.0, figure.value or 0.0, "red" if is_bad else "blue", Doubt.BUSY in figure.doubts)
-        rows.append(Bar(name, metric.show(figure), [part] if figure.value else []))
-        note = "red: INVALID, or over the limits" if is_bad else note
+        color = "blue"
+        if run.summary.result and run.summary.result.verdict.tone == "bad":
+            color, note = "red", "red: INVALID, or over the limits"
+        parts = []
+        if figure.value:
+            parts.append(StackedPart(0.0, figure.value, color, Doubt.BUSY in figure.doubts))
+        rows.append(Bar(name, metric.show(figure), parts))
     return Bars(metric.label, note, rows)
 
 
@@ -60,7 +60,11 @@ def names(runs: Runs) -> list[str]:
     """
     run_names = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
     cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, run_names)]
-    return [f"{name} ({cut[: n + 1].count(name)})" if cut.count(name) > 1 else name for n, name in enumerate(cut)]
+    numbered = []
+    for place, name in enumerate(cut):
+        count = cut[: place + 1].count(name)
+        numbered.append(f"{name} ({count})" if cut.count(name) > 1 else name)
+    return numbered
 
 
 def with_machines(runs: Runs, names: Sequence[str]) -> list[str]:

@@ -38,7 +38,7 @@ class CheckResult(NamedTuple):
 
 def check(folder: Path) -> CheckResult:
     """Compare a run's files with its logs. Raises UsageError for a folder that is none, or of another format."""
-    facts, beside, copy = facts_of(folder), folder.resolve().parent, folder
+    facts, copy = facts_of(folder), folder
     claims_found, unmade, missing = list[Claim](), "", list[str]()
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as place:
@@ -57,15 +57,21 @@ def check(folder: Path) -> CheckResult:
                 if name.parts[0] in MADE and not (folder / name).exists():
                     missing.append(name.parts[0])
                     continue
-                claims_found += differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))[
-                    :MOST_DIFFERENCES
-                ]
-            if (beside / HISTORY).exists() and ended_early(folder) is None:
-                kept_lines = [line for _, line in stored_lines(beside) if line.pop("run") == summary.meta.run]
-                claims_found += compare(f"{HISTORY}: ", kept_lines, AGAIN, [history_line(summary)])
+                differences = differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))
+                claims_found += differences[:MOST_DIFFERENCES]
+            claims_found += history_claims(folder, summary)
         except BenchmarkError as error:
             claims_found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
     return CheckResult([*map(str, differing(claims_found))], unmade, [*dict.fromkeys(missing)])
+
+
+def history_claims(folder: Path, summary: Summary) -> list[Claim]:
+    """Claim that the history beside a run has the line that its summary gives; nothing of a run that ended early."""
+    results_dir = folder.resolve().parent
+    if not (results_dir / HISTORY).exists() or ended_early(folder) is not None:
+        return []
+    lines_of_run = [line for _, line in stored_lines(results_dir) if line.pop("run") == summary.meta.run]
+    return list(compare(f"{HISTORY}: ", lines_of_run, AGAIN, [history_line(summary)]))
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
@@ -122,4 +128,6 @@ def content(path: Path) -> Any:
     """Return what a file holds, a text by its lines; nothing of a picture, and where there is none."""
     if not path.exists() or path.suffix == ".png":
         return []
-    return files.read_json(path) if path.suffix == ".json" else ["", *reading.read_text(path).splitlines()]
+    if path.suffix == ".json":
+        return files.read_json(path)
+    return ["", *reading.read_text(path).splitlines()]

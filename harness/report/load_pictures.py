@@ -1,7 +1,9 @@
 """Pictures of latency by load, and of what the load costs who is served: a point for each test."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
+from itertools import chain, cycle
+from math import prod
+from operator import itemgetter
 
 from harness.config.patterns import Poisson
 from harness.core.formatting import number
@@ -22,11 +24,13 @@ Style = tuple[str, str, str] | None  # name, colour and shape
 Styled = Sequence[tuple[LoadPicture, Style]]
 
 
-def curves(found: Mapping[str, LoadPicture]) -> list[Panel]:
+def curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
-    several = [(name, *style) for name, style in zip(found, cycle(SERIES_STYLES), strict=False)]
-    styled = [*zip(found.values(), several if len(found) > 1 else [None], strict=True)]
-    kinds = dict.fromkeys(kind for picture in found.values() for kind in picture.axes)
+    styled = list[tuple[LoadPicture, Style]]()
+    for (name, picture), look in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
+        style = (name, *look) if len(pictures) > 1 else None
+        styled.append((picture, style))
+    kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
     return [*(latency(kind, styled) for kind in kinds), speeds(styled)]
 
 
@@ -38,20 +42,28 @@ def marked(
     """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, load_point in points:
-        color = (
-            "amber"
-            if load_point.mark == "own"
-            else "grey"
-            if load_point.doubt
-            else "blue"
-            if picture.has_kept(load_point)
-            else "red"
-        )
-        outcome = f"the full test, {load_point.standing}" if load_point.mark == "own" else load_point.standing
-        look = style or (outcome * named, color, MARK_SHAPES[load_point.mark])
-        looks.setdefault((*look, Doubt.BUSY in load_point.test.doubts), []).append(point)
+        look = style or style_of(picture, load_point, named)
+        is_busy = Doubt.BUSY in load_point.test.doubts
+        looks.setdefault((*look, is_busy), []).append(point)
     for (name, color, shape, is_busy), points_of_look in looks.items():
-        yield Series(name, points_of_look, color, shape, "", is_busy, 14.0 if shape == "*" else 6.0)
+        size = 14.0 if shape == "*" else 6.0
+        yield Series(name, points_of_look, color, shape, "", is_busy, size)
+
+
+def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[str, str, str]:
+    """Return the name, the colour and the shape of a test of a single run, by its outcome."""
+    name = ""
+    if named:
+        name = f"the full test, {load_point.standing}" if load_point.mark == "own" else load_point.standing
+    return name, color_of(picture, load_point), MARK_SHAPES[load_point.mark]
+
+
+def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
+    if load_point.mark == "own":
+        return "amber"
+    if load_point.doubt:
+        return "grey"
+    return "blue" if picture.has_kept(load_point) else "red"
 
 
 def latency(kind: str, styled: Styled) -> LinePanel:
@@ -60,63 +72,86 @@ def latency(kind: str, styled: Styled) -> LinePanel:
     for picture, style in styled:
         tops = []
         for load_point in picture.loads:
-            if values := [value for point in picture.points if (value := load_point.test.at(kind, point))]:
-                series.append(Series("", [(load_point.test.load, end(values)) for end in (min, max)], "grey"))
-                tops.append((series[-1].points[-1], load_point))
+            values = list(filter(None, (load_point.test.at(kind, point) for point in picture.points)))
+            if values:
+                load = load_point.test.load
+                series.append(Series("", [(load, min(values)), (load, max(values))], "grey"))
+                tops.append(((load, max(values)), load_point))
         series += marked(picture, style, tops)
-        if limit := picture.limits.get(kind):
+        limit = picture.limits.get(kind)
+        if limit:
             limits[limit] = f"limit {number(limit)} ms"
     units = sorted({picture.axis for picture, _ in styled})
-    loads, heights = zip(*(point for load_point in series for point in load_point.points), strict=True)
-    across = Scale.around(loads, is_log=True) if units != [Poisson.unit] else Scale.of(loads)
-    down = Scale.around([*heights, *limits], is_log=True)
+    axis_text = "; ".join(units)
+    if any(item.is_hollow for item in series):
+        axis_text = "; ".join([*units, HOLLOW])
+    loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
+    across = Scale.of(loads) if units == [Poisson.unit] else Scale.around(loads, is_log=True)
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
-        "; ".join([*units, *[HOLLOW] * any(load_point.is_hollow for load_point in series)]),
+        axis_text,
         "ms (logarithmic)",
         series,
         across,
-        down,
-        limits,
-        marked=sorted({*loads}) * across.is_log,
+        down=Scale.around([*heights, *limits], is_log=True),
+        limits=limits,
+        marked=sorted({*loads}) if across.is_log else (),
         inches=2.6,
     )
 
 
 def speeds(styled: Styled) -> LinePanel:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
-    points = [point for picture, _ in styled for point, _ in picture.speeds]
-    across, down = (Scale.of([HEADROOM * point[n] for point in points]) for n in (0, 1))
-    series = list[Series]()
+    series, points = list[Series](), list[Point]()
     for picture, style in styled:
+        points += [point for point, _ in picture.speeds]
         series += marked(picture, style, picture.speeds, named=False)
         if style is None:
-            answer = {
-                point: f"{number(load_point.test.load, 3)}{'/s' * (picture.unit == Poisson.unit)}"
-                for point, load_point in picture.speeds
-                if load_point == picture.best
-            }
-            series += [*best(picture), Series("", [*answer], line="", texts=[*answer.values()])]
-    label = f"output tokens/s per {'GPU' if any(picture.summary.gpus for picture, _ in styled) else 'machine'}"
+            series += [*best(picture), answer_of(picture)]
+    across = Scale.of([HEADROOM * of_user for of_user, _ in points])
+    down = Scale.of([HEADROOM * of_machine for _, of_machine in points])
+    machine = "GPU" if any(picture.summary.gpus for picture, _ in styled) else "machine"
     return LinePanel(
-        "Throughput against interactivity", "output tokens/s of one user", label, series, across, down, inches=2.6
+        "Throughput against interactivity",
+        "output tokens/s of one user",
+        f"output tokens/s per {machine}",
+        series,
+        across,
+        down,
+        inches=2.6,
     )
+
+
+def answer_of(picture: LoadPicture) -> Series:
+    """Return the load of the answer as a text beside its point."""
+    texts = {}
+    for point, load_point in picture.speeds:
+        if load_point == picture.best:
+            unit = "/s" if picture.unit == Poisson.unit else ""
+            texts[point] = f"{number(load_point.test.load, 3)}{unit}"
+    return Series("", [*texts], line="", texts=[*texts.values()])
 
 
 def best(picture: LoadPicture) -> Iterator[Series]:
     """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
     the cheapest, by price; and the one of least energy.
     """
-    candidates = [(point, load_point.test) for point, load_point in picture.speeds if picture.has_kept(load_point)]
-    if not candidates:
+    tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
+    if not tests:
         return
-    point, _ = max(candidates, key=lambda each: each[0][0] * each[0][1])
-    yield Series("knee", [point], "amber", "o", "", True, RING)
-    if price := picture.summary.price:
-        point, test = max(candidates, key=lambda each: each[0][1])
-        yield Series(
-            f"cheapest: {number(test.cost(price), 3)} per million tokens", [point], "green", "s", "", True, RING
-        )
-    if counted := [(joules, point) for point, test in candidates if (joules := test.joules_per_output_token)]:
-        joules, point = min(counted)
-        yield Series(f"least energy: {number(joules, 3)} J per token", [point], "grey", "D", "", True, RING)
+    yield ring("knee", max(tests, key=prod), "amber", "o")
+    price = picture.summary.price
+    if price:
+        point = max(tests, key=itemgetter(1))
+        yield ring(f"cheapest: {number(tests[point].cost(price), 3)} per million tokens", point, "green", "s")
+    energies = []
+    for point, test in tests.items():
+        if test.joules_per_output_token:
+            energies.append((test.joules_per_output_token, point))
+    if energies:
+        joules, point = min(energies)
+        yield ring(f"least energy: {number(joules, 3)} J per token", point, "grey", "D")
+
+
+def ring(name: str, point: Point, color: str, shape: str) -> Series:
+    return Series(name, [point], color, shape, "", True, RING)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import isclose
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from harness.config import mlperf
@@ -41,27 +42,37 @@ class LoadPoint(NamedTuple):
     @property
     def gain(self) -> float:
         """Return what more of is better: the rate, or the output."""
-        return self.test.load if self.test.unit == Poisson.unit else self.test.tokens_per_sec or 0.0
+        if self.test.unit == Poisson.unit:
+            return self.test.load
+        return self.test.tokens_per_sec or 0.0
 
     @property
     def speed(self) -> str:
-        rate = self.test.samples_per_sec
-        speed = f"{f'{number(rate)} samples/s, ' if rate else ''}{number(self.test.tokens_per_sec)} output tokens/s"
-        if not self.test.repeats or not self.test.speed_range:
-            return speed
-        ends = " to ".join(map(number, self.test.speed_range))
-        return f"{speed} (mean of {len(self.test.repeats)} tests, {ends})"
+        text = f"{number(self.test.tokens_per_sec)} output tokens/s"
+        if self.test.samples_per_sec:
+            text = f"{number(self.test.samples_per_sec)} samples/s, {text}"
+        if self.test.repeats and self.test.speed_range:
+            ends = " to ".join(map(number, self.test.speed_range))
+            text += f" (mean of {len(self.test.repeats)} tests, {ends})"
+        return text
 
     @property
     def standing(self) -> str:
         """The verdict, and what it does not say."""
-        overruled = f", overruled by {self.overruled}" if self.overruled else ""
-        return f"{self.test.verdict.word}{overruled}{', but the queue grew' * (self.mark == 'grew')}"
+        text = self.test.verdict.word
+        if self.overruled:
+            text += f", overruled by {self.overruled}"
+        if self.mark == "grew":
+            text += ", but the queue grew"
+        return text
 
     @property
     def doubt(self) -> str:
         """A note that nobody can tell whether it keeps the limits; empty where its verdict tells."""
-        return self.test.verdict.word * (self.test.verdict.tone == "careful")
+        verdict = self.test.verdict
+        if verdict.tone != "careful":
+            return ""
+        return verdict.word
 
     def over(self, limits: P99Limits) -> list[str]:
         """Return the kinds of latency that break these limits at p99, or are not known."""
@@ -98,52 +109,98 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
     """The tests in the order of their loads; last the run's own, where it is none of them."""
-    test, result, probes = summary.result, summary.result, summary.tests
-    spent = {time.folder or time.test: time for time in (test.details.gpu_time if test else [])}
-    is_among_probes = any(is_same_test(probe, result) for probe in probes)
-    is_own = result and not is_among_probes and result.ttft_ms.p50 is not None
-    own_outcome = result if is_own and (probes or (test and test.details.target_qps)) else None
-    is_any_alone = any(Doubt.BUSY not in outcome.doubts for outcome in probes)
-    last, load_points = {outcome.load: outcome for outcome in summary.curve}, list[LoadPoint]()
-    for probe in probes:
-        held = probe.has_held or probe.has_own_limits
-        later = (
-            own_outcome
-            if own_outcome and held and isclose(probe.load, own_outcome.load, rel_tol=1e-3)
-            else last[probe.load]
-        )
-        overruled = (
-            "" if later.has_kept == probe.has_kept else "the full test" if later is own_outcome else "a later test"
-        )
-        is_doubted = Doubt.BUFFERED in probe.doubts or (Doubt.BUSY in probe.doubts and is_any_alone)
-        counts = held and later is probe and not is_doubted
-        is_level, is_attempt = probe.unit in CURVES, probe in (summary.run.attempts or [])
-        name = probe.text if is_level else f"the {'full test' if is_attempt else 'probe'} at {probe.text}"
-        mark = "held" if held else "grew" if probe.valid else "bad"
-        load_points.append(
-            LoadPoint(probe, name, mark, counts, is_level or is_attempt, spent.get(probe.folder), overruled)
-        )
-    if own_outcome:
-        counts, mark = (
-            own_outcome.valid and Doubt.BUFFERED not in own_outcome.doubts,
-            "own" if own_outcome.valid else "bad",
-        )
+    own_test, spent = separate_result(summary), gpu_times_of(summary)
+    has_idle = any(Doubt.BUSY not in test.doubts for test in summary.tests)
+    deciding = {test.load: test for test in summary.curve}
+    load_points = []
+    for test in summary.tests:
+        judge = deciding[test.load]
+        if own_test and has_passed(test) and isclose(test.load, own_test.load, rel_tol=1e-3):
+            judge = own_test
         load_points.append(
             LoadPoint(
-                own_outcome,
-                f"the full test at {own_outcome.text}",
-                mark,
-                counts,
-                True,
-                spent.get(TEST_FOLDERS["performance"]),
+                test,
+                name=name_of(test, summary),
+                mark=mark_of(test),
+                stands=judge is test and may_be_answer(test, has_idle),
+                is_full=test.unit in CURVES or is_attempt(test, summary),
+                spent=spent.get(test.folder),
+                overruled=overruled_by(test, judge, own_test),
+            )
+        )
+    if own_test:
+        load_points.append(
+            LoadPoint(
+                own_test,
+                name=f"the full test at {own_test.text}",
+                mark="own" if own_test.valid else "bad",
+                stands=own_test.valid and Doubt.BUFFERED not in own_test.doubts,
+                is_full=True,
+                spent=spent.get(TEST_FOLDERS["performance"]),
             )
         )
     return load_points
 
 
+def separate_result(summary: Summary) -> Outcome | None:
+    """Return the run's result where it is none of its tests at each load, and has latencies and a load."""
+    result, tests = summary.result, summary.tests
+    if result is None or result.ttft_ms.p50 is None:
+        return None
+    if any(is_same_test(test, result) for test in tests):
+        return None
+    has_load = bool(tests or result.details.target_qps)
+    return result if has_load else None
+
+
+def gpu_times_of(summary: Summary) -> dict[str, GpuTime]:
+    """Return where the GPUs' time went in each test, by its folder."""
+    result = summary.result
+    if result is None:
+        return {}
+    return {time.folder or time.test: time for time in result.details.gpu_time}
+
+
+def has_passed(test: Outcome) -> bool:
+    return test.has_held or test.has_own_limits
+
+
+def is_attempt(test: Outcome, summary: Summary) -> bool:
+    """Tell whether a test is a full one that another followed."""
+    return test in (summary.run.attempts or [])
+
+
+def name_of(test: Outcome, summary: Summary) -> str:
+    if test.unit in CURVES:
+        return test.text
+    kind = "full test" if is_attempt(test, summary) else "probe"
+    return f"the {kind} at {test.text}"
+
+
+def mark_of(test: Outcome) -> str:
+    if has_passed(test):
+        return "held"
+    return "grew" if test.valid else "bad"
+
+
+def may_be_answer(test: Outcome, has_idle: bool) -> bool:
+    """Tell whether a test that nothing overrules may be the answer; `has_idle`: one ran on an idle machine."""
+    is_doubted = Doubt.BUFFERED in test.doubts or (Doubt.BUSY in test.doubts and has_idle)
+    return has_passed(test) and not is_doubted
+
+
+def overruled_by(test: Outcome, judge: Outcome, own_test: Outcome | None) -> str:
+    """Return by which test another outcome of the same load stands; empty where the judge agrees."""
+    if judge.has_kept == test.has_kept:
+        return ""
+    return "the full test" if judge is own_test else "a later test"
+
+
 def upright(values: Sequence[float]) -> Scale:
     """An axis of latencies: logarithmic where they lie far apart, else from zero."""
-    return Scale.around(values, is_log=True) if max(values) > WIDE * min(values) else Scale.of(values)
+    if max(values) > WIDE * min(values):
+        return Scale.around(values, is_log=True)
+    return Scale.of(values)
 
 
 LATENCIES = {
@@ -196,11 +253,11 @@ class LoadPicture(NamedTuple):
     @property
     def best(self) -> LoadPoint | None:
         """The run's result, or the load with the most gain, of those that kept the limits."""
-        result = self.summary.result
-        within = [load_point for load_point in self.loads if self.has_kept(load_point)]
-        return max(
-            within, key=lambda load_point: (is_same_test(load_point.test, result), load_point.gain), default=None
-        )
+
+        def rank(load_point: LoadPoint) -> tuple[bool, float]:
+            return is_same_test(load_point.test, self.summary.result), load_point.gain
+
+        return max(filter(self.has_kept, self.loads), key=rank, default=None)
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
@@ -209,11 +266,12 @@ class LoadPicture(NamedTuple):
         """
         points = []
         for load_point in self.loads:
-            tpot_ms = load_point.test.at("tpot", "p90" if load_point.test.has_own_limits else "p50")
+            point = "p90" if load_point.test.has_own_limits else "p50"
+            tpot_ms = load_point.test.at("tpot", point)
             if tpot_ms and load_point.test.tokens_per_sec:
                 of_one_gpu = load_point.test.tokens_per_sec / max(1, self.summary.gpus)
                 points.append(((1000 / tpot_ms, of_one_gpu), load_point))
-        return sorted(points, key=lambda point: point[0])
+        return sorted(points, key=itemgetter(0))
 
     @property
     def axis(self) -> str:
@@ -223,15 +281,16 @@ class LoadPicture(NamedTuple):
     @property
     def columns(self) -> list[metrics.Metric]:
         """Return what a table of the loads shows of each."""
-        return test_table.told(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
+        return test_table.measured_metrics(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
 
     @property
     def cells(self) -> list[tuple[str, str]]:
         """The columns by name and label, and beside them what the script computes of a test."""
-        head = [("load", self.unit), ("standing", "outcome")]
+        columns = [(metric.name, metric.label) for metric in self.columns]
         return [
-            *head,
-            *((metric.name, metric.label) for metric in self.columns),
+            ("load", self.unit),
+            ("standing", "outcome"),
+            *columns,
             *SHOWN_SHARES.items(),
             *COMPUTED.items(),
         ]
@@ -239,16 +298,21 @@ class LoadPicture(NamedTuple):
     @property
     def rate(self) -> Measured:
         """Requests/s that a replica answers within the limits; None where a query is of several samples."""
-        return self.best.test.samples_per_sec if self.best and self.unit != Sequential.unit else None
+        if self.best is None or self.unit == Sequential.unit:
+            return None
+        return self.best.test.samples_per_sec
 
     def data(self, file: str, watts: Measured) -> dict[str, object]:
         """The data of the picture for the script; `file` is the name of its CSV."""
+        axes = {}
+        for kind, axis in self.axes.items():
+            axes[kind] = {**axis._asdict(), "limit": self.limits[kind]}
         return {
             "own": self.title_load,
             "unit": self.unit,
             "file": file,
             "watts": watts,
-            "axes": {kind: axis._asdict() | {"limit": self.limits[kind]} for kind, axis in self.axes.items()},
+            "axes": axes,
             "tests": [load_point.data for load_point in self.loads],
             "share": SHARE,
             "columns": self.cells[: -len(COMPUTED)],

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import cycle
+from itertools import chain, cycle
 
-from harness.core.formatting import number
+from harness.core.formatting import Measured, number
 from harness.core.progress import Stage
 from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
@@ -14,7 +14,6 @@ from harness.results.gpu_time import GpuTime
 from harness.results.gpu_time_shares import SHARES
 from harness.results.telemetry import QUANTITIES, QUANTITY_BY_NAME
 
-# The pictures with a clock: what the engine and the machine did during a test, and the stages of a run.
 SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # colours of telemetry's SHARES
 SEEN = 0.5  # percent of a bar that can be seen
 PERCENT = Scale(0.0, 105.0)
@@ -27,17 +26,24 @@ def machine(
     test of the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin
     and end of the steady part in seconds; what lies before and after is shaded.
     """
-    seconds = recording.seconds
-    across = Scale.around(seconds, 0.0)
-    shaded = [(across.low, steady[0]), (steady[1], max(across.high, steady[1]))] if steady else []
-    panels = [*[gpu_times(times)] * bool(times), *load_strip(recording)]
+    across = Scale.around(recording.seconds, 0.0)
+    shaded, axis = list[Point](), "seconds"
+    if steady:
+        begin, end = steady
+        shaded = [(across.low, begin), (end, max(across.high, end))]
+        axis = "seconds; shaded: ramps, which the steady part leaves out"
+    panels = list[Panel]()
+    if times:
+        panels.append(gpu_times(times))
+    panels += load_strip(recording)
     panels += recorded(recording, across, shaded)
     if not panels:
         return []
+    if isinstance(panels[-1], LinePanel):
+        panels[-1] = panels[-1]._replace(x=axis)
     title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
-    note = "; shaded: ramps, which the steady part leaves out" if steady else ""
-    panels[-1] = panels[-1]._replace(x=f"seconds{note}") if isinstance(panels[-1], LinePanel) else panels[-1]
-    return [panels[0]._replace(title=title), *panels[1:]]
+    panels[0] = panels[0]._replace(title=title)
+    return panels
 
 
 # The load of the GPUs as a strip of cells, a second each: a quantity, and what of it is all, None for the most of it.
@@ -60,18 +66,31 @@ def load_strip(recording: Recording) -> list[Panel]:
     rows = []
     for name, (quantity, whole) in CELLS.items():
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)
-        most = whole or max((value for value in values if value is not None), default=0.0)
-        parts = list[StackedPart]()
-        for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
-            shade = None if value is None or not most else [*SHADES][min(4, int(5 * value / most))]
-            if shade and parts and parts[-1].color == shade and parts[-1].end == begin:
-                parts[-1] = parts[-1]._replace(end=end)
-            elif shade:
-                parts.append(StackedPart(begin, end, shade, name=SHADES[shade]))
-        rows += [Bar(name, "", parts)] if parts else []
+        parts = shaded_parts(recording, values, whole)
+        if parts:
+            rows.append(Bar(name, "", parts))
+    if not rows:
+        return []
     span = Scale(0.0, max(recording.seconds, default=0.0))
-    bars = Bars("", "seconds; power in % of the most of this test", rows, span=span, order=[*SHADES], is_aligned=True)
-    return [bars] * bool(rows)
+    axis = "seconds; power in % of the most of this test"
+    return [Bars("", axis, rows, span=span, order=[*SHADES], is_aligned=True)]
+
+
+def shaded_parts(recording: Recording, values: Sequence[Measured], whole: Measured) -> list[StackedPart]:
+    """Return the seconds of a quantity by their shade; `whole`: the value of the darkest, else the most of the test."""
+    most = whole or max((value for value in values if value is not None), default=0.0)
+    if not most:
+        return []
+    parts = list[StackedPart]()
+    for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
+        if value is None:
+            continue
+        shade = [*SHADES][min(4, int(5 * value / most))]
+        if parts and parts[-1].color == shade and parts[-1].end == begin:
+            parts[-1] = parts[-1]._replace(end=end)
+        else:
+            parts.append(StackedPart(begin, end, shade, name=SHADES[shade]))
+    return parts
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
@@ -83,9 +102,9 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
         begin, parts = 0.0, list[StackedPart]()
         for (name, label), color in zip(SHARES.items(), SHARE_COLORS, strict=True):
             value = getattr(time, name) or 0.0
+            text = f"{label}, {value:.1f} %" if len(times) == 1 else label
             if value >= SEEN:
-                said = f"{label}, {value:.1f} %" if len(times) == 1 else label
-                parts.append(StackedPart(begin, begin + value, color, name=said))
+                parts.append(StackedPart(begin, begin + value, color, name=text))
             begin += value
         rows.append(Bar(time.test, "", parts))
     return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
@@ -93,28 +112,42 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
 
 def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
     """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
-    there = [name for name, values in recording.columns.items() if any(value is not None for value in values)]
     for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
-        shown_quantities = [quantity for quantity in QUANTITIES if quantity.panel == label]
-        found = [(name, quantity.label) for quantity in shown_quantities for name in there if quantity.is_mine(name)]
         series = []
-        for (name, text), color in zip(found, cycle(SERIES_COLORS)):
-            heights = (math.nan if value is None else value for value in recording.columns[name])
+        for (name, text), color in zip(columns_of(recording, label), cycle(SERIES_COLORS)):
+            heights = [math.nan if value is None else value for value in recording.columns[name]]
             gpu = name.partition("_")[0].removeprefix("gpu")
             points = [*zip(recording.seconds, heights, strict=True)]
             series.append(Series(text.replace("GPU", f"GPU {gpu}"), points, color))
-        if series:
-            whole = Scale.of([height for quantity in series for _, height in quantity.points])
-            down = PERCENT if label.endswith("%") else whole
-            yield LinePanel("", "", label, series, across, down, shaded=shaded)
+        if not series:
+            continue
+        if label.endswith("%"):
+            down = PERCENT
+        else:
+            points = [*chain.from_iterable(line.points for line in series)]
+            down = Scale.of([height for _, height in points])
+        yield LinePanel("", "", label, series, across, down, shaded=shaded)
+
+
+def columns_of(recording: Recording, panel: str) -> Iterator[tuple[str, str]]:
+    """Yield the columns of a panel that have a value, each with the label of its quantity."""
+    recorded_names = [name for name in recording.columns if has_values(recording, name)]
+    for quantity in QUANTITIES:
+        if quantity.panel == panel:
+            for name in filter(quantity.is_mine, recorded_names):
+                yield name, quantity.label
+
+
+def has_values(recording: Recording, name: str) -> bool:
+    return any(value is not None for value in recording.columns[name])
 
 
 def stages(times: Sequence[Stage]) -> Bars:
     """The time line of a run: its stages with their starts; the last ends it."""
     ends = [stage.start_s for stage in times[1:]]
-    rows = [
-        Bar(name, f"{number(round(end - start))} s", [StackedPart(start, end, "grey" if kind == "other" else "blue")])
-        for (name, start, kind), end in zip(times, ends, strict=False)
-    ]
+    rows = []
+    for (name, start, kind), end in zip(times, ends, strict=False):
+        color = "grey" if kind == "other" else "blue"
+        rows.append(Bar(name, f"{number(round(end - start))} s", [StackedPart(start, end, color)]))
     label = "seconds since the command began"
     return Bars("Blue: the engine was busy; grey: idle", label, rows, span=Scale.of([0.0, *ends]))

@@ -58,62 +58,73 @@ class Matrix(NamedTuple):
         """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
-        if reference and reference not in (labels := [summary.meta.label for summary in summaries]):
+        labels = [summary.meta.label for summary in summaries]
+        if reference and reference not in labels:
             raise UsageError(
                 f"--reference {reference}: the runs' labels are {', '.join(filter(None, labels)) or 'empty'}."
             )
-        cells = sorted(
-            (cell for summary in summaries for cell in cells_of(summary, axes)),
-            key=lambda cell: [sort_key(cell.places[axis]) for axis in reversed(axes)],
-        )
-        called = {name: {cell.places[name] for cell in cells} for name in ROW_NAMES if name not in axes}
-        names = [name for name, some in called.items() if any(some) and (name != "scenario" or len(some) > 1)]
-        shown_metrics = [
-            metric
-            for metric in metrics_of(place_of(axes))
-            if any(cell.figures[metric.name].value is not None for cell in cells)
-        ]
-        return cls(" and ".join(axes), [*axes, *names], cells, shown_metrics, reference)
+
+        def place(cell: Cell) -> list[tuple[str, float]]:
+            return [sort_key(cell.places[axis]) for axis in reversed(axes)]
+
+        cells = list[Cell]()
+        for summary in summaries:
+            cells += cells_of(summary, axes)
+        cells.sort(key=place)
+        names = [name for name in ROW_NAMES if name not in axes and tells_apart(cells, name)]
+        metrics = [metric for metric in metrics_of(place_of(axes)) if is_measured(cells, metric)]
+        return cls(" and ".join(axes), [*axes, *names], cells, metrics, reference)
 
     def table(self) -> Table:
         """For each place beside the hardware the cheapest within the limits is marked; below each row that has a
         reference there, its ratio to that.
         """
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
-        dearest = sorted(counted, key=lambda cell: -(cell.figures[COST].value or math.inf))
-        cheapest = {cell.rivals: cell for cell in dearest}
+        cheapest = {cell.rivals: cell for cell in sorted(counted, key=cost_of, reverse=True)}
         rows = []
         for cell in self.cells:
-            remark = cell.flaw or "cheapest within the limits" * (cheapest.get(cell.rivals) is cell)
-            rows.append(
-                [*self.named(cell), *(metric.show(cell.figures[metric.name]) for metric in self.metrics), remark]
-            )
-            for rival in self.cells:
-                is_like = rival.places["label"] == self.reference and rival.rivals == cell.rivals
-                rows += [self.ratios(cell, rival)] if self.reference and is_like and rival is not cell else []
-        return Table([*self.heads, *(metric.label for metric in self.metrics), ""], rows)
+            remark = cell.flaw
+            if not remark and cheapest.get(cell.rivals) is cell:
+                remark = "cheapest within the limits"
+            figures = [metric.show(cell.figures[metric.name]) for metric in self.metrics]
+            rows.append([*self.named(cell), *figures, remark])
+            rows += [self.ratios(cell, rival) for rival in self.cells if self.is_reference(rival, cell)]
+        labels = [metric.label for metric in self.metrics]
+        return Table([*self.heads, *labels, ""], rows)
+
+    def is_reference(self, rival: Cell, cell: Cell) -> bool:
+        """Tell whether a cell has a ratio to another one, its rival."""
+        if not self.reference or rival is cell:
+            return False
+        return rival.places["label"] == self.reference and rival.rivals == cell.rivals
 
     def named(self, cell: Cell) -> list[str]:
         return [cell.places[head] or "–" for head in self.heads]
 
-    def ratios(self, cell: Cell, other: Cell) -> list[str]:
+    def ratios(self, cell: Cell, reference: Cell) -> list[str]:
         """A row of ratios to another cell, those of doubtful figures marked."""
-        ratio_cells = []
+        texts = [""] * (len(self.heads) - 1)
+        texts.append(f"to {self.reference}")
         for metric in self.metrics:
-            mine, theirs = cell.figures[metric.name], other.figures[metric.name]
-            is_unsure = bool(cell.flaw or other.flaw or mine.doubts or theirs.doubts)
-            is_known = mine.value is not None and theirs.value
-            ratio_cells.append(f"{number(mine.value / theirs.value, 3)}×{UNSURE * is_unsure}" if is_known else "–")  # type: ignore[operator]
-        why = joined("; ", *dict.fromkeys((cell.flaw, other.flaw)))
-        return [*[""] * (len(self.heads) - 1), f"to {self.reference}", *ratio_cells, f"* {why}" if why else ""]
+            figure, base = cell.figures[metric.name], reference.figures[metric.name]
+            if figure.value is None or not base.value:
+                texts.append("–")
+                continue
+            is_unsure = cell.flaw or reference.flaw or figure.doubts or base.doubts
+            mark = UNSURE if is_unsure else ""
+            texts.append(f"{number(figure.value / base.value, 3)}×{mark}")
+        flaws = joined("; ", *dict.fromkeys((cell.flaw, reference.flaw)))
+        texts.append(f"* {flaws}" if flaws else "")
+        return texts
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
         """The columns and rows of a CSV file, without ratios."""
-        rows: list[list[object]] = [
-            [*self.named(cell), *(cell.figures[metric.name].counted for metric in self.metrics), cell.flaw]
-            for cell in self.cells
-        ]
-        return [*self.heads, *(metric.name for metric in self.metrics), "flaw"], rows
+        names = [metric.name for metric in self.metrics]
+        rows: list[list[object]] = []
+        for cell in self.cells:
+            values = [cell.figures[name].counted for name in names]
+            rows.append([*self.named(cell), *values, cell.flaw])
+        return [*self.heads, *names, "flaw"], rows
 
     def picture(self) -> Bars:
         """The speed of each cell; hollow where it does not count."""
@@ -125,10 +136,26 @@ class Matrix(NamedTuple):
         return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
+def tells_apart(cells: Sequence[Cell], name: str) -> bool:
+    """Tell whether a name of a row says something of the cells; a scenario only where they have several."""
+    values = {cell.places[name] for cell in cells}
+    return any(values) and (name != "scenario" or len(values) > 1)
+
+
+def is_measured(cells: Sequence[Cell], metric: Metric) -> bool:
+    return any(cell.figures[metric.name].value is not None for cell in cells)
+
+
+def cost_of(cell: Cell) -> float:
+    return cell.figures[COST].value or math.inf
+
+
 def sort_key(text: str) -> tuple[str, float]:
     """Return what begins with a number by its unit, then by the number."""
     leading_number = re.match(r"[\d.]+", text)
-    return (text[leading_number.end() :], float(leading_number[0])) if leading_number else (text, 0.0)
+    if leading_number is None:
+        return text, 0.0
+    return text[leading_number.end() :], float(leading_number[0])
 
 
 def place_of(axes: Sequence[str]) -> MetricPlace:
@@ -137,28 +164,56 @@ def place_of(axes: Sequence[str]) -> MetricPlace:
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    levels = summary.levels if BATCH in axes else []
+    if BATCH in axes and summary.levels:
+        for level in summary.levels:
+            yield cell_of_level(summary, axes, level)
+        return
+    figures = {metric.name: metric.figure(summary) for metric in METRICS}
+    yield cell_of(summary, axes, figures, flaw_of(summary, summary.result))
+
+
+def cell_of_level(summary: Summary, axes: Sequence[str], level: Outcome) -> Cell:
+    figures = {metric.name: metric.figure(level) for metric in METRICS}
+    if summary.price:
+        figures[COST] = Figure(level.cost(summary.price))
+    return cell_of(summary, axes, figures, flaw_of(summary, level), level)
+
+
+def cell_of(
+    summary: Summary, axes: Sequence[str], figures: dict[str, Figure], flaw: str, level: Outcome | None = None
+) -> Cell:
+    """Return the cell of a run, or of a level of it."""
     meta, model = summary.meta, subject.model_text(summary)
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
-    gate = "the accuracy gate failed" * (summary.gate == "FAIL")
-    tests: list[Outcome | None] = [*levels] or [summary.result]
-    for test in tests:
-        source, flaw = test if test and levels else summary, "no speed was measured"
-        figures = {metric.name: metric.figure(source) for metric in METRICS}
-        if test:
-            flaw = joined("; ", gate, *test.background_load, *(test.flaws and [test.why or test.flaws[0]]))
-        if test and levels and summary.price:
-            figures[COST] = Figure(test.cost(summary.price))
-        at = places(summary, axes, test if levels else None)
-        beside = (at[axis] for axis in axes if axis not in HARDWARE)
-        yield Cell(names | at, (model, meta.scenario, str(meta.workload), *beside), figures, flaw)
+    on_axes = places(summary, axes, level)
+    beside_hardware = [on_axes[axis] for axis in axes if axis not in HARDWARE]
+    return Cell(names | on_axes, (model, meta.scenario, str(meta.workload), *beside_hardware), figures, flaw)
+
+
+def flaw_of(summary: Summary, test: Outcome | None) -> str:
+    """Return why a test's figures do not count; empty where they do."""
+    if test is None:
+        return "no speed was measured"
+    flaws = list(test.background_load)
+    if summary.gate == "FAIL":
+        flaws.insert(0, "the accuracy gate failed")
+    if test.flaws:
+        flaws.append(test.why or test.flaws[0])
+    return joined("; ", *flaws)
 
 
 def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
     """Return where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
-    if unknown := [axis for axis in axes if axis not in (*AXES, *settings)]:
-        raise UsageError(f"--matrix {unknown[0]}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
-    place = {axis: AXES[axis](summary) if axis in AXES else settings[axis] for axis in axes}
-    place |= {BATCH: f"{outcome.load:g} {outcome.unit}"} if outcome else {}
-    return {axis: "unknown" if value in (None, "") else str(value) for axis, value in place.items()}
+    place = {}
+    for axis in axes:
+        if axis in AXES:
+            value = AXES[axis](summary)
+        elif axis in settings:
+            value = settings[axis]
+        else:
+            raise UsageError(f"--matrix {axis}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
+        place[axis] = "unknown" if value in (None, "") else str(value)
+    if outcome:
+        place[BATCH] = f"{outcome.load:g} {outcome.unit}"
+    return place

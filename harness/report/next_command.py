@@ -41,7 +41,9 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
     if test.reasons:
         lowest = curve[0].load if curve else test.load
         lower = max(levels, default=max(1, lowest // 4))
-        return with_flag(command, "--concurrency", f"{lower:.0f}") if lower < lowest or levels else ""
+        if lower >= lowest and not levels:
+            return ""
+        return with_flag(command, "--concurrency", f"{lower:.0f}")
     if test.details.limits_ms and curve and not curve[-1].reasons:
         return with_flag(command, "--concurrency", "max")
     return command_at_other_rate(summary, test)

@@ -37,7 +37,7 @@ def loads(report: RunReport) -> Iterator[Section]:
     summary, tests, picture = report.summary, report.summary.tests, report.loads
     if not tests:
         return
-    counts = Counter("queue grew" if test.valid and test.has_grown else test.verdict.word for test in tests)
+    counts = Counter(map(outcome_word, tests))
     outcome = ", ".join(f"{count} {word}" for word, count in counts.most_common())
     blocks = list[Block]()
     if "search" in report.pictures:
@@ -46,21 +46,29 @@ def loads(report: RunReport) -> Iterator[Section]:
             blocks.append(LEVELS_NOTE)
         if picture and picture.best and picture.rate:
             blocks.append(replicas_text(picture, picture.rate))
-        attempts = " and `Attempts/`" if summary.run.attempts else ""
-        blocks.append(f"Each is a separate LoadGen test; its logs are in `Probes/`{attempts}.")
+        folders = "`Probes/` and `Attempts/`" if summary.run.attempts else "`Probes/`"
+        blocks.append(f"Each is a separate LoadGen test; its logs are in {folders}.")
     yield Section("Tests at each load", outcome, blocks)
+
+
+def outcome_word(test: Outcome) -> str:
+    if test.valid and test.has_grown:
+        return "queue grew"
+    return test.verdict.word
 
 
 def replicas_text(picture: LoadPicture, rate: float) -> str:
     """Return what a replica answers at its best load, and how many of them a peak takes."""
     best = picture.best
     assert best
-    within = " within the limits" if any(picture.limits.values()) else ""
+    answered = f"{number(rate)} requests/s"
     if best.doubt:
-        within = " on a busy machine"
-    by_probe = "" if best.is_full else ", by a probe alone"
+        answered += " on a busy machine"
+    elif any(picture.limits.values()):
+        answered += " within the limits"
+    name = best.name if best.is_full else f"{best.name}, by a probe alone"
     return (
-        f"A replica answers {number(rate)} requests/s{within} ({best.name}{by_probe}); a peak of P requests/s takes "
+        f"A replica answers {answered} ({name}); a peak of P requests/s takes "
         f"ceil(P / {number(load_view.SHARE * rate)}) replicas."
     )
 
@@ -90,7 +98,9 @@ def batching_text(summary: Summary) -> str:
         return ""
     if summary.meta.batch_size:
         return f"fixed batches of {summary.meta.batch_size}, one after the other"
-    return "continuous batching" if subject.engine_text(summary).startswith("vLLM") else ""
+    if subject.engine_text(summary).startswith("vLLM"):
+        return "continuous batching"
+    return ""
 
 
 def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
@@ -145,4 +155,5 @@ def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
             f"**{number(details.longer)} of {samples} answers are longer than the {summary.meta.max_new_tokens} tokens "
             "that were allowed**: the server ignores `max_tokens`, or its text has more tokens here than it counted."
         )
-    yield from (f"LoadGen warning: {warning}" for warning in details.warnings)
+    for warning in details.warnings:
+        yield f"LoadGen warning: {warning}"

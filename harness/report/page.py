@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from harness.core.document import Block, Document, DrawnPanel, Line, Picture, block_text
-from harness.core.formatting import number, percent, sentence
+from harness.core.formatting import Measured, number, percent, sentence
 from harness.core.locations import ROOT
 from harness.core.message_text import plain
 from harness.core.reading import read_text
@@ -51,9 +51,17 @@ def renderer() -> Any:
     from markdown_it import MarkdownIt
 
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
-    markdown.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
-    markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    markdown.add_render_rule("table_open", table_begin)
+    markdown.add_render_rule("table_close", table_end)
     return markdown
+
+
+def table_begin(*_: object) -> str:
+    return '<div class="wide" tabindex="0"><table>\n'
+
+
+def table_end(*_: object) -> str:
+    return "</table></div>\n"
 
 
 WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # only Markdown must have a head
@@ -66,21 +74,31 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 @cache
 def environment() -> Any:
     """Return the environment of the templates in templates/page/."""
-    jinja = jinja_environment(
-        TEMPLATES, autoescape=True, finalize=lambda value: plain(value) if type(value) is str else value
-    )
-    jinja.filters |= {
-        text_filter.__name__: text_filter
-        for text_filter in (number, percent, sentence, without_places, gravest, block_html)
-    }
-    jinja.filters["million"] = lambda value: value and 1e6 * value
-    jinja.filters["kwh"] = lambda joules: joules and joules / 3.6  # a million joules are 1 / 3.6 kWh
+    jinja = jinja_environment(TEMPLATES, autoescape=True, finalize=plain_text)
+    for text_filter in (number, percent, sentence, without_places, gravest, block_html, million, kwh):
+        jinja.filters[text_filter.__name__] = text_filter
     jinja.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
-    style, script = (read_text(TEMPLATES / name) for name in ("page.css", "page.js"))
+    style, script = read_text(TEMPLATES / "page.css"), read_text(TEMPLATES / "page.js")
     allowed = {"style-src": fingerprint(style), "script-src": fingerprint(script)}
     jinja.globals |= {"style": style, "script": script, "allowed": allowed}
     jinja.globals |= {"glossary": glossary(), "latencies": LATENCIES}
     return jinja
+
+
+def plain_text(value: object) -> object:
+    """Return a text without control characters; anything else as it is."""
+    if type(value) is str:
+        return plain(value)
+    return value
+
+
+def million(value: Measured) -> Measured:
+    return value and 1e6 * value
+
+
+def kwh(joules: Measured) -> Measured:
+    """Return the kWh of a million times so many joules."""
+    return joules and joules / 3.6
 
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
@@ -88,11 +106,19 @@ def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     among the first.
     """
     graded = [line for line in lines if line.tone and line.text]
-    ranked = sorted(graded, key=lambda line: (line.tone != "bad", line.tone == "unknown"))
-    caution = next((line for line in ranked if line.label == "careful"), None)
-    other_lines = [line for line in ranked if line is not caution]
-    first = [*other_lines[: CHIPS - 1], caution] if caution else other_lines[:CHIPS]
+    ranked = sorted(graded, key=rank_of)
+    first = ranked[:CHIPS]
+    cautions = [line for line in ranked if line.label == "careful"]
+    if cautions:
+        caution = cautions[0]
+        without_caution = [line for line in ranked if line is not caution]
+        first = [*without_caution[: CHIPS - 1], caution]
     return first, [line for line in ranked if line not in first]
+
+
+def rank_of(line: Line) -> tuple[bool, bool]:
+    """Return the place of a line by its tone: what is bad first, unknowns last."""
+    return line.tone != "bad", line.tone == "unknown"
 
 
 def page(
@@ -118,6 +144,9 @@ def glossary() -> dict[str, str]:
     """Meanings by term, in small letters with dashes, from GLOSSARY; empty where the docs are not installed."""
     if not GLOSSARY.is_file():
         return {}
-    rows = re.findall(r"^\| (.+?) \| (.+) \|$", read_text(GLOSSARY), re.M)
-    meanings = {name: meaning.replace("`", "") for names, meaning in rows for name in names.split(", ")}
-    return {re.sub(r"\W+", "-", name.lower()).strip("-"): f"{name}: {meaning}" for name, meaning in meanings.items()}
+    meanings = {}
+    for names, meaning in re.findall(r"^\| (.+?) \| (.+) \|$", read_text(GLOSSARY), re.M):
+        for name in names.split(", "):
+            term = re.sub(r"\W+", "-", name.lower()).strip("-")
+            meanings[term] = f"{name}: {meaning.replace('`', '')}"
+    return meanings

@@ -1,7 +1,7 @@
 """The pictures of a run, from LoadGen's own logs. Each answers one question."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import chain
 from pathlib import Path
 
 from harness.core.document import Picture
@@ -13,7 +13,7 @@ from harness.report.charts import Bar, Bars, LinePanel, Panel, Scale, Series, St
 from harness.report.load_pictures import curves
 from harness.report.load_view import LATENCIES, LoadPicture
 from harness.report.machine_pictures import machine, stages
-from harness.results.accuracy import Accuracy
+from harness.results.accuracy import Accuracy, ScoreCheck
 from harness.results.kernel_profile import Profile
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
@@ -47,11 +47,8 @@ def draw_pictures(
         drawn["search"] = curves({"": loads})
     if test and result and test.recording.columns:
         details = result.details
-        part = details.steady
-        ends = (
-            (part.begin_s, part.begin_s + part.seconds) if part and part.begin_s is not None and part.seconds else None
-        )
-        drawn["machine"] = machine(test.recording, details.ran_out, details.gpu_time, ends)
+        steady_ends = details.steady.ends_s if details.steady and details.steady.seconds else None
+        drawn["machine"] = machine(test.recording, details.ran_out, details.gpu_time, steady_ends)
     if run.profile and run.profile.kinds:
         drawn["profile"] = [kinds(run.profile)]
     if summary.meta.stages:
@@ -62,17 +59,28 @@ def draw_pictures(
 
 def scores(accuracy: Accuracy) -> Bars:
     """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
-    rows = []
-    for check in accuracy.checks:
-        known = [check.score, check.low, *filter(None, [check.high])]
-        share, *marks = (100 * value / check.reference for value in known)
-        between = [100 * end / check.reference for end in check.interval or ()]
-        dot = StackedPart(share, share, "red" if check.verdict == "FAIL" else "blue")
-        rows.append(Bar(check.name, number(check.score), (), between, marks, dot))
-    span = Scale.around([100.0, *(value for row in rows for value in row.values)])
-    lines = "; lines: 95 % intervals" if any(check.interval for check in accuracy.checks) else ""
-    label = f"% of the reference score; red: thresholds{lines}"
+    rows = [score_bar(check) for check in accuracy.checks]
+    values = chain.from_iterable(row.values for row in rows)
+    span = Scale.around([100.0, *values])
+    label = "% of the reference score; red: thresholds"
+    if any(check.interval for check in accuracy.checks):
+        label += "; lines: 95 % intervals"
     return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
+
+
+def score_bar(check: ScoreCheck) -> Bar:
+    """Return a score in percent of the reference's."""
+
+    def share(value: float) -> float:
+        return 100 * value / check.reference
+
+    thresholds = [share(check.low)]
+    if check.high:
+        thresholds.append(share(check.high))
+    interval = [share(end) for end in check.interval or ()]
+    color = "red" if check.verdict == "FAIL" else "blue"
+    dot = StackedPart(share(check.score), share(check.score), color)
+    return Bar(check.name, number(check.score), (), interval, thresholds, dot)
 
 
 def completions(requests: Sequence[Request]) -> list[Panel]:
@@ -82,14 +90,19 @@ def completions(requests: Sequence[Request]) -> list[Panel]:
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
         return []
-    ends, sums = [0.0, *(end for end, _ in ended)], [0, *accumulate(count for _, count in ended)]
-    mean = f"mean: {number(sums[-1] / ends[-1])} output tokens/s"
+    points, total = [(0.0, 0.0)], 0
+    for end_s, tokens in ended:
+        total += tokens
+        points.append((end_s, float(total)))
+    last_s = points[-1][0]
+    mean = f"mean: {number(total / last_s)} output tokens/s"
     series = [
-        Series("answers that have ended", [*zip(ends, map(float, sums), strict=True)]),
-        Series(mean, [(0.0, 0.0), (ends[-1], sums[-1])], "amber", line="--"),
+        Series("answers that have ended", points),
+        Series(mean, [(0.0, 0.0), (last_s, total)], "amber", line="--"),
     ]
     title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
-    return [LinePanel(title, "seconds", "output tokens", series, Scale.of(ends), Scale.of([float(sums[-1])]))]
+    across = Scale.of([end_s for end_s, _ in points])
+    return [LinePanel(title, "seconds", "output tokens", series, across, Scale.of([float(total)]))]
 
 
 FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of squeezing the curve
@@ -97,34 +110,51 @@ FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of 
 
 def latencies(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
-    each, panels = result.details.samples_per_query, list[Panel]()
-    queries = [requests[first : first + each] for first in range(0, len(requests), each)]
     values = {
-        "latency": [max(request.latency_ms or 0.0 for request in query) for query in queries],
-        "ttft": [time for request in requests if (time := request.ttft_ms) is not None],
-        "tpot": [time for request in requests if (time := request.tpot_ms) is not None],
+        "latency": latencies_of_queries(requests, result.details.samples_per_query),
+        "ttft": [request.ttft_ms for request in requests if request.ttft_ms is not None],
+        "tpot": [request.tpot_ms for request in requests if request.tpot_ms is not None],
     }
+    panels = list[Panel]()
     for kind, times in values.items():
-        if not times:
-            continue
-        count = len(times)
-        series = [Series("", [(time, 100 * (n + 1) / count) for n, time in enumerate(sorted(times))])]
-        point = "p90" if headline == f"{kind}_p90_ms" else "p99"
-        if (value := result.at(kind, point)) is not None:
-            is_slowest = point == "p99" and result.is_few
-            label = f"{'slowest' if is_slowest else point} {number(value)} ms"
-            series.append(Series(label, [(value, 100.0 if is_slowest else float(point[1:]))], "amber", "o", ""))
-        limit = getattr(result.details.limits_ms, kind, None)
-        upright = {limit: f"limit {number(limit)} ms"} if limit and limit <= FAR_LIMIT * max(times) else {}
-        across = Scale.of([*times, *upright])
-        panels.append(
-            LinePanel(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
-        )
+        if times:
+            point = "p90" if headline == f"{kind}_p90_ms" else "p99"
+            panels.append(distribution(kind, times, result, point))
     return panels
+
+
+def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) -> list[float]:
+    """Return the latency of each query: that of its slowest sample."""
+    latencies = []
+    for first in range(0, len(requests), samples_per_query):
+        query = requests[first : first + samples_per_query]
+        latencies.append(max(request.latency_ms or 0.0 for request in query))
+    return latencies
+
+
+def distribution(kind: str, times: Sequence[float], result: Outcome, point: str) -> Panel:
+    """Return the share of queries by a kind of latency, with the percentile that is looked at and its limit."""
+    count = len(times)
+    steps = [(time, 100 * place / count) for place, time in enumerate(sorted(times), start=1)]
+    series = [Series("", steps)]
+    value = result.at(kind, point)
+    if value is not None:
+        name, share = point, float(point[1:])
+        if point == "p99" and result.is_few:
+            name, share = "slowest", 100.0
+        series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", "o", ""))
+    upright = {}
+    limit = getattr(result.details.limits_ms, kind, None)
+    if limit and limit <= FAR_LIMIT * max(times):
+        upright[limit] = f"limit {number(limit)} ms"
+    across = Scale.of([*times, *upright])
+    return LinePanel(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
 
 
 def kinds(profile: Profile) -> Bars:
     """Return what the engine's time went to."""
-    rows = [Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]) for name, share in profile.shares.items()]
+    rows = []
+    for name, share in profile.shares.items():
+        rows.append(Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]))
     parts = "kernel time" if profile.device == "GPU" else "the operators' self time"
     return Bars("What the engine's time went to", f"% of {parts}", rows)

@@ -37,13 +37,17 @@ def strips(summary: Summary) -> Iterator[Strip]:
     has no rate among them.
     """
     test, count = summary.result, summary.gpus
-    if test and summary.is_in_process:
-        device = summary.system.gpus[0] if count else summary.system.cpu
-        rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
-        for unit, rate in rates.items():
-            own_rate = subject.is_reference(summary) * (rate or 0.0)
-            if rate and (drawn_strip := strip(subject.scenario_name(summary), device, count, own_rate, unit)):
-                yield drawn_strip
+    if test is None or not summary.is_in_process:
+        return
+    device = summary.system.gpus[0] if count else summary.system.cpu
+    rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
+    for unit, rate in rates.items():
+        if not rate:
+            continue
+        comparable_rate = rate if subject.is_reference(summary) else 0.0
+        drawn_strip = strip(subject.scenario_name(summary), device, count, comparable_rate, unit)
+        if drawn_strip:
+            yield drawn_strip
 
 
 def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
@@ -57,14 +61,16 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     rate /= max(1, count)
     scale = Scale.of([rate, results[0].rate(unit)])
     groups: dict[str, list[tuple[float, Published]]] = {}
-    for published in results:
-        groups.setdefault(SHORTENED.sub("", published.device), []).append(
-            (scale.place(published.rate(unit)), published)
-        )
-    names, own_name = list(groups), SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
-    slower = sum(group[0][1].rate(unit) >= rate for group in groups.values())
+    for result in results:
+        group = groups.setdefault(SHORTENED.sub("", result.device), [])
+        group.append((scale.place(result.rate(unit)), result))
+    own_name = SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
+    names = list(groups)
     if rate:
-        names.insert(names.index(own_name) + 1 if own_name in names else slower, "this run")
+        place = sum(group[0][1].rate(unit) >= rate for group in groups.values())
+        if own_name in names:
+            place = names.index(own_name) + 1
+        names.insert(place, "this run")
     lines = [(name, ROW_PX * n + MIDDLE_PX, groups.get(name, [])) for n, name in enumerate(names)]
-    alone = [published for _, published in groups.get(own_name, []) if published.accelerators == count == 1]
+    alone = [result for _, result in groups.get(own_name, []) if result.accelerators == count == 1]
     return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

@@ -56,7 +56,9 @@ class Condition(NamedTuple):
         return self.metric is None or self.metric.name in mlperf.SCORES
 
     def holds(self, value: float) -> bool:
-        return value > self.bound if self.above else value < self.bound
+        if self.above:
+            return value > self.bound
+        return value < self.bound
 
 
 class Judgement(NamedTuple):
@@ -71,8 +73,10 @@ class Judgement(NamedTuple):
 
     @property
     def figures(self) -> str:
-        baseline = f"baseline {self.baseline}" if self.baseline else ""
-        return joined("; ", self.change, self.run, baseline)
+        figures = [self.change, self.run]
+        if self.baseline:
+            figures.append(f"baseline {self.baseline}")
+        return joined("; ", *figures)
 
     @property
     def text(self) -> str:
@@ -114,9 +118,10 @@ class Sides(NamedTuple):
     def difference(self, ignore: Collection[str]) -> str:
         """Return what keeps the first of the runs from being compared with another; empty where nothing does."""
         first, *rest = self.everyone
-        # The engine derives some settings from those that may differ.
-        derived = [name for name in first.flags if name.startswith("effective_")] if self.may_differ else []
-        allowed = {*self.may_differ, *derived} - set(first.comparable.work)
+        allowed = set(self.may_differ)
+        if self.may_differ:  # The engine derives some settings from those that may differ.
+            allowed.update(name for name in first.flags if name.startswith("effective_"))
+        allowed -= set(first.comparable.work)
         for run in rest:
             differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
             why = comparability.reason(differences, (first.folder.name, run.folder.name))
@@ -134,21 +139,27 @@ class Sides(NamedTuple):
         for run in self.everyone:
             if metric.of(run.summary) is None:
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
-        return self.difference(IGNORED_BY_GATE if metric.is_of_rate else IGNORED_FOR_LATENCIES)
+        if metric.is_of_rate:
+            return self.difference(IGNORED_BY_GATE)
+        return self.difference(IGNORED_FOR_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """Return the judgement of each condition, and before them that of the accuracy gate where a run failed it."""
     judgements = judge_gate([run.folder.name for run in sides.runs if run.summary.gate == "FAIL"])
     difference = sides.difference(IGNORED_FOR_ANSWERS)
-    for condition in conditions:
-        judgements.append(not_judged(condition, difference) if difference else judge_condition(sides, condition))
+    if difference:
+        judgements += [not_judged(condition, difference) for condition in conditions]
+    else:
+        judgements += [judge_condition(sides, condition) for condition in conditions]
     return judgements
 
 
 def judge_gate(failed: Sequence[str]) -> list[Judgement]:
     """Return the judgement that nobody needs to ask for: runs that failed their accuracy gate fail this one."""
-    return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")] if failed else []
+    if not failed:
+        return []
+    return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")]
 
 
 def not_judged(condition: Condition, why: str, before: str = "", after: str = "", change: str = "") -> Judgement:
@@ -165,7 +176,9 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
         return not_judged(condition, why)
     before = [metric.of(run.summary) or 0.0 for run in sides.baseline]
     after = [metric.of(run.summary) or 0.0 for run in sides.runs]
-    change = Change.between(before, after) if min(*before, *after) > 0 else None
+    change = None
+    if min(*before, *after) > 0:
+        change = Change.between(before, after)
     return judge_values(condition, before, after, change)
 
 
@@ -173,9 +186,10 @@ def judge_values(
     condition: Condition, before: Sequence[float], after: Sequence[float], change: Change | None
 ) -> Judgement:
     """Return the judgement of a metric by the values of both sides, and its change; None where it has none."""
-    metric = condition.metric
-    shown_before = ", ".join(metric.text(value) for value in before) if metric else ""
-    shown_after = ", ".join(metric.text(value) for value in after) if metric else ""
+    shown_before = shown_after = ""
+    if condition.metric:
+        shown_before = ", ".join(map(condition.metric.text, before))
+        shown_after = ", ".join(map(condition.metric.text, after))
     if not condition.change:
         return judge_worst(condition, after, shown_before, shown_after)
     if change is None:
@@ -187,7 +201,9 @@ def judge_worst(
     condition: Condition, values: Iterable[float], before: str = "", after: str = "", change: str = ""
 ) -> Judgement:
     """Return FAIL where any of the values is beyond the bound."""
-    verdict: GateVerdict = "FAIL" if any(condition.holds(value) for value in values) else "PASS"
+    verdict: GateVerdict = "PASS"
+    if any(map(condition.holds, values)):
+        verdict = "FAIL"
     return Judgement(condition.text, verdict, before, after, change)
 
 
@@ -248,8 +264,14 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
         return judge_worst(condition, [score.after], before, after)
     if not score.before:
         return not_judged(condition, NO_CHANGE_OF_ZERO, before, after)
-    mean, low, high = (1 + value / score.before for value in (score.change, score.low, score.high))
-    judgement = judge_change(condition, Change(mean, low, high, "samples", pair.samples), before, after)
+    change = Change(
+        mean=1 + score.change / score.before,
+        low=1 + score.low / score.before,
+        high=1 + score.high / score.before,
+        basis="samples",
+        runs=pair.samples,
+    )
+    judgement = judge_change(condition, change, before, after)
     if judgement.verdict == "FAIL" and score.few:
         why = f"too few samples, or fewer than {statistics.FEWEST_DIFFERING} of them with another score"
         return judgement._replace(verdict="NOT JUDGED", why=why)
@@ -258,8 +280,9 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
 
 def gravest(judgements: Sequence[Judgement]) -> Judgement:
     """Return the first that failed; else the first that could not be judged; else the first."""
-    order = list(EXIT_CODES)
-    return min(judgements, key=lambda judgement: order.index(judgement.verdict))
+    verdicts = [judgement.verdict for judgement in judgements]
+    gravest_verdict = min(verdicts, key=list(EXIT_CODES).index)
+    return judgements[verdicts.index(gravest_verdict)]
 
 
 def exit_code(judgements: Sequence[Judgement]) -> int:
@@ -291,11 +314,11 @@ def judgement_line(judgement: Judgement) -> Line:
 def title_of(judgements: Sequence[Judgement]) -> str:
     """Return the verdict that decides, with its condition and its reason."""
     first = gravest(judgements)
-    what = "no condition holds"
+    text = "no condition holds"
     if first.verdict == "FAIL":
-        what = f"{first.condition}: {first.figures or first.why}"
+        text = f"{first.condition}: {first.figures or first.why}"
     elif first.verdict == "NOT JUDGED":
-        what = f"{first.condition}: {first.why}"
-    may_be_chance = any(judgement.why == CHANCE_NOTE for judgement in judgements)
-    note = f" ({CHANCE_NOTE})" if may_be_chance else ""
-    return f"{first.verdict}: {what}{note}"
+        text = f"{first.condition}: {first.why}"
+    if any(judgement.why == CHANCE_NOTE for judgement in judgements):
+        text += f" ({CHANCE_NOTE})"
+    return f"{first.verdict}: {text}"

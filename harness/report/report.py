@@ -3,6 +3,7 @@
 All of it follows from the folder: config.json, LoadGen's logs and the scores.
 """
 
+from itertools import chain
 from pathlib import Path
 
 from harness.core.document import to_markdown
@@ -44,7 +45,8 @@ def build(folder: Path) -> Summary:
     document = answer.document(summary, whole=True)
     pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
     report = RunReport(summary, facts, pictures, loads)
-    document = document._replace(sections=[section for make in SECTIONS for section in make(report)])
+    sections = chain.from_iterable(make_sections(report) for make_sections in SECTIONS)
+    document = document._replace(sections=list(sections))
     write_json(folder / "summary.json", summary.model_dump(mode="json"))
     write_text(folder / "report.md", to_markdown(document))
     write_text(folder / "report.html", run_page(report, document, test))
@@ -53,9 +55,11 @@ def build(folder: Path) -> Summary:
 
 def no_test_error(folder: Path) -> UsageError:
     """Return the error of a folder in which no test finished, with the reason where its status has one."""
+    problem = "no test finished"
     status = run_folder.status_of(folder)
-    reason = f" ({status.reason})" if status and status.reason else ""
-    return UsageError(f"{folder}: no test finished{reason}; nothing to render.")
+    if status and status.reason:
+        problem += f" ({status.reason})"
+    return UsageError(f"{folder}: {problem}; nothing to render.")
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:

@@ -53,19 +53,23 @@ def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str
     """Return the name of the picture that stands at the page's top, so that its folds do not repeat it."""
     if loads:
         return "loads"
-    return main.name if main else "search"
+    if main:
+        return main.name
+    return "search"
 
 
 def mean_watts(result: Outcome | None) -> Measured:
     """Return the mean power of the GPUs during the result's test, in W; None where it was not recorded."""
-    usage = result.details.usage.get("gpu_power_w") if result else None
-    return usage.mean if usage else None
+    if result is None or "gpu_power_w" not in result.details.usage:
+        return None
+    return result.details.usage["gpu_power_w"].mean
 
 
 def gpu_time_chart(result: Outcome | None) -> str:
     """Return where the GPUs' time went in the result's test, as a drawing; empty where that is not known."""
-    times = result.details.gpu_time[-1:] if result else []
-    return page.chart(gpu_times(times)) if times else ""
+    if result is None or not result.details.gpu_time:
+        return ""
+    return page.chart(gpu_times(result.details.gpu_time[-1:]))
 
 
 def level_lines(loads: LoadPicture | None) -> Iterator[Line]:

@@ -20,7 +20,9 @@ class RunReport(NamedTuple):
 
     def picture(self, name: str) -> list[Block]:
         """Return a picture as a list, which is empty where the run has none of this name."""
-        return [self.pictures[name]] if name in self.pictures else []
+        if name not in self.pictures:
+            return []
+        return [self.pictures[name]]
 
 
 def facts_table(rows: Mapping[str, str], name: str = "") -> Table:

@@ -13,9 +13,12 @@ NO_VALUE_HERE = "unknown: the server's; of this client: "
 
 def measured_with(report: RunReport) -> Iterator[Section]:
     """Yield the section on the run's setup."""
-    meta = report.summary.meta
-    engine_rows = rows_of_engine(report) if report.summary.is_in_process else rows_of_server(report)
-    rows = {**rows_of_run(report), **engine_rows, **rows_of_machine(report)}
+    meta, rows = report.summary.meta, rows_of_run(report)
+    if report.summary.is_in_process:
+        rows |= rows_of_engine(report)
+    else:
+        rows |= rows_of_server(report)
+    rows |= rows_of_machine(report)
     blocks: list[Block] = [*report.picture("overview"), facts_table(rows), Code(meta.command)]
     variables = [f"`{name}={code(value)}`" for name, value in report.summary.system.variables.items()]
     if variables:
@@ -31,15 +34,18 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
     if summary.is_in_process:
         precision = meta.weights or f"{meta.precision}, quantization {meta.quantization}"
         decoding = "greedy"
-    seeds = " and its seeds" if report.facts.config.seed is None else ""
-    data = f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average" if meta.data else ""
+    rules, data = f"MLPerf v{meta.mlperf_version}", ""
+    if report.facts.config.seed is None:
+        rules += " and its seeds"
+    if meta.data:
+        data = f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average"
     return {
         "label": meta.label,
         "model": f"{subject.model_text(summary)}, {subject.scenario_name(summary)} ({meta.category})",
         "GPU" if summary.gpus else "machine": subject.machine_text(summary),
         "precision": precision,
         "engine": subject.engine_text(summary),
-        "rules": f"MLPerf v{meta.mlperf_version}{seeds}",
+        "rules": rules,
         "workload": request_set.name if request_set else "",
         "data": data,
         "date": f"{meta.started[:10]}, run {meta.run}",
@@ -77,15 +83,21 @@ def rows_of_server(report: RunReport) -> dict[str, str]:
 def rows_of_machine(report: RunReport) -> dict[str, str]:
     """Return the machine and its software, by label; of an endpoint those of this client."""
     system = report.summary.system
-    whose = "" if report.summary.is_in_process else NO_VALUE_HERE
-    memory = f", {system.gpu_memory_gib} GiB each" if system.gpu_memory_gib else ""
-    container = ", in a container" if system.container else ""
+    gpus, driver, os = ", ".join(system.gpus) or "none (CPU)", "", system.os
+    if not report.summary.is_in_process:
+        gpus = f"{NO_VALUE_HERE}{gpus}"
+    if system.gpu_memory_gib:
+        gpus += f", {system.gpu_memory_gib} GiB each"
+    if system.driver:
+        driver = f"{system.driver}, {system.cuda}"
+    if system.container:
+        os += ", in a container"
     return {
-        "GPUs": f"{whose}{', '.join(system.gpus) or 'none (CPU)'}{memory}",
-        "driver, CUDA": f"{system.driver}, {system.cuda}" if system.driver else "",
+        "GPUs": gpus,
+        "driver, CUDA": driver,
         "CPU": f"{system.cpu}, {system.cores} cores",
         "memory": f"{system.memory_gib} GiB",
-        "OS": f"{system.os}{container}",
+        "OS": os,
         "software": f"Python {system.python}, {listed(system.packages)}",
         "this repository": system.git_revision or "not a git checkout",
     }

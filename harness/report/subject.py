@@ -41,7 +41,9 @@ def parts_of(summary: Summary) -> list[str]:
 def scenario_name(summary: Summary) -> str:
     """Return the scenario as MLPerf writes it. Interactive is LoadGen's Server."""
     rules = summary.scenario
-    return rules.loadgen if rules.loadgen.lower() == rules.name else rules.name.capitalize()
+    if rules.loadgen.lower() == rules.name:
+        return rules.loadgen
+    return rules.name.capitalize()
 
 
 def model_text(summary: Summary) -> str:
@@ -60,7 +62,9 @@ def model_name(model: str) -> str:
     """Return how people call a model that was given by its name, its repository or its folder."""
     if model in (DEFAULT_MODEL, MODELS[DEFAULT_MODEL].path):
         return REFERENCE_NAME
-    return "demo model" if model == "demo" else PurePath(model).name or model
+    if model == "demo":
+        return "demo model"
+    return PurePath(model).name or model
 
 
 def is_reference(summary: Summary) -> bool:

@@ -70,7 +70,10 @@ def table_of_latencies(summary: Summary) -> Table:
 def name_of_kind(kind: str, test: Outcome) -> str:
     if kind == "latency":
         return kind
-    return f"{kind.upper()} of the buffering" if test.is_buffered else kind.upper()
+    name = kind.upper()
+    if test.is_buffered:
+        name += " of the buffering"
+    return name
 
 
 def percentile_cells(latency: Latency, is_few: bool) -> list[str]:
@@ -86,14 +89,12 @@ def interval_texts(test: Outcome) -> list[str]:
     """Return the 95 % intervals of a test's percentiles, a text for each kind of latency."""
     texts = []
     for kind, intervals in test.details.intervals.items():
-        if not intervals:
-            continue
-        name = kind if kind == "latency" else kind.upper()
-        points = [
-            f"{point} {number(test.at(kind, point))} ({interval_text(interval)})"
-            for point, interval in intervals.items()
-        ]
-        texts.append(f"{name} {', '.join(points)}")
+        points = []
+        for point, interval in intervals.items():
+            points.append(f"{point} {number(test.at(kind, point))} ({interval_text(interval)})")
+        if points:
+            name = kind if kind == "latency" else kind.upper()
+            texts.append(f"{name} {', '.join(points)}")
     return texts
 
 
@@ -101,4 +102,6 @@ def interval_text(interval: tuple[float, float | None] | None) -> str:
     if interval is None:
         return "not known: too few requests"
     low, high = interval
-    return f"at least {number(low)}" if high is None else f"{number(low)} to {number(high)}"
+    if high is None:
+        return f"at least {number(low)}"
+    return f"{number(low)} to {number(high)}"

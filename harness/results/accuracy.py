@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -111,91 +111,132 @@ WORST = 10
 def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
-    part, spread, checks = len(rows) / task.samples, None, []
-    if part != 1:
-        spread = statistics.intervals(
-            [(*sample_scores, characters * len(rows)) for *sample_scores, characters in rows]
-        ).tolist()
-    for column, (name, (least, most)) in enumerate(limits.items()):
-        share = 1.0 if most is None else part  # the length of all answers grows with their number; a score does not
+    part = len(rows) / task.samples
+    intervals = {} if part == 1 else score_intervals(rows, list(limits))
+    is_enough = part == 1 or len(rows) >= statistics.FEWEST_SAMPLES
+    checks = []
+    for name, (least, most) in limits.items():
+        share = 1.0
+        if most is not None:  # the length of all answers grows with their number; a score does not
+            share = part
         low, high = least * share, most and most * share
-        reference = getattr(task.reference, name) * share
-        value, interval = getattr(scores, name), spread and tuple(spread[column])
-        enough = part == 1 or len(rows) >= statistics.FEWEST_SAMPLES
-        checks.append(
-            ScoreCheck(
-                name=name,
-                score=value,
-                reference=reference,
-                low=low,
-                high=high,
-                interval=interval,
-                verdict=verdict(interval or (value, value), low, high) if enough else "INCONCLUSIVE",
-            )
+        value, interval = getattr(scores, name), intervals.get(name)
+        result: GateResult = "INCONCLUSIVE"
+        if is_enough:
+            result = verdict(interval or (value, value), low, high)
+        check = ScoreCheck(
+            name=name,
+            score=value,
+            reference=getattr(task.reference, name) * share,
+            low=low,
+            high=high,
+            interval=interval,
+            verdict=result,
         )
+        checks.append(check)
     return checks
+
+
+def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return the bootstrap interval of each score by its name; of the characters that of their sum."""
+    samples = []
+    for *scores, characters in rows:
+        samples.append((*scores, characters * len(rows)))
+    intervals = statistics.intervals(samples).tolist()
+    return {name: (low, high) for name, (low, high) in zip(names, intervals, strict=False)}
 
 
 def verdict(interval: tuple[float, float], low: float, high: float | None) -> GateResult:
     """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
-    (begin, end), most = interval, math.inf if high is None else high
+    begin, end = interval
+    most = math.inf if high is None else high
     if low <= begin and end <= most:
         return "PASS"
-    return "FAIL" if end < low or begin > most else "INCONCLUSIVE"
+    if end < low or begin > most:
+        return "FAIL"
+    return "INCONCLUSIVE"
 
 
 def overall(checks: Sequence[ScoreCheck]) -> GateResult:
     """The worst verdict of all."""
-    return max((check.verdict for check in checks), key=("PASS", "INCONCLUSIVE", "FAIL").index)
+    verdicts = [check.verdict for check in checks]
+    return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
 def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Any]:
     """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
     scores made here would be others.
     """
-    if scores.splitter != (here := sentence_splitter()[0]):
-        raise UsageError(f"made with {scores.splitter} sentences, and here is {here}: `make punkt` on both.")
+    splitter, _ = sentence_splitter()
+    if scores.splitter != splitter:
+        raise UsageError(f"made with {scores.splitter} sentences, and here is {splitter}: `make punkt` on both.")
     tokenizer = pretrained.load_tokenizer(plan.config)
-    return custom.load(plan.config, tokenizer) or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
+    library = custom.load(plan.config, tokenizer)
+    return library or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
 def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
-    rows, splitter = score(texts, library.references), sentence_splitter()[0]
-    config, is_nltk = plan.config, splitter == "nltk punkt_tab"
-    checks = judge(rows, plan.task, config.high_accuracy)
+    rows = score(texts, library.references)
+    splitter, _ = sentence_splitter()
+    is_nltk = splitter == "nltk punkt_tab"
+    checks = judge(rows, plan.task, plan.config.high_accuracy)
     special = set(tokenizer.all_special_ids)
-    stops = ["eos" if a and a[-1] in special else "length" if len(a) >= config.max_new_tokens else "" for a in answers]
-    kind = "dummies" if config.has_dummy_weights else "random" if plan.random_weights else ""
-    note = f"the weights are {kind}: the answers, and so the scores, mean nothing" if kind else ""
+    stops = [stop_of(answer, special, plan.config.max_new_tokens) for answer in answers]
+    note = note_on_weights(plan)
     result = ScoresFile(
         schema_version=SCHEMA,
         verdict="NOT JUDGED" if note else overall(checks),
         checks=checks,
         samples=len(answers),
         full_set=plan.samples == plan.task.samples,
-        high_accuracy=config.high_accuracy,
+        high_accuracy=plan.config.high_accuracy,
         generated_tokens=sum(map(len, answers)),
         characters=int(totals(rows).gen_len),
         at_token_limit=stops.count("length"),
         splitter=splitter,
-        splitter_version=metadata.version("nltk") * is_nltk,
+        splitter_version=metadata.version("nltk") if is_nltk else "",
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
         log=digest(folder / ANSWERS),
     )
     write_json(folder / "rouge.json", result.flat())
-    lines = (
-        (n, len(library.prompts[n]), len(answers[n]), stops[n], *(f"{value:.4f}" for value in shares), characters)
-        for n, (*shares, characters) in enumerate(rows)
-    )
+    lines = sample_lines(rows, answers, stops, library)
     write_table(folder / "samples.csv", ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters"), lines)
-    worst = sorted(range(len(rows)), key=lambda index: rows[index][ROUGE.index("rougeL")])[:WORST]
+    rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
+    worst = sorted(range(len(rows)), key=rouge_l.__getitem__)[:WORST]
     page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
     return result
+
+
+def stop_of(answer: Sequence[int], special: Collection[int], most_tokens: int) -> str:
+    """Return why an answer ended: eos or length; empty where neither is seen in it."""
+    if answer and answer[-1] in special:
+        return "eos"
+    return "length" if len(answer) >= most_tokens else ""
+
+
+def note_on_weights(plan: Plan) -> str:
+    """Return that the scores mean nothing, where the weights are not those of a trained model."""
+    if plan.config.has_dummy_weights:
+        kind = "dummies"
+    elif plan.random_weights:
+        kind = "random"
+    else:
+        return ""
+    return f"the weights are {kind}: the answers, and so the scores, mean nothing"
+
+
+def sample_lines(
+    rows: Sequence[Row], answers: Sequence[Sequence[int]], stops: Sequence[str], library: sample_library.Library
+) -> Iterator[tuple[object, ...]]:
+    """Yield the lines of samples.csv."""
+    for index, (*scores, characters) in enumerate(rows):
+        lengths = len(library.prompts[index]), len(answers[index])
+        yield (index, *lengths, stops[index], *(f"{value:.4f}" for value in scores), characters)
 
 
 def digest(log: Path) -> str:
@@ -215,9 +256,10 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
     its text.
     """
-    records = cnn_dailymail.from_json(dataset)
-    answers = read_log(log, len(records), token_bytes)
-    texts = to_text(answers, pretrained.load_tokenizer(engine.EngineConfig(model=model)))
-    text = accuracy_txt(totals(score(texts, [record.reference for record in records])), len(answers), digest(log))
+    references = [record.reference for record in cnn_dailymail.from_json(dataset)]
+    answers = read_log(log, len(references), token_bytes)
+    tokenizer = pretrained.load_tokenizer(engine.EngineConfig(model=model))
+    scores = totals(score(to_text(answers, tokenizer), references))
+    text = accuracy_txt(scores, len(answers), digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text

@@ -1,6 +1,6 @@
 """Advice from a test's numbers: what bounds it, and what to try."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from harness.core.formatting import number, sentence
 from harness.core.statistics import tail_name
@@ -17,26 +17,36 @@ def findings(summary: Summary) -> list[str]:
     """Return what bounds the performance test of a run that has one, and what to try, a sentence each."""
     test = summary.result
     assert test
-    broken = [f"What to try: {remedy}." for remedy in advice(test)]
-    drift = [f"{sentence(text)}." for text in unsteady(test)]
-    slow = summary.run.profile.slow if summary.run.profile else ()
-    limits = {
-        "the KV cache": "kv_cache_percent",
-        "request slots": "requests_waiting",
-        **({"the GPU": "gpu_load_percent"} if summary.meta.endpoints or summary.system.gpus else {}),
-        "the client's CPU" if summary.meta.endpoints else "the CPU": "cpu_percent",
-    }
-    return [*broken, *drift, *bounds(test, limits), *(f"{sentence(kernel)}." for kernel in slow)]
+    sentences = [f"What to try: {remedy}." for remedy in advice(test)]
+    sentences += as_sentences(unsteady(test))
+    sentences += bounds(test, limits_of(summary))
+    if summary.run.profile:
+        sentences += as_sentences(summary.run.profile.slow)
+    return sentences
+
+
+def as_sentences(texts: Iterable[object]) -> list[str]:
+    return [f"{sentence(str(text))}." for text in texts]
+
+
+def limits_of(summary: Summary) -> dict[str, str]:
+    """Return what may limit a run's speed, and the quantity that shows it."""
+    limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
+    if summary.meta.endpoints or summary.system.gpus:
+        limits["the GPU"] = "gpu_load_percent"
+    limits["the client's CPU" if summary.meta.endpoints else "the CPU"] = "cpu_percent"
+    return limits
 
 
 def client(test: Outcome) -> str:
     """Return a warning where the client's own delay shows in TTFT, or in the speed of a closed loop; else nothing."""
     details = test.details
-    delay, whole = details.client_delay_ms, details.whole
-    first = whole.ttft_ms
-    late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms" if delay else ""
-    if delay and whole.latency_ms and details.concurrency:
-        idle = delay.mean / (delay.mean + whole.latency_ms.mean)
+    delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
+    if delay is None:
+        return ""
+    late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms"
+    if latency and details.concurrency:
+        idle = delay.mean / (delay.mean + latency.mean)
         if idle <= IDLE_SHARE:
             return ""
         return (
@@ -44,11 +54,11 @@ def client(test: Outcome) -> str:
             f"{number(100 * idle, 2)} % of the time of each of the {number(details.concurrency)} slots (threshold "
             f"{100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
-    if not (delay and first and delay.p99 > DELAY_SHARE * first.p99):
+    if ttft is None or delay.p99 <= DELAY_SHARE * ttft.p99:
         return ""
     return (
         f"client delay: {late} from its schedule until a request was sent, "
-        f"{number(100 * delay.p99 / first.p99, 3)} % of {tail_name('TTFT', test.is_few)} (threshold "
+        f"{number(100 * delay.p99 / ttft.p99, 3)} % of {tail_name('TTFT', test.is_few)} (threshold "
         f"{100 * DELAY_SHARE:g} %); the reported TTFT includes it"
     )
 
@@ -60,19 +70,19 @@ def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
         return [
             "What limits the speed was not recorded: --extra-metrics records once a second what engine and machine do."
         ]
-    if not details.ran_out and test.background_load:
+    if details.ran_out:
+        first, *rest = details.ran_out
+        return [f"**What limits the speed**: {first}.", *as_sentences(rest)]
+    if test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
-    if not details.ran_out:
-        shown_limits = [name for name, quantity in limits.items() if quantity in details.usage]
-        seen, unseen = ", ".join(shown_limits), ", ".join(name for name in limits if name not in shown_limits)
-        if unseen:
-            return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
-        return [
-            f"No resource was saturated in the performance test ({seen}): the load, or work between the steps, set the "
-            "speed."
-        ]
-    first, *rest = details.ran_out
-    return [f"**What limits the speed**: {first}.", *(f"{sentence(str(statement))}." for statement in rest)]
+    seen = ", ".join(name for name, quantity in limits.items() if quantity in details.usage)
+    unseen = ", ".join(name for name, quantity in limits.items() if quantity not in details.usage)
+    if unseen:
+        return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
+    return [
+        f"No resource was saturated in the performance test ({seen}): the load, or work between the steps, set the "
+        "speed."
+    ]
 
 
 def unsteady(test: Outcome) -> list[str]:
@@ -109,7 +119,9 @@ def advice(test: Outcome) -> list[str]:
 
 
 def in_flight_text(test: Outcome) -> str:
-    return f" with {test.details.requests_in_flight:,.0f} requests in flight" if test.details.requests_in_flight else ""
+    if not test.details.requests_in_flight:
+        return ""
+    return f" with {test.details.requests_in_flight:,.0f} requests in flight"
 
 
 def advise_ttft(test: Outcome) -> str:

@@ -30,13 +30,14 @@ def facts_of(folder: Path) -> RunFacts:
     """Return what config.json keeps of a run of run.py. Raises UsageError for any other folder."""
     path = folder / "config.json"
     if not path.exists():
-        is_kept = (folder / "summary.json").exists()
-        what = "the summary that was kept of a run, without its logs" if is_kept else "no config.json in it"
-        raise UsageError(f"{folder}: {what}; not a run folder.")
+        problem = "no config.json in it"
+        if (folder / "summary.json").exists():
+            problem = "the summary that was kept of a run, without its logs"
+        raise UsageError(f"{folder}: {problem}; not a run folder.")
     match facts := read_json(path):
         case {"plan": {**plan}} if "running" not in plan:
             raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
-        case {**found} if "plan" not in found:
+        case {**fields} if "plan" not in fields:
             raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
     return parse_as(path, facts, RunFacts)
 
@@ -67,10 +68,11 @@ class BenchmarkRun(NamedTuple):
         """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
         if plan.notes != self.plan.notes:
             self.display.done(plan.notes[-1])
-        told_before = self.facts.deviations
+        known_before = self.facts.deviations
         self.facts.adopt(plan)
         self.save()
-        if new := [reason for reason in plan.deviations if reason not in told_before]:
+        new = [reason for reason in plan.deviations if reason not in known_before]
+        if new:
             self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
 
     def save(self) -> None:

@@ -47,8 +47,10 @@ class MeanLengths(NamedTuple):
 
     @property
     def text(self) -> str:
-        about = " (assumed)" if self.is_assumed else ""
-        return f"prompts of {number(self.prompt, 3)} tokens{about}, answers of {number(self.answer, 3)}"
+        prompts = f"prompts of {number(self.prompt, 3)} tokens"
+        if self.is_assumed:
+            prompts += " (assumed)"
+        return f"{prompts}, answers of {number(self.answer, 3)}"
 
 
 class CardLimits(FrozenModel):
@@ -81,15 +83,24 @@ class CardLimits(FrozenModel):
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
         feed_forward = 3 * shape.hidden_size * shape.intermediate_size
         embedding = shape.vocab_size * shape.hidden_size
-        is_tied = shape.tie_word_embeddings
-        unread_bytes = 0 if is_tied else embedding * BYTES_PER_WEIGHT[config.precision]
+        unread_bytes = 0.0
+        if not shape.tie_word_embeddings:
+            unread_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
         tensor, replicas = parallelism(config, gpus, stored_bytes)
         used = gpus[: tensor * replicas]
         names = sorted({gpu.name for gpu in used})
         card, arithmetic = card_of(names), arithmetic_of(config)
-        peak = getattr(card, arithmetic) if card and arithmetic else None
-        memory = min((gpu.memory for gpu in used), default=0)
-        left_bytes = config.memory_share * memory * tensor - stored_bytes
+        flops_per_s = bytes_per_s = cache_bytes = None
+        peak = None
+        if card:
+            bytes_per_s = 1e12 * card.memory * tensor
+            peak = getattr(card, arithmetic) if arithmetic else None
+        if peak:
+            flops_per_s = 1e12 * peak * len(used)
+        if used:
+            memory = min(gpu.memory for gpu in used)
+            left_bytes = config.memory_share * memory * tensor - stored_bytes
+            cache_bytes = max(0.0, left_bytes) * replicas
         missing = missing_facts(names, arithmetic, card is not None, peak is not None)
         limits = cls(
             arithmetic=arithmetic,
@@ -98,19 +109,22 @@ class CardLimits(FrozenModel):
             attention_width=shape.num_hidden_layers * heads * width,
             weight_bytes=int(stored_bytes - unread_bytes),
             kv_bytes=checkpoint.cache_bytes(config, 1),
-            flops_per_s=1e12 * peak * len(used) if peak else None,
-            bytes_per_s=1e12 * card.memory * tensor if card else None,
-            cache_bytes=max(0.0, left_bytes) * replicas if used else None,
+            flops_per_s=flops_per_s,
+            bytes_per_s=bytes_per_s,
+            cache_bytes=cache_bytes,
             missing=tuple(missing),
         )
         return limits.without(config.engine_args)
 
     def without(self, engine_args: Mapping[str, object]) -> Self:
         """Return these limits but for those that do not hold with such arguments of the engine."""
-        unbounded = [row for row in UNBOUNDING_ARGUMENTS if engine_args.get(row[0])]
-        facts = [f"{quantity} has no limit with --engine-arg {name}" for name, _, quantity in unbounded]
-        changes: dict[str, object] = {field: None for _, field, _ in unbounded}
-        return self.model_copy(update={**changes, "missing": (*self.missing, *facts)})
+        changes: dict[str, object] = {}
+        missing = list(self.missing)
+        for name, field, quantity in UNBOUNDING_ARGUMENTS:
+            if engine_args.get(name):
+                changes[field] = None
+                missing.append(f"{quantity} has no limit with --engine-arg {name}")
+        return self.model_copy(update={**changes, "missing": tuple(missing)})
 
     def sample_flops(self, lengths: MeanLengths) -> float:
         """Operations of a prompt and its answer; a token attends to those before it."""
@@ -123,10 +137,14 @@ class CardLimits(FrozenModel):
         return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
 
     def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:
-        return self.bytes_per_s / self.token_bytes(lengths) if self.bytes_per_s else None
+        if not self.bytes_per_s:
+            return None
+        return self.bytes_per_s / self.token_bytes(lengths)
 
     def samples_per_s(self, lengths: MeanLengths) -> Measured:
-        return self.flops_per_s / self.sample_flops(lengths) if self.flops_per_s else None
+        if not self.flops_per_s:
+            return None
+        return self.flops_per_s / self.sample_flops(lengths)
 
     def sequences(self, lengths: MeanLengths) -> Measured:
         if self.cache_bytes is None:
@@ -135,17 +153,22 @@ class CardLimits(FrozenModel):
 
     def lines(self, lengths: MeanLengths) -> Iterator[str]:
         """A line for each limit that is known, and one for each fact that is missing."""
-        if (speed := self.request_tokens_per_s(lengths)) and self.bytes_per_s:
+        speed = self.request_tokens_per_s(lengths)
+        if speed and self.bytes_per_s:
+            bandwidth, token_bytes = self.bytes_per_s / 1e12, self.token_bytes(lengths) / 1e9
             yield (
-                f"{PREFIX}one request at most {number(speed, 3)} tokens/s: {number(self.bytes_per_s / 1e12, 3)} TB/s, "
-                f"{number(self.token_bytes(lengths) / 1e9, 3)} GB a token"
+                f"{PREFIX}one request at most {number(speed, 3)} tokens/s: {number(bandwidth, 3)} TB/s, "
+                f"{number(token_bytes, 3)} GB a token"
             )
-        if (rate := self.samples_per_s(lengths)) and self.flops_per_s:
+        rate = self.samples_per_s(lengths)
+        if rate and self.flops_per_s:
+            peak, sample_flops = self.flops_per_s / 1e12, self.sample_flops(lengths) / 1e12
             yield (
-                f"{PREFIX}Offline at most {number(rate, 3)} samples/s: {number(self.flops_per_s / 1e12)} TFLOP/s in "
-                f"{self.arithmetic}, {number(self.sample_flops(lengths) / 1e12, 3)} TFLOP a sample, {lengths.text}"
+                f"{PREFIX}Offline at most {number(rate, 3)} samples/s: {number(peak)} TFLOP/s in "
+                f"{self.arithmetic}, {number(sample_flops, 3)} TFLOP a sample, {lengths.text}"
             )
-        if (count := self.sequences(lengths)) is not None and self.cache_bytes is not None:
+        count = self.sequences(lengths)
+        if count is not None and self.cache_bytes is not None:
             yield (
                 f"{PREFIX}the KV cache holds at most {count:,.0f} sequences of such lengths: "
                 f"{number(self.cache_bytes / GIB, 3)} GiB beside the weights"
@@ -156,7 +179,9 @@ class CardLimits(FrozenModel):
 
 def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
     """The limits of a run that computes on GPUs of this machine; None of any other run."""
-    return CardLimits.of(config, gpus) if gpus and config.is_in_process and not config.has_other_hosts else None
+    if not gpus or not config.is_in_process or config.has_other_hosts:
+        return None
+    return CardLimits.of(config, gpus)
 
 
 def arithmetic_of(config: EngineConfig) -> str:
@@ -167,7 +192,9 @@ def arithmetic_of(config: EngineConfig) -> str:
         return ARITHMETIC_BITS.get(int(bits), "")
     if all(group.activations == quantization.WEIGHTS_ALONE for group in stored):
         return "bf16"
-    return "fp8" if {group.name for group in stored} == {"fp8"} else ""
+    if all(group.name == "fp8" for group in stored):
+        return "fp8"
+    return ""
 
 
 def missing_facts(names: Sequence[str], arithmetic: str, is_known: bool, has_peak: bool) -> Iterator[str]:

@@ -43,12 +43,14 @@ class Change(NamedTuple):
         """Return the change between the runs of two sides, by Welch's interval; fewer runs than FEWEST_PAIRS are taken
         to scatter by ASSUMED_SCATTER at least.
         """
-        middle, half = welch(*([log(value) for value in side] for side in (before, after)))
-        counts = len(before), len(after)
-        if max(counts) < FEWEST_PAIRS:
-            half = max(half, NORMAL * ASSUMED_SCATTER * sqrt(sum(1 / count for count in counts)))
-        basis = ONE_RUN_EACH if counts == (1, 1) else f"{counts[0]} and {counts[1]} runs"
-        return cls.around(middle, half, basis, min(counts))
+        middle, half = welch([log(value) for value in before], [log(value) for value in after])
+        count_before, count_after = len(before), len(after)
+        if max(count_before, count_after) < FEWEST_PAIRS:
+            half = max(half, NORMAL * ASSUMED_SCATTER * sqrt(1 / count_before + 1 / count_after))
+        basis = f"{count_before} and {count_after} runs"
+        if count_before == count_after == 1:
+            basis = ONE_RUN_EACH
+        return cls.around(middle, half, basis, min(count_before, count_after))
 
     def on_busy_machine(self) -> "Change":
         """Return the change as it is known where other programs used the machine.
@@ -69,8 +71,11 @@ class Change(NamedTuple):
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
         """On which side of a change of `bound` percent the whole interval lies."""
-        low, high = (100 * (ratio - 1) - bound for ratio in (self.low, self.high))
-        return "above" if low > 0 else "below" if high < 0 else "unclear"
+        if 100 * (self.low - 1) - bound > 0:
+            return "above"
+        if 100 * (self.high - 1) - bound < 0:
+            return "below"
+        return "unclear"
 
     @property
     def effect(self) -> Literal["above", "below", "equal", "unclear"]:
@@ -98,7 +103,9 @@ class Change(NamedTuple):
         if not self.has_interval:
             return f"{number(100 * (self.mean - 1), 3, '+')} %"
         mean, low, high = (number(100 * (ratio - 1), 3, "+") for ratio in self[:3])
-        return f"{mean} % ({low} to {high} %)" if self.low < self.high else f"{mean} %"
+        if self.low >= self.high:
+            return f"{mean} %"
+        return f"{mean} % ({low} to {high} %)"
 
     def describe(self, metric: Metric) -> str:
         """Return the change as people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4
@@ -114,10 +121,18 @@ class Change(NamedTuple):
             )
         if change.effect == "unclear":
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
-        is_share = LITTLE_CHANGE < change.mean < MANIFOLD
-        mean, *ends = (100 * abs(ratio - 1) if is_share else ratio for ratio in change[:3])
-        size, low, high = (number(value, 2) for value in (mean, *sorted(ends)))
-        faster = f"{size} % {up if change.mean > 1 else down}"
-        comparison = faster if is_share else f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
-        between = f"{low} to {high} {'%' if is_share else 'times'}, " * (low != high)
-        return f"{comparison} ({between}{self.basis})"
+        if LITTLE_CHANGE < change.mean < MANIFOLD:
+            size, low, high = change.sizes_in_percent
+            unit, comparison = "%", f"{size} % {up if change.mean > 1 else down}"
+        else:
+            size, low, high = (number(ratio, 2) for ratio in change[:3])
+            unit, comparison = "times", f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
+        if low == high:
+            return f"{comparison} ({self.basis})"
+        return f"{comparison} ({low} to {high} {unit}, {self.basis})"
+
+    @property
+    def sizes_in_percent(self) -> tuple[str, str, str]:
+        """Return how large the change is, at least and at most, whatever its direction."""
+        mean, *ends = (100 * abs(ratio - 1) for ratio in self[:3])
+        return number(mean, 2), number(min(ends), 2), number(max(ends), 2)

@@ -5,8 +5,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import datetime
 from math import isclose, nan
@@ -62,14 +61,19 @@ class Claim(NamedTuple):
     def verdict(self) -> Literal["equal", "differs", "cannot be recomputed"]:
         if not self.source:
             return "cannot be recomputed"
+        if self.said == self.found:
+            return "equal"
         ratio, most = TOLERANCES.get(self.source, (1e-9, 0.0))
         are_rounded = {float} <= {type(self.said), type(self.found)} <= {float, int}
-        is_near = are_rounded and isclose(self.said, self.found, rel_tol=ratio, abs_tol=most)
-        return "equal" if is_near or self.said == self.found else "differs"
+        if are_rounded and isclose(self.said, self.found, rel_tol=ratio, abs_tol=most):
+            return "equal"
+        return "differs"
 
     def __str__(self) -> str:
-        found_text = f": {self.found}" * (self.verdict == "differs")
-        return f"{self.name}: {self.said!s:.200}; {self.source}{found_text:.200}".rstrip("; ")
+        source = self.source
+        if self.verdict == "differs":
+            source += f": {self.found}"[:200]
+        return f"{self.name}: {self.said!s:.200}; {source}".rstrip("; ")
 
 
 def differing(claims: Iterable[Claim]) -> list[Claim]:
@@ -80,13 +84,18 @@ def report(folder: Path) -> tuple[list[str], bool]:
     """Return what a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and
     whether all agree. Raises LogError, UsageError.
     """
-    is_run = (folder / SUMMARY_FILE).is_file()
-    lines, claims = ([], verify(folder)) if is_run else ([*remarks(folder)], [*summary_claims(folder)])
+    lines = list[str]()
+    if (folder / SUMMARY_FILE).is_file():
+        claims = verify(folder)
+    else:
+        lines += remarks(folder)
+        claims = [*summary_claims(folder)]
     counts = Counter(claim.verdict for claim in claims)
-    total = (
+    lines += [f"{claim.verdict:<20}  {claim}" for claim in claims]
+    lines.append(
         f"{counts['equal']} equal, {counts['differs']} differ, {counts['cannot be recomputed']} cannot be recomputed"
     )
-    return [*lines, *(f"{claim.verdict:<20}  {claim}" for claim in claims), total], not counts["differs"]
+    return lines, not counts["differs"]
 
 
 def verify(folder: Path) -> list[Claim]:
@@ -98,67 +107,79 @@ def verify(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
-    contents: Iterator[Any] = (files.read_json(folder / name) for name in (SUMMARY_FILE, "config.json", "status.json"))
-    summary, config, status = contents
-    run, recomputed = summary["run"], list[tuple[str, dict[str, Any]]]()
-    asked, is_complete = config["plan"]["config"], status["status"] == "complete"
-    if is_complete and not asked.get("quick"):
-        yield from missing_parts(run, asked)
+    summary: Any = files.read_json(folder / SUMMARY_FILE)
+    config: Any = files.read_json(folder / "config.json")
+    status: Any = files.read_json(folder / "status.json")
+    run, settings = summary["run"], config["plan"]["config"]
+    if status["status"] == "complete" and not settings.get("quick"):
+        yield from missing_parts(run, settings)
     limits = (run.get("performance") or {}).get("limits_ms")
+    recomputed = list[tuple[str, dict[str, Any]]]()
     for name, place, level in tests_of(folder, run, config):
         try:
             test = TestRun.logged(place, limits and LatencyLimits(**limits), level and int(level))
         except errors.BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
-        else:
-            times = [config["started"], test.result.started, status["time"]]
-            beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
-            yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
-            yield from rate_claims(test)
-            figures_by_source = sources(test, is_whole=name == "performance")
-            if (run.get(name) or {}).get("steady"):  # Its queries are those of the steady part.
-                figures_by_source["requests.csv"].pop("queries", None)
-            recomputed += [(source, dict(leaves(figures, name))) for source, figures in figures_by_source.items()]
+            continue
+        times = [config["started"], test.result.started, status["time"]]
+        beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
+        yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
+        yield from rate_claims(test)
+        figures_by_source = sources(test, is_whole=name == "performance")
+        if (run.get(name) or {}).get("steady"):  # Its queries are those of the steady part.
+            figures_by_source["requests.csv"].pop("queries", None)
+        for source, figures in figures_by_source.items():
+            recomputed.append((source, dict(leaves(figures, name))))
     for name, value in leaves(run):
         if isinstance(value, int | float):
-            known = [(source, figures[name]) for source, figures in recomputed if figures.get(name) is not None]
-            yield from (Claim(name, value, *source_and_value) for source_and_value in known or [("", None)])
-    if kept_digests := summary.get("digests"):
+            yield from figure_claims(name, value, recomputed)
+    kept_digests = summary.get("digests")
+    if kept_digests:
         yield from digest_claims(folder, kept_digests)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
 
 
-def missing_parts(run: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[Claim]:
+def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
+    """Claim a figure once for each source that gives it; once without a source where none does."""
+    is_known = False
+    for source, figures in recomputed:
+        if figures.get(name) is not None:
+            is_known = True
+            yield Claim(name, value, source, figures[name])
+    if not is_known:
+        yield Claim(name, value)
+
+
+def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
     """Claim that a complete run has the parts that it was asked for. A failed gate ends it before its performance."""
     has_failed = (run.get("accuracy") or {}).get("verdict") == "FAIL"
-    is_ended_by_gate = has_failed and not asked.get("no_exit_on_accuracy_fail")
+    is_ended_by_gate = has_failed and not settings.get("no_exit_on_accuracy_fail")
     for part in ("accuracy", "performance"):
-        is_due = asked["mode"] in (part, "both") and not (part == "performance" and is_ended_by_gate)
+        is_due = settings["mode"] in (part, "both") and not (part == "performance" and is_ended_by_gate)
         if is_due and not run.get(part):
             yield Claim(part, "complete", "its logs", "missing")
 
 
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Each test by its name in the summary: its folder, and of a part without ramps the level of concurrency."""
-    if whole := run.get("performance"):
-        own_folder = folder / whole["folder"]
-        yield "performance", own_folder, None
-        if whole.get("steady"):
-            yield "performance.steady", own_folder, whole.get("concurrency") or config["concurrency"]
+    performance = run.get("performance")
+    if performance:
+        place = folder / performance["folder"]
+        yield "performance", place, None
+        if performance.get("steady"):
+            yield "performance.steady", place, performance.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
-        for number, stored_test in enumerate(run.get(kind) or ()):
-            yield (
-                f"{kind}.{number}",
-                folder / stored_test["folder"],
-                stored_test["load"] if stored_test["unit"] == ClosedLoop.unit else None,
-            )
+        for number, test in enumerate(run.get(kind) or ()):
+            level = test["load"] if test["unit"] == ClosedLoop.unit else None
+            yield f"{kind}.{number}", folder / test["folder"], level
 
 
 def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
     """Claims that data are those that a source gives, all of them."""
     before, after = dict(leaves(said)), dict(leaves(found))
-    return (Claim(f"{name}{key}", before.get(key), source, after.get(key)) for key in before | after)
+    for key in before | after:
+        yield Claim(f"{name}{key}", before.get(key), source, after.get(key))
 
 
 def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
@@ -199,8 +220,10 @@ def as_written(path: Path, digest: str | None) -> bytes | None:
     """Return the bytes that a run wrote of a file whose text is stored in another way; None for any other file."""
     if digest is None or path.stat().st_size > LARGEST or hashlib.sha256(path.read_bytes()).hexdigest() == digest:
         return None
-    contents = (content for _, content in original_forms(path))
-    return next((content for content in contents if hashlib.sha256(content).hexdigest() == digest), None)
+    for _, content in original_forms(path):
+        if hashlib.sha256(content).hexdigest() == digest:
+            return content
+    return None
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -228,37 +251,41 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         return
     if not answered or any(request.issued_s is None or request.done_s is None for request in answered):
         return
-    seconds = max(request.end_s for request in answered) - min(request.begin_s for request in answered)
+    begin_s, end_s = min(request.begin_s for request in answered), max(request.end_s for request in answered)
     tokens = sum(request.output_tokens for request in answered)
     allowed = RATE_TOLERANCE + 2 / len(answered)
-    for name, rate, counted in (
+    for name, rate, count in (
         ("samples/s", test.result.samples_per_sec, len(answered)),
         ("tokens/s", test.result.tokens_per_sec, tokens),
     ):
-        if rate and counted and seconds > 0:
-            by_rate = rate * seconds
-            is_near = isclose(by_rate, counted, rel_tol=allowed)
-            yield Claim(
-                f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_rate if is_near else counted
-            )
+        if not rate or not count or end_s <= begin_s:
+            continue
+        by_rate = rate * (end_s - begin_s)
+        by_requests: float = count
+        if isclose(by_rate, count, rel_tol=allowed):
+            by_requests = by_rate
+        yield Claim(f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_requests)
 
 
 def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """Return what gives figures of a test, by name; at a level of concurrency of its part without ramps."""
     result, joules = test.result, test.recording.joules
     rate = result.target_qps if result.scenario == "Server" else None
-    logged = vars(result) | {
-        "target_qps": None,
-        "sent": result.scheduled_qps,
-        "queries": None,
-        "duration_s": result.duration_s if is_whole else None,  # one of several loads has the time of its issue instead
-    }
-    counted = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS} | {"requests": len(test.counted)}
+    logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
+    if test.window:
+        logged = {"valid": result.valid}
+    elif not is_whole:  # one of several loads has the time of its issue instead
+        logged["duration_s"] = None
+    counted: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS}
+    counted["requests"] = len(test.counted)
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
-        counted |= requests.times_of(test.counted)._asdict() | {"queries": len(test.counted)}
-    joules_per_token = joules / (test.total_new_tokens or nan) if joules else None
+        counted |= requests.times_of(test.counted)._asdict()
+        counted["queries"] = len(test.counted)
+    joules_per_token = None
+    if joules:
+        joules_per_token = joules / (test.total_new_tokens or nan)
     return {
-        "LoadGen's log": {"valid": result.valid} if test.window else logged,
+        "LoadGen's log": logged,
         "target_qps": {"target_qps": rate, "load": rate},
         "requests.csv": counted,
         "machine.csv": {"gpu_joules": joules, "joules_per_output_token": joules_per_token},
@@ -267,7 +294,10 @@ def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
 
 def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every value in nested data, with the path to it."""
-    data = vars(data) if is_dataclass(data) else dict(enumerate(data)) if isinstance(data, list) else data
+    if is_dataclass(data):
+        data = vars(data)
+    elif isinstance(data, list):
+        data = dict(enumerate(data))
     if isinstance(data, Mapping):
         for key, value in data.items():
             yield from leaves(value, f"{name}.{key}".lstrip("."))
@@ -284,8 +314,8 @@ def remarks(folder: Path) -> Iterator[str]:
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
-    # These are the lengths that may be written at most.
-    if (tokens_per_sample := f"{(result.tokens_per_sec or nan) / rate:.1f}") in ("128.0", "129.0"):
+    tokens_per_sample = f"{(result.tokens_per_sec or nan) / rate:.1f}"
+    if tokens_per_sample in ("128.0", "129.0"):  # the lengths that may be written at most
         length = tokens_per_sample[:3]
         yield f"note: every sample counts as {length} tokens: the rate is not of the tokens that were written"
 
@@ -295,21 +325,32 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
         logged.setdefault(words(key), value)
-    text = reading.read_text(path, errors="replace") if path.is_file() else ""
+    text = ""
+    if path.is_file():
+        text = reading.read_text(path, errors="replace")
     lines = LINE.findall(text)
     if words("Result is") in logged:  # an accuracy test has none of these
-        lines += [(head, "") for head in SUMMARY_HEAD if head not in dict(lines)]
+        labels = [label for label, _ in lines]
+        lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
     for label, text in lines:
-        figure: object = text
-        with suppress(ValueError):
-            figure = json.loads({"Yes": "true", "NO": "false"}.get(text, text))
         entry = logged.get(words(label))
         if entry is not None:
-            yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}", figure, log_entries.DETAIL, entry)
+            name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}"
+            yield Claim(name, figure_of(text), log_entries.DETAIL, entry)
+
+
+def figure_of(text: str) -> object:
+    """Return what a value of LoadGen's summary stands for: a number, a truth value, or the text itself."""
+    try:
+        return json.loads({"Yes": "true", "NO": "false"}.get(text, text))
+    except ValueError:
+        return text
 
 
 def words(name: str) -> frozenset[str]:
     """The words of a label or a key of LoadGen's that tell which figure it is, whatever their order."""
-    return frozenset(ALIKE.get(word, word) for word in re.split(r"[\s_()]+", name.lower())).difference(NOISE, [""])
+    split_name = re.split(r"[\s_()]+", name.lower())
+    usual_words = [ALIKE.get(word, word) for word in split_name]
+    return frozenset(usual_words).difference(NOISE, [""])

@@ -30,18 +30,27 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
     if not rate:
         return None
     is_other_work = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
-    full = plan.config.official_samples / rate if plan.official_data and not is_other_work else None
-    return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full)
+    full_set_s = None
+    if plan.official_data and not is_other_work:
+        full_set_s = plan.config.official_samples / rate
+    return Capacity(requests_per_hour=3600 * rate, requests_per_day=86400 * rate, full_set_s=full_set_s)
 
 
 def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
     """Return what a machine at this price an hour takes for its tokens and requests; rates are per second."""
     if price_per_hour is None:
         return None
-    second = price_per_hour / 3600
+    price_per_s = price_per_hour / 3600
     return Cost(
         price_per_hour=price_per_hour,
-        per_million_output_tokens=1e6 * second / output if output else None,
-        per_million_tokens=1e6 * second / total if total else None,
-        per_thousand_requests=1e3 * second / rate if rate else None,
+        per_million_output_tokens=price_at(1e6 * price_per_s, output),
+        per_million_tokens=price_at(1e6 * price_per_s, total),
+        per_thousand_requests=price_at(1e3 * price_per_s, rate),
     )
+
+
+def price_at(price_per_s: float, rate: Measured) -> Measured:
+    """Return the price of one thing at a rate a second; None where the rate is not known."""
+    if not rate:
+        return None
+    return price_per_s / rate

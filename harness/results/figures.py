@@ -92,7 +92,12 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         return speeds
     result = test.counted_result
     attainment = slo_attainment(window.sent_and_ended, limits, test.is_buffered)
-    user_ms = result.tpot_ms.p90 if result.tpot_ms and not test.is_buffered else None
+    goodput = None
+    if attainment is not None:
+        goodput = attainment / 100 * len(window.ended) / window.seconds
+    tokens_per_sec_per_user = None
+    if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
+        tokens_per_sec_per_user = 1000 / result.tpot_ms.p90
     return Figures(
         begin_s=speeds.begin_s,
         seconds=speeds.seconds,
@@ -107,8 +112,8 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         ttft_ms=result.ttft_ms,
         tpot_ms=result.tpot_ms,
         slo_attainment=attainment,
-        goodput=None if attainment is None else attainment / 100 * len(window.ended) / window.seconds,
-        tokens_per_sec_per_user=1000 / user_ms if user_ms else None,
+        goodput=goodput,
+        tokens_per_sec_per_user=tokens_per_sec_per_user,
     )
 
 

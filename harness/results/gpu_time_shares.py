@@ -8,7 +8,6 @@ from harness.results.gpu_time import GpuTime
 from harness.results.records import RunFacts
 from harness.runs.run_folder import TEST_FOLDERS
 
-# The five shares of the GPUs' time in the tests of a run, from machine.csv.
 SHARES = {  # shares of a GPU's time, in words
     "idle": "idle, empty queue",
     "idle_while_waiting": "idle while requests waited",
@@ -22,35 +21,44 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     """Return the shares of each probe, each attempt and, last, the test itself, as far as its GPUs reported load and
     clock.
     """
-    names = {
-        probe.folder: f"{kind} at {probe.text}"
-        for kind, probes in (("probe", facts.probes), ("attempt", facts.attempts))
-        for probe in probes
-        if probe.folder
-    }
-    names[TEST_FOLDERS["performance"]] = "performance test"
+    names = names_of_tests(facts)
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
     own_folder = str(test.folder.relative_to(root))
-    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own_folder} | {
-        own_folder: test.recording
-    }
+    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own_folder}
+    recordings[own_folder] = test.recording
     return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
+
+
+def names_of_tests(facts: RunFacts) -> dict[str, str]:
+    """Return what the tests of a run are called, by their folders; the performance test last."""
+    names = {}
+    for kind, tests in (("probe", facts.probes), ("attempt", facts.attempts)):
+        for test in tests:
+            if test.folder:
+                names[test.folder] = f"{kind} at {test.text}"
+    names[TEST_FOLDERS["performance"]] = "performance test"
+    return names
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
     """The shares of each, by the highest clock that NVML allows or any of them recorded."""
-    allowed, recorded = (
-        max((recording_of_test.highest(name) for recording_of_test in recordings.values()), default=0.0)
-        for name in ("max_clock_mhz", "clock_mhz")
-    )
+    allowed = highest_of_all(recordings, "max_clock_mhz")
+    max_clock = allowed or highest_of_all(recordings, "clock_mhz")
     for name, recording in recordings.items():
-        spent = seconds_of(recording, allowed or recorded)
-        if whole := sum(spent.values()):
-            shares: dict[str, Measured] = {share: 100 * spent[share] / whole for share in SHARES}
-            if "requests_waiting" not in recording.columns:
-                shares["idle_while_waiting"] = None
-            clock = {"max_clock_mhz": allowed or recorded, "is_clock_of_nvml": bool(allowed)}
-            yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
+        seconds = seconds_of(recording, max_clock)
+        total = sum(seconds.values())
+        if not total:
+            continue
+        shares: dict[str, Measured] = {share: 100 * seconds[share] / total for share in SHARES}
+        if "requests_waiting" not in recording.columns:
+            shares["idle_while_waiting"] = None
+        clock = {"max_clock_mhz": max_clock, "is_clock_of_nvml": bool(allowed)}
+        yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
+
+
+def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
+    """Return the highest reading of a quantity of a GPU in several recordings; 0 where none has it."""
+    return max((recording.highest(name) for recording in recordings.values()), default=0.0)
 
 
 def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
@@ -58,16 +66,24 @@ def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
     spent = dict.fromkeys(SHARES, 0.0)
     waiting = recording.column("requests_waiting")
     for gpu in recording.gpus:
-        names = ("load_percent", "clock_mhz", "too_hot_percent", "power_capped_percent")
         readings = zip(
-            recording.durations, *(recording.column(f"{gpu}_{name}") for name in names), waiting, strict=True
+            recording.durations,
+            recording.column(f"{gpu}_load_percent"),
+            recording.column(f"{gpu}_clock_mhz"),
+            recording.column(f"{gpu}_too_hot_percent"),
+            recording.column(f"{gpu}_power_capped_percent"),
+            waiting,
+            strict=True,
         )
         for seconds, load, mhz, hot, capped, waits in readings:
             if load is None or mhz is None:
                 continue
-            ran = seconds * load / 100
-            held = ran * max(0.0, 1 - mhz / clock) if clock and (hot or capped) else 0.0
-            spent["idle_while_waiting" if waits else "idle"] += seconds - ran
-            spent["held_by_heat" if hot else "held_by_power"] += held
-            spent["busy"] += ran - held
+            busy_s, lost_s = seconds * load / 100, 0.0
+            if clock and (hot or capped):
+                lost_s = busy_s * max(0.0, 1 - mhz / clock)
+            idle_as = "idle_while_waiting" if waits else "idle"
+            held_as = "held_by_heat" if hot else "held_by_power"
+            spent[idle_as] += seconds - busy_s
+            spent[held_as] += lost_s
+            spent["busy"] += busy_s - lost_s
     return spent

@@ -2,6 +2,7 @@
 
 from harness.config import models
 from harness.config.models import SHAPE
+from harness.config.plan import Plan
 from harness.loadgen.test_run import TestRun
 from harness.results.data_sheets import card_of
 from harness.results.records import RunFacts
@@ -23,13 +24,12 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
     if is_other or engine_state.prefix_caching is not False:
         return None
-    model = plan.config.model
-    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
-    bits = {"none": 16, "fp8": 8}.get(engine_state.quantization, 8 if is_known else 0)  # bits of the linear layers
     gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
-    card = card_of(gpus)
-    peak = {16: card.bf16, 8: card.fp8}.get(bits) if card else None
-    if not (card and peak):
+    card, bits = card_of(gpus), bits_of_linear_layers(plan)
+    if card is None:
+        return None
+    peak = {16: card.bf16, 8: card.fp8}.get(bits)
+    if not peak:
         return None
     whole = 1e12 * len(gpus) * seconds / 100
     pairs = [(request.prompt_tokens, request.output_tokens) for request in test.answered]
@@ -38,6 +38,16 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention
     earlier = sum(wrote * (read + wrote / 2) for read, wrote in pairs)
     weights = LINEAR * bits / 8 + 2 * OUTPUT_LAYER
-    steps, kv_bytes = new / facts.concurrency, 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2
+    steps = new / facts.concurrency
+    kv_bytes = 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2
     bytes_read = KV_VALUES * kv_bytes * earlier + plan.data_parallel_size * steps * weights
     return operations / (peak * whole), bytes_read / (card.memory * whole)
+
+
+def bits_of_linear_layers(plan: Plan) -> int:
+    """Return the bits of a weight of the linear layers; 0 where they are not known."""
+    quantization, model = plan.engine_state.quantization, plan.config.model
+    if quantization == "none":
+        return 16
+    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
+    return 8 if quantization == "fp8" or is_known else 0

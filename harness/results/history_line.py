@@ -11,9 +11,9 @@ from harness.core import word_list
 from harness.core.formatting import Measured, number, plural
 from harness.core.schema import SCHEMA, File, stored_as
 from harness.results.accuracy import GateResult
+from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
-# A line of results/history.jsonl: what outlives a run's folder.
 # Aspects in which earlier runs may differ, whose speeds stand beside this one.
 IGNORED_IN_SCATTER = ("software", "rate")
 
@@ -23,11 +23,14 @@ def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mappi
     and that of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a
     valid test.
     """
-    mine = Comparable.from_history(own)._replace(busyness={})
-    if mine.validity:
+    run = Comparable.from_history(own)._replace(busyness={})
+    if run.validity:
         return ""
-    like = (line for line in lines if not differences(mine, Comparable.from_history(line), IGNORED_IN_SCATTER))
-    values = [value for line in like if isinstance(value := line.get(name), float)]
+    values = []
+    for line in lines:
+        value = line.get(name)
+        if isinstance(value, float) and not differences(run, Comparable.from_history(line), IGNORED_IN_SCATTER):
+            values.append(value)
     if not values:
         return "first run with these settings: run-to-run scatter unknown"
     count = f"{plural(len(values), 'earlier run')} of these settings"
@@ -72,19 +75,30 @@ class History(File):
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
         """The line of a run; `metrics` by name."""
-        test, score = summary.result, summary.accuracy
-        tokens = test.details.total_new_tokens if test else None
         values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
-        values |= metrics | dict(
+        values |= metrics
+        values |= test_values(summary.result)
+        values |= dict(
             schema_version=SCHEMA,
-            valid=test.valid if test else None,
-            samples_per_query=test.details.samples_per_query if test else None,
-            mean_new_tokens=tokens / test.details.samples if test and tokens and test.details.samples else None,
             verdict=summary.gate,
-            scores=score.scores if score else None,
+            scores=summary.accuracy.scores if summary.accuracy else None,
             gpus=summary.gpu_models,
             background_load=summary.background_load,
-            result=test.verdict.word if test else None,
-            flaws=test.flaws if test else [],
         )
         return cls(**values)
+
+
+def test_values(test: Outcome | None) -> dict[str, object]:
+    """Return what the line of a run keeps of its test; None for each where there is no test."""
+    if test is None:
+        return dict(valid=None, samples_per_query=None, mean_new_tokens=None, result=None, flaws=[])
+    details, mean_new_tokens = test.details, None
+    if details.total_new_tokens and details.samples:
+        mean_new_tokens = details.total_new_tokens / details.samples
+    return dict(
+        valid=test.valid,
+        samples_per_query=details.samples_per_query,
+        mean_new_tokens=mean_new_tokens,
+        result=test.verdict.word,
+        flaws=test.flaws,
+    )

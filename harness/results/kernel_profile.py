@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, groupby, pairwise
 from operator import attrgetter
@@ -149,9 +149,10 @@ class Profile(schema.File):
     def headline(self) -> str:
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
-        largest = ", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])
-        idle = [] if self.idle_percent is None else [f"GPU idle {self.idle_percent:.0f} %"]
-        return "; ".join([largest, *idle, *self.slow])
+        texts = [", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])]
+        if self.idle_percent is not None:
+            texts.append(f"GPU idle {self.idle_percent:.0f} %")
+        return "; ".join([*texts, *self.slow])
 
 
 def profile(folder: Path) -> Profile:
@@ -159,48 +160,74 @@ def profile(folder: Path) -> Profile:
     paths = sorted(folder.glob(PATTERN))
     if not paths:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
-    found = [read(path) for path in paths]
-    device: Device = "GPU" if any("kernel" in kinds for kinds in found) else "CPU"
-    work = [kinds[EVENT_CATEGORIES[device]] for kinds in found if EVENT_CATEGORIES[device] in kinds]
+    traces = [read(path) for path in paths]
+    device: Device = "GPU" if any("kernel" in trace for trace in traces) else "CPU"
+    category = EVENT_CATEGORIES[device]
+    work = [trace[category] for trace in traces if category in trace]
     if not work:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
-    steps = " ".join(event.name for kinds in found for event in kinds.get(ANNOTATION, ()))
-    fields: dict[str, Any] = {
-        field: mean(map(int, counts)) for field, count in STEPS.items() if (counts := re.findall(count, steps))
-    }
-    fields |= step_figures([kinds.get(ANNOTATION, []) for kinds in found])
-    events, durations = [*chain(*work)], list[tuple[str, float]]()
+    events = [*chain(*work)]
     if device == "GPU":
-        durations += ((each.name, each.duration) for each in events)  # kernels call no others
-        tracks = [*activities(events)]
-        every = [gap for _, gaps in tracks for gap in gaps]
-        fields |= dict(
-            idle_percent=100 * mean(sum(gaps) / (span or 1) for span, gaps in tracks),
-            active_s=mean(span - sum(gaps) for span, gaps in tracks) / 1e6,
-            mean_kernel_ms=mean(duration for _, duration in durations) / 1000,
-            gaps=len(every),
-            mean_gap_ms=mean(every) / 1000 if every else None,
-            longest_gap_ms=max(every) / 1000 if every else None,
-            long_gaps_ms=mean(sum(gap for gap in gaps if gap > LONG_GAP_US) for _, gaps in tracks) / 1000,
-        )
+        durations = [(event.name, event.duration) for event in events]  # kernels call no others
+        activity = gpu_activity(events)
     else:
-        durations += self_times(events)
+        durations = [*self_times(events)]
+        activity = {}
+    kinds = [(kind_of(name), duration) for name, duration in durations]
+    steps, step_spacing_ms = step_figures([trace.get(ANNOTATION, []) for trace in traces])
     return Profile(
         device=device,
-        seconds=max(
-            max(each.end for each in events_of_thread) - min(each.start for each in events_of_thread)
-            for events_of_thread in work
-        )
-        / 1e6,
-        kinds=shares([(kind_of(name), duration) for name, duration in durations], kind=str),
+        seconds=max(map(span_of, work)) / 1e6,
+        kinds=shares(kinds, kind=str),
         largest=shares(durations, kind=kind_of)[:LARGEST_KERNELS],
         traces=[f"{folder.name}/{path.name}" for path in paths],
-        **fields,
+        **activity,
+        **mean_counts(traces),
+        steps=steps,
+        step_spacing_ms=step_spacing_ms,
     )
 
 
-def step_figures(annotations: Sequence[Sequence[Event]]) -> dict[str, float]:
-    """Return how many steps the engine made and how far apart they began, by the annotations of each worker.
+def span_of(events: Sequence[Event]) -> float:
+    """Return the microseconds from the beginning of the first event to the end of the last."""
+    return max(event.end for event in events) - min(event.start for event in events)
+
+
+def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, Any]:
+    """Return the fields of a profile that are means of the counts in the names of steps, as far as there are any."""
+    names = []
+    for trace in traces:
+        names += [event.name for event in trace.get(ANNOTATION, ())]
+    text = " ".join(names)
+    means = {}
+    for field, pattern in STEPS.items():
+        counts = re.findall(pattern, text)
+        if counts:
+            means[field] = mean(map(int, counts))
+    return means
+
+
+def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
+    """Return the fields of a profile that say how long GPUs computed, and how long they did not."""
+    all_gaps, long_gaps, idle_shares, active = list[float](), list[float](), list[float](), list[float]()
+    for span, gaps in activities(events):
+        all_gaps += gaps
+        long_gaps.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
+        idle_shares.append(sum(gaps) / (span or 1))
+        active.append(span - sum(gaps))
+    return dict(
+        idle_percent=100 * mean(idle_shares),
+        active_s=mean(active) / 1e6,
+        mean_kernel_ms=mean(event.duration for event in events) / 1000,
+        gaps=len(all_gaps),
+        mean_gap_ms=mean(all_gaps) / 1000 if all_gaps else None,
+        longest_gap_ms=max(all_gaps) / 1000 if all_gaps else None,
+        long_gaps_ms=mean(long_gaps) / 1000,
+    )
+
+
+def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, float | None]:
+    """Return how many steps the engine made and the milliseconds between two of them, by each worker's annotations.
 
     Threads that are annotated as well tell the same steps again, so those of the thread with the most are taken.
     """
@@ -217,47 +244,55 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> dict[str, float]:
         starts = sorted(most_starts)
         counts.append(len(starts))
         spacings += [after - before for before, after in pairwise(starts)]
-    figures: dict[str, float] = {}
-    if counts:
-        figures["steps"] = max(counts)
-    if spacings:
-        figures["step_spacing_ms"] = median(spacings) / 1000
-    return figures
+    return max(counts, default=None), median(spacings) / 1000 if spacings else None
 
 
 def read(path: Path) -> dict[str, list[Event]]:
     """The kernels and operators in a trace, gzipped or not. Raises UsageError for one that is cut, or is no trace."""
     try:
-        raw = reading.read_bytes(path)
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode(errors="replace")
-        events_by_thread: dict[str, list[Event]] = defaultdict(list)
-        for event in json.loads(text, strict=False)["traceEvents"]:
-            if event.get("ph") == "X" and (category := event.get("cat")) in (*EVENT_CATEGORIES.values(), ANNOTATION):
-                thread = event.get("pid"), event.get("tid")  # the thread of a GPU is a stream
-                track = event.get("args", {}).get("device", 0) if category == "kernel" else thread
-                times = float(event["ts"]), float(event["dur"])
-                events_by_thread[category].append(Event(str(event["name"]), f"{path} {track}", *times))
-        return events_by_thread
+        content = reading.read_bytes(path)
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        data = json.loads(content.decode(errors="replace"), strict=False)
+        events: dict[str, list[Event]] = defaultdict(list)
+        for entry in data["traceEvents"]:
+            category = entry.get("cat")
+            if entry.get("ph") == "X" and category in (*EVENT_CATEGORIES.values(), ANNOTATION):
+                times = float(entry["ts"]), float(entry["dur"])
+                events[category].append(Event(str(entry["name"]), f"{path} {track_of(entry)}", *times))
+        return events
     except (OSError, zlib.error, *reading.DAMAGED) as error:
         raise UsageError(f"{path}: not a whole trace: {first_line(error)}.") from None
 
 
+def track_of(entry: Mapping[str, Any]) -> object:
+    """Return the GPU of a kernel, whose thread is a stream, or the thread of an operator."""
+    if entry.get("cat") == "kernel":
+        return entry.get("args", {}).get("device", 0)
+    return entry.get("pid"), entry.get("tid")
+
+
 @cache
 def kind_of(name: str) -> str:
-    return next((kind for kind, pattern in KERNEL_KINDS if re.search(pattern, name, re.IGNORECASE)), OTHER)
+    for kind, pattern in KERNEL_KINDS:
+        if re.search(pattern, name, re.IGNORECASE):
+            return kind
+    return OTHER
 
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
     """Each operator with the time that it spent in no other."""
     for track in group_by_track(events):
-        own_times, inside = [event.duration for event in track], list[int]()  # places of those begun and not ended
+        times = [event.duration for event in track]
+        open_places = list[int]()  # places of the operators that have begun and not ended
         for place, event in enumerate(track):
-            while inside and track[inside[-1]].end <= event.start:
-                inside.pop()
-            if inside:
-                own_times[inside[-1]] -= event.duration
-            inside.append(place)
-        yield from ((event.name, max(0.0, time)) for event, time in zip(track, own_times, strict=True))
+            while open_places and track[open_places[-1]].end <= event.start:
+                open_places.pop()
+            if open_places:
+                times[open_places[-1]] -= event.duration
+            open_places.append(place)
+        for event, time in zip(track, times, strict=True):
+            yield event.name, max(0.0, time)
 
 
 def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
@@ -275,23 +310,30 @@ def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
 
 def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
     """Those of each track in order, an operator before those that it calls."""
-    ordered = sorted(events, key=lambda event: (event.track, event.start, -event.duration))
-    return (list(track) for _, track in groupby(ordered, key=attrgetter("track")))
+
+    def place(event: Event) -> tuple[str, float, float]:
+        return event.track, event.start, -event.duration
+
+    for _, track in groupby(sorted(events, key=place), key=attrgetter("track")):
+        yield list(track)
 
 
 def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
     """Times in microseconds summed by name, largest first."""
-    sums: dict[str, list[float]] = defaultdict(list)
+    durations_by_name: dict[str, list[float]] = defaultdict(list)
     for name, duration in times:
-        sums[name].append(duration)
-    whole = sum(map(sum, sums.values())) or 1.0
-    return [
-        Share(
-            name=name[:NAME_LENGTH],
-            kind=kind(name),
-            ms=sum(each) / 1000,
-            percent=100 * sum(each) / whole,
-            calls=len(each),
+        durations_by_name[name].append(duration)
+    sums = {name: sum(durations) for name, durations in durations_by_name.items()}
+    total = sum(sums.values()) or 1.0
+    by_size = []
+    for name in sorted(sums, key=sums.__getitem__, reverse=True):
+        by_size.append(
+            Share(
+                name=name[:NAME_LENGTH],
+                kind=kind(name),
+                ms=sums[name] / 1000,
+                percent=100 * sums[name] / total,
+                calls=len(durations_by_name[name]),
+            )
         )
-        for name, each in sorted(sums.items(), key=lambda item: -sum(item[1]))
-    ]
+    return by_size

@@ -25,26 +25,28 @@ MOVED_VALUES = (
 IN_8_BITS = "quant|clamp|fp8"  # in the name of a kernel: so it writes
 
 
-def with_traffic(found: Profile, plan: Plan) -> Profile:
+def with_traffic(profile: Profile, plan: Plan) -> Profile:
     """The profile with what its largest kernels move, of a model of Llama-3.1-8B's shape that each GPU holds whole.
 
     Each call is counted with the mean tokens of a step.
     """
     card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
-        return found
+        return profile
     width = BYTES_PER_WEIGHT[plan.config.precision]
     cached = 1 if state.kv_cache_dtype.startswith("fp8") else width
 
     def moved(share: Share) -> Share:
         for operation, pattern, values, per_step in MOVED_VALUES:
-            if re.search(pattern, share.name) and share.ms and (tokens := getattr(found, per_step)):
-                written = 1 if re.search(IN_8_BITS, share.name) else width
-                size = sum(map(mul, values, (width, written, cached)))
-                speed = size * tokens * share.calls / share.ms / 1e9
-                part = 100 * speed / card.memory
-                traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=part)
-                return share.model_copy(update=traffic)
+            tokens = getattr(profile, per_step)
+            if not (tokens and share.ms and re.search(pattern, share.name)):
+                continue
+            written = 1 if re.search(IN_8_BITS, share.name) else width
+            size = sum(map(mul, values, (width, written, cached)))
+            speed = size * tokens * share.calls / share.ms / 1e9
+            percent = 100 * speed / card.memory
+            traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=speed, memory_percent=percent)
+            return share.model_copy(update=traffic)
         return share
 
-    return found.model_copy(update={"largest": [*map(moved, found.largest)], "memory_tb_per_s": card.memory})
+    return profile.model_copy(update={"largest": [*map(moved, profile.largest)], "memory_tb_per_s": card.memory})

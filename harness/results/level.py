@@ -1,6 +1,7 @@
 """Several tests of one level of concurrency, as one: a level is what all of its tests together measured."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from harness.config.plan import Plan
@@ -15,13 +16,16 @@ from harness.results.test_outcome import outcome_of, over_limits
 
 def seconds_of(test: TestRun) -> float:
     """Return the seconds that a test's speeds are of: without its ramps, where those are known."""
-    return test.window.seconds if test.window else test.result.duration_s or 0.0
+    if test.window:
+        return test.window.seconds
+    return test.result.duration_s or 0.0
 
 
-def mean_by_time(values: Iterable[Measured], seconds: Sequence[float]) -> Measured:
-    """Return the mean of speeds, each counted by the seconds that it is of; None where one is not known."""
+def mean_by_time(outcomes: Sequence[Outcome], name: str, seconds: Sequence[float]) -> Measured:
+    """Return the mean of a speed of tests, each counted by the seconds that it is of; None where one is not known."""
     total = 0.0
-    for value, weight in zip(values, seconds, strict=True):
+    for outcome, weight in zip(outcomes, seconds, strict=True):
+        value = getattr(outcome, name)
         if value is None:
             return None
         total += value * weight
@@ -39,13 +43,12 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         return outcomes[0]
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
-    requests = [request for test in tests for request in test.counted]
+    requests = [*chain.from_iterable(test.counted for test in tests)]
     times = times_of(requests)
     is_few = len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)
-    speeds = [outcome.tokens_per_sec for outcome in outcomes if outcome.tokens_per_sec is not None]
-    background_load = [text for outcome in outcomes for text in outcome.background_load]
-    disagreements = [text for outcome in outcomes for text in outcome.disagreements]
+    background_load = chain.from_iterable(outcome.background_load for outcome in outcomes)
+    disagreements = chain.from_iterable(outcome.disagreements for outcome in outcomes)
     return Outcome(
         load=longest.load,
         unit=longest.unit,
@@ -54,11 +57,11 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         client_delay_ms=longest.client_delay_ms,
         valid=all(outcome.valid for outcome in outcomes),
         reasons=tuple(reasons),
-        tokens_per_sec=mean_by_time((outcome.tokens_per_sec for outcome in outcomes), seconds),
-        input_tokens_per_sec=mean_by_time((outcome.input_tokens_per_sec for outcome in outcomes), seconds),
-        samples_per_sec=mean_by_time((outcome.samples_per_sec for outcome in outcomes), seconds),
-        joules_per_output_token=mean_by_time((outcome.joules_per_output_token for outcome in outcomes), seconds),
-        trend=mean_by_time((outcome.trend for outcome in outcomes), seconds),
+        tokens_per_sec=mean_by_time(outcomes, "tokens_per_sec", seconds),
+        input_tokens_per_sec=mean_by_time(outcomes, "input_tokens_per_sec", seconds),
+        samples_per_sec=mean_by_time(outcomes, "samples_per_sec", seconds),
+        joules_per_output_token=mean_by_time(outcomes, "joules_per_output_token", seconds),
+        trend=mean_by_time(outcomes, "trend", seconds),
         latency_ms=Times.of(times.latency_ms),
         ttft_ms=Times.of(times.ttft_ms),
         tpot_ms=Times.of(times.tpot_ms),
@@ -68,5 +71,13 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         disagreements=tuple(dict.fromkeys(disagreements)),
         repeats=[outcome.folder for outcome in outcomes],
         repeats_over=sum(bool(outcome.reasons) for outcome in outcomes),
-        speed_range=(min(speeds), max(speeds)) if speeds else None,
+        speed_range=speed_range(outcomes),
     )
+
+
+def speed_range(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
+    """Return the output tokens/s of the slowest and of the fastest test; None where none is known."""
+    speeds = [outcome.tokens_per_sec for outcome in outcomes if outcome.tokens_per_sec is not None]
+    if not speeds:
+        return None
+    return min(speeds), max(speeds)

@@ -1,6 +1,7 @@
 """The measurements of a run beside the limits of its card: both, their ratio, and the kernels that make the gap."""
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from harness.core.formatting import number
@@ -39,7 +40,9 @@ def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
 def mean_lengths(test: Outcome) -> MeanLengths | None:
     """Mean tokens of the test's prompts and answers; None where they were not recorded."""
     prompts, answers = test.details.input_lengths, test.details.output_lengths
-    return MeanLengths(prompts.mean, answers.mean) if prompts and answers else None
+    if prompts is None or answers is None:
+        return None
+    return MeanLengths(prompts.mean, answers.mean)
 
 
 def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
@@ -54,8 +57,10 @@ def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> 
         yield LimitComparison("sequences in the KV cache (most that ran)", count, running.max)
 
 
-def comparison_table(found: list[LimitComparison]) -> Table:
-    rows = [[row.quantity, number(row.limit, 3), number(row.measured), number(row.percent, 3)] for row in found]
+def comparison_table(comparisons: list[LimitComparison]) -> Table:
+    rows = []
+    for row in comparisons:
+        rows.append([row.quantity, number(row.limit, 3), number(row.measured), number(row.percent, 3)])
     return Table(["", "limit, computed", "measured", "measured of the limit, %"], rows)
 
 
@@ -66,7 +71,7 @@ def gap_kernels(profile: Profile | None) -> str:
     other_kinds = [share for share in profile.kinds if share.name != MATRIX_PRODUCTS]
     if not other_kinds:
         return ""
-    largest = max(other_kinds, key=lambda share: share.percent)
+    largest = max(other_kinds, key=attrgetter("percent"))
     products = profile.shares.get(MATRIX_PRODUCTS, 0.0)
     return (
         f"Beside matrix products ({number(products, 3)} % of kernel time) most goes to {largest.name} "

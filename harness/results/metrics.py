@@ -61,11 +61,14 @@ class Metric(NamedTuple):
     def doubts(self) -> tuple[Doubt, ...]:
         """Return what makes it doubtful, where it holds of the test."""
         kind, *point = self.steps  # a latency and its percentile
-        return (
-            *[Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY] * self.path.startswith(TEST),
-            *[Doubt.FEW] * (point == ["p99"]),
-            *[Doubt.BUFFERED] * (kind in ("ttft_ms", "tpot_ms")),
-        )
+        doubts = list[Doubt]()
+        if self.path.startswith(TEST):
+            doubts += [Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY]
+        if point == ["p99"]:
+            doubts.append(Doubt.FEW)
+        if kind in ("ttft_ms", "tpot_ms"):
+            doubts.append(Doubt.BUFFERED)
+        return tuple(doubts)
 
     def figure(self, source: Summary | Outcome) -> Figure:
         """The value with the doubts that it has, of a run or of one test."""
@@ -90,8 +93,9 @@ class Metric(NamedTuple):
         return self.figure(source).counted
 
     def text(self, value: Measured) -> str:
-        coarse = self.coarse and value is not None
-        return number(float(f"{value:.{self.digits}g}") if coarse else value, self.digits)
+        if self.coarse and value is not None:
+            value = float(f"{value:.{self.digits}g}")
+        return number(value, self.digits)
 
     def shown(self, source: Summary | Outcome) -> str:
         """The value with the mark of what it is not."""
@@ -120,8 +124,9 @@ class Metric(NamedTuple):
         """Return what more and less speed of it are called, or more and less of it where it is none; and as
         much of it.
         """
-        is_speed = self.is_time or self.name.endswith("_per_sec")
-        return ("faster", "slower", "as fast") if is_speed else ("higher", "lower", "as high")
+        if self.is_time or self.name.endswith("_per_sec"):
+            return "faster", "slower", "as fast"
+        return "higher", "lower", "as high"
 
     @property
     def short(self) -> str:
@@ -149,15 +154,24 @@ def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
 def number_at(start: object, steps: Sequence[str]) -> Measured:
     """Return the number that attributes and keys of these names lead to; None where there is none."""
     value = value_at(start, steps)
-    return value if isinstance(value, int | float) else None
+    if not isinstance(value, int | float):
+        return None
+    return value
 
 
 def value_at(start: object, steps: Sequence[str]) -> object:
     """Return what attributes and keys of these names lead to; None where one is missing."""
     value = start
     for step in steps:
-        value = value.get(step) if isinstance(value, Mapping) else getattr(value, step, None)
+        value = value_of(value, step)
     return value
+
+
+def value_of(data: object, name: str) -> object:
+    """Return the value of a key or an attribute; None where it is missing."""
+    if isinstance(data, Mapping):
+        return data.get(name)
+    return getattr(data, name, None)
 
 
 METRICS = (
@@ -196,15 +210,18 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
 
 def rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
-    test, report_metrics = summary.result, metrics_of("report")
-    if summary.scenario.pattern.is_streamed:  # they stand in the table of all latencies
-        report_metrics = [metric for metric in report_metrics if not metric.name.startswith("latency_")]
+    test = summary.result
+    is_streamed = summary.scenario.pattern.is_streamed
     is_twice = test and not test.details.is_whole  # the same as the output tokens/s above it
-    return [
-        (metric, metric.shown(summary))
-        for metric in report_metrics
-        if metric.figure(summary).value is not None and not (is_twice and metric.name == "steady_tokens_per_sec")
-    ]
+    texts = []
+    for metric in metrics_of("report"):
+        if is_streamed and metric.name.startswith("latency_"):
+            continue  # it stands in the table of all latencies
+        if is_twice and metric.name == "steady_tokens_per_sec":
+            continue
+        if metric.figure(summary).value is not None:
+            texts.append((metric, metric.shown(summary)))
+    return texts
 
 
 TABLES: dict[str, MetricPlace] = {

@@ -1,9 +1,10 @@
 """The outcome of one LoadGen test at one load."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -47,12 +48,16 @@ class Figure(NamedTuple):
     @property
     def counted(self) -> Measured:
         """The value, where it is what its name says; None of a p99 that is the slowest of few."""
-        return None if Doubt.FEW in self.doubts else self.value
+        if Doubt.FEW in self.doubts:
+            return None
+        return self.value
 
     @property
     def mark(self) -> str:
         """Return what stands before the value."""
-        return f"{AT_MOST_SIGN} " if Doubt.FEW in self.doubts and self.value is not None else ""
+        if self.value is None or Doubt.FEW not in self.doubts:
+            return ""
+        return f"{AT_MOST_SIGN} "
 
 
 T = TypeVar("T")
@@ -114,7 +119,10 @@ class Queue:
     @property
     def free_capacity(self) -> float:
         """The capacity by the fit alone."""
-        return 1 / work if (work := self.each_s + self.prompt_s) > 0 else inf
+        work_s = self.each_s + self.prompt_s
+        if work_s <= 0:
+            return inf
+        return 1 / work_s
 
     def shared_capacity(self, alone_s: float) -> float:
         """Queries/s at which answers take without end, by how much longer they take than an answer alone, `alone_s` a
@@ -122,7 +130,9 @@ class Queue:
         company costs nothing.
         """
         longer = self.answer_s - alone_s * self.tokens
-        return self.beside / longer if longer > FREE * self.answer_s and self.beside > 0 else inf
+        if longer <= FREE * self.answer_s or self.beside <= 0:
+            return inf
+        return self.beside / longer
 
 
 LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit gives
@@ -199,24 +209,30 @@ class Outcome(FrozenModel):
     @classmethod
     def read_flat(cls, data: Any) -> Any:
         """Until format 5 each percentile was a field, the load one of three, and reasons were one text."""
-        return from_flat(data) if isinstance(data, dict) and "qps" in data and "load" not in data else data
+        is_flat = isinstance(data, dict) and "qps" in data and "load" not in data
+        return from_flat(data) if is_flat else data
 
     @property
     def verdict(self) -> LatencyVerdict:
         if not self.has_own_limits:
             return LatencyVerdict("VALID", "good") if self.valid else LatencyVerdict("INVALID", "bad")
         if self.reasons:
-            return LatencyVerdict(
-                f"over: {'both' if len(self.over) > 1 else ''.join(self.over) or 'the limits'}", "bad"
-            )
+            what = "".join(self.over) or "the limits"
+            if len(self.over) > 1:
+                what = "both"
+            return LatencyVerdict(f"over: {what}", "bad")
         if self.background_load:
             return LatencyVerdict("not judged", "careful")
-        return LatencyVerdict(f"within; {self.over_in}" if self.over_in else "within", "good")
+        if self.over_in:
+            return LatencyVerdict(f"within; {self.over_in}", "good")
+        return LatencyVerdict("within", "good")
 
     @property
     def over_in(self) -> str:
         """In how many of several tests of this load a latency was over its limit; empty where in none."""
-        return f"over in {self.repeats_over} of {len(self.repeats)}" if self.repeats and self.repeats_over else ""
+        if not self.repeats or not self.repeats_over:
+            return ""
+        return f"over in {self.repeats_over} of {len(self.repeats)}"
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
@@ -232,9 +248,8 @@ class Outcome(FrozenModel):
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
         """Return the outcome of a run's own test, of which more is known than of a probe."""
-        return self.model_copy(
-            update={"details": details, "trend": trend, "disagreements": tuple(details.disagreements)}
-        )
+        changes = {"details": details, "trend": trend, "disagreements": tuple(details.disagreements)}
+        return self.model_copy(update=changes)
 
     @property
     def is_own(self) -> bool:
@@ -245,7 +260,9 @@ class Outcome(FrozenModel):
     def tails(self) -> list[Tail]:
         """TTFT and TPOT at p99 as they are held against the run's limits; none where there are no limits."""
         limits = self.details.limits_ms
-        return limits.tails(self.ttft_ms.p99, self.tpot_ms.p99) if limits else []
+        if limits is None:
+            return []
+        return limits.tails(self.ttft_ms.p99, self.tpot_ms.p99)
 
     @property
     def is_few(self) -> bool:
@@ -254,7 +271,10 @@ class Outcome(FrozenModel):
 
     def name_of_p99(self, kind: str) -> str:
         """Return what the p99 of a kind of latency is."""
-        return f"{tail_name(kind, self.is_few)}{' of the buffering' if self.is_buffered else ''}"
+        name = tail_name(kind, self.is_few)
+        if self.is_buffered:
+            name += " of the buffering"
+        return name
 
     def at(self, kind: str, point: str) -> Measured:
         """A percentile of a kind of latency, in milliseconds."""
@@ -271,9 +291,12 @@ class Outcome(FrozenModel):
         """Return what keeps its figures from being compared: a latency over its limit is a measurement all the same,
         whatever LoadGen calls the test.
         """
-        is_over = self.over or (self.has_own_limits and self.reasons)
-        verdict = [comparability.OVER_LIMIT] if is_over else [] if self.valid else [comparability.INVALID]
-        return [*verdict, *self.disagreements]
+        flaws = list(self.disagreements)
+        if self.over or (self.has_own_limits and self.reasons):
+            flaws.insert(0, comparability.OVER_LIMIT)
+        elif not self.valid:
+            flaws.insert(0, comparability.INVALID)
+        return flaws
 
     @property
     def over(self) -> list[str]:
@@ -285,8 +308,9 @@ class Outcome(FrozenModel):
         """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's, or the load is no number of
         requests in flight.
         """
-        is_known = self.unit == ClosedLoop.unit and not self.is_buffered
-        return 1000 / self.tpot_ms.p90 if self.tpot_ms.p90 and is_known else None
+        if self.unit != ClosedLoop.unit or self.is_buffered or not self.tpot_ms.p90:
+            return None
+        return 1000 / self.tpot_ms.p90
 
     @property
     def prefill_tokens_per_sec(self) -> Measured:
@@ -305,7 +329,9 @@ class Outcome(FrozenModel):
 
     def cost(self, price_per_hour: float) -> Measured:
         """Return what a million output tokens cost."""
-        return price_per_hour / 0.0036 / self.tokens_per_sec if self.tokens_per_sec else None
+        if not self.tokens_per_sec:
+            return None
+        return price_per_hour / 0.0036 / self.tokens_per_sec
 
     @property
     def rate(self) -> float:
@@ -333,7 +359,9 @@ class Outcome(FrozenModel):
         """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the
         latencies.
         """
-        return not self.reasons if self.has_own_limits else self.has_held
+        if self.has_own_limits:
+            return not self.reasons
+        return self.has_held
 
     @property
     def is_short(self) -> bool:
@@ -351,31 +379,38 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
     """A record of format 5 or older, as today's are."""
     names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
     old = {names.get(name, name): value for name, value in data.items() if value is not None}
-    loads = {"concurrency": ClosedLoop.unit, "qps": Poisson.unit, "samples_per_query": Sequential.unit}
-    load, unit = next((old[name], unit) for name, unit in loads.items() if name in old)
-    latencies = {
-        f"{kind}_ms": {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
-        for kind in (*LATENCY_KINDS, "client_delay")
-    }
-    return old | {
+    load, unit = flat_load(old)
+    fields = old | {
         "load": load,
         "unit": unit,
         "has_own_limits": unit == ClosedLoop.unit,
-        "reasons": [text for text in old.get("why", "").split("; ") if text],
+        "reasons": list(filter(None, old.get("why", "").split("; "))),
         "background_load": [old["busy"]] if old.get("busy") else [],
-        **latencies,
     }
+    for kind in (*LATENCY_KINDS, "client_delay"):
+        fields[f"{kind}_ms"] = {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
+    return fields
+
+
+def flat_load(record: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the load of a record of format 5 or older, and its unit."""
+    if "concurrency" in record:
+        return record["concurrency"], ClosedLoop.unit
+    if "qps" in record:
+        return record["qps"], Poisson.unit
+    return record["samples_per_query"], Sequential.unit
 
 
 def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
     search, and is the run's own at its level.
     """
-    return sorted({outcome.load: outcome for outcome in outcomes}.values(), key=lambda outcome: outcome.load)
+    by_load = {outcome.load: outcome for outcome in outcomes}
+    return sorted(by_load.values(), key=attrgetter("load"))
 
 
 def best(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The load with the most output of those that keep the limits, on their own machine if any ran so."""
     candidates = [outcome for outcome in deciding(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
     alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
-    return max(alone or candidates, key=lambda outcome: outcome.tokens_per_sec or 0.0, default=None)
+    return max(alone or candidates, key=attrgetter("tokens_per_sec"), default=None)

@@ -5,6 +5,7 @@ The file has one flat object: LoadGen's figures of the whole test by their names
 names, and the others in its details.
 """
 
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, JsonValue, PlainSerializer
@@ -67,25 +68,28 @@ def outcome_fields(data: Any) -> Any:
     if "goodput" in data and "slo_attainment" not in data:  # Until format 4 the share within the limits had this name.
         data = {**data, "slo_attainment": data["goodput"], "goodput": None}
     whole = {name: data.get(name) for name in WHOLE_FIGURES}
-    machine = {name: value for name, value in data.items() if name in MACHINE_KEYS}
-    rest = {name: value for name, value in data.items() if name in DETAIL_KEYS}
-    steady = data.get("steady")
-    has_steady_latencies = isinstance(steady, dict) and bool(steady.get("ttft_ms"))
-    counted = steady if has_steady_latencies else whole
+    steady, counted = data.get("steady"), whole
+    if isinstance(steady, dict) and steady.get("ttft_ms"):
+        counted = steady
     server = data.get("server")
-    fields = {
-        **load_fields(data, counted),
-        **{name: data[name] for name in OUTCOME_FIELDS if name in data},
-        **{name: counted.get(name) for name in COUNTED_FIGURES},
+    fields = load_fields(data, counted)
+    fields |= part_of(data, OUTCOME_FIELDS)
+    fields |= {name: counted.get(name) for name in COUNTED_FIGURES}
+    fields |= {
         "client_delay_ms": data.get("client_delay_ms"),
         "trend": steady.get("trend") if isinstance(steady, dict) else None,
         "is_buffered": isinstance(server, dict) and bool(server.get("is_buffered")),
         "disagreements": data.get("disagreements", ()),
         "others": data.get("others", data.get("background_load", ())),
-        "details": {**rest, "whole": whole, "machine": machine},
+        "details": {**part_of(data, DETAIL_KEYS), "whole": whole, "machine": part_of(data, MACHINE_KEYS)},
     }
     fields.setdefault("folder", TEST_FOLDERS["performance"])
     return fields
+
+
+def part_of(data: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the fields of these names, as far as the data have them."""
+    return {name: value for name, value in data.items() if name in names}
 
 
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +98,9 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
     scenario = SCENARIOS.get(data.get("scenario", ""))
     samples_per_query = data.get("samples_per_query") or 1
     queries = counted.get("requests") or data.get("samples") or 0
-    reasons: list[Any] = [] if has_own_limits or data.get("valid") else list(data.get("invalid_reasons") or ())
+    reasons: list[Any] = []
+    if not has_own_limits and not data.get("valid"):
+        reasons += data.get("invalid_reasons") or ()
     return {
         "load": data.get("concurrency") or data.get("target_qps") or samples_per_query,
         "unit": scenario.pattern.unit if scenario else "",
@@ -108,7 +114,7 @@ def over_limits(limits: Any, counted: dict[str, Any]) -> list[Statement]:
     """Return a statement for each latency that is over its limit, by its name."""
     if not limits:
         return []
-    ttft, tpot = (counted.get(name) or {} for name in ("ttft_ms", "tpot_ms"))
+    ttft, tpot = counted.get("ttft_ms") or {}, counted.get("tpot_ms") or {}
     tails = LatencyLimits(**limits).tails(ttft.get("p99"), tpot.get("p99"))
     return [Statement(f"{tail.kind} is over its limit", name=tail.kind) for tail in tails if tail.is_over]
 

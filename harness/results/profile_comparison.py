@@ -1,10 +1,11 @@
 """Profiles of several runs side by side."""
 
 from collections.abc import Sequence
+from itertools import chain
+from operator import attrgetter
 
 from harness.results.kernel_profile import Profile
 
-# Profiles side by side.
 ProfileValue = str | float | None
 PROFILE_COLUMNS = (  # name, label, and the field of a profile
     ("profile_s", "profile: window, s", "seconds"),
@@ -26,16 +27,20 @@ ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
     """Return a row for each figure, the kinds by what they take in the first profile; None where there is none."""
     known = [profile or Profile() for profile in profiles]
-    rows: list[ProfileRow] = []
-    rows.append(("profile_failure", "profile: failed", tuple(profile.failure or None for profile in known)))
+    failures = tuple(profile.failure or None for profile in known)
+    rows: list[ProfileRow] = [("profile_failure", "profile: failed", failures)]
     for name, label, field in PROFILE_COLUMNS:
-        rows.append((name, label, tuple(getattr(profile, field) for profile in known)))
-    for kind in dict.fromkeys(kind for profile in known for kind in profile.shares):
+        rows.append((name, label, tuple(map(attrgetter(field), known))))
+    kinds = dict.fromkeys(chain.from_iterable(profile.shares for profile in known))
+    for kind in kinds:
         name = f"profile_{kind.replace(' ', '_')}_percent"
-        rows.append((name, f"profile: {kind}, %", tuple(share_of(profile, kind) for profile in known)))
+        shares = tuple(share_of(profile, kind) for profile in known)
+        rows.append((name, f"profile: {kind}, %", shares))
     return rows
 
 
 def share_of(profile: Profile, kind: str) -> ProfileValue:
     """Return the percentage of the time that a kind of kernel took; None of a profile that there is not."""
-    return profile.shares.get(kind, 0.0) if profile.device else None
+    if not profile.device:
+        return None
+    return profile.shares.get(kind, 0.0)

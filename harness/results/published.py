@@ -1,13 +1,14 @@
 """The results that MLPerf has published of this benchmark, rounds 5.1 to 6.1, in samples/s per accelerator."""
 
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from operator import methodcaller
+from typing import Literal, NamedTuple
 
 from harness.core import data_tables
 from harness.core.formatting import Measured
 
-# The results that MLPerf has published of this benchmark (rounds 5.1 to 6.1): points in samples/s per accelerator.
 Unit = Literal["samples/s", "tokens/s"]
 SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
 # Names of a card: the driver's, and the one in published results.
@@ -42,24 +43,44 @@ class Published(NamedTuple):
     @property
     def share(self) -> str:
         """The machine of which a rate is a share, in words: eight accelerators stand behind one balancer."""
-        return f"a share of a pool of {self.accelerators}" if self.accelerators > 1 else ""
+        if self.accelerators <= 1:
+            return ""
+        return f"a share of a pool of {self.accelerators}"
 
     def rate(self, unit: Unit) -> float:
-        return (self.samples_per_sec if unit == "samples/s" else self.tokens_per_sec) or 0.0
+        rate = self.samples_per_sec if unit == "samples/s" else self.tokens_per_sec
+        return rate or 0.0
 
 
 @cache
 def published() -> tuple[Published, ...]:
     """Every row of accelerators of one kind, or of none."""
-    rows = []
-    for cells in data_tables.table_beside(__file__, "published.csv"):
-        count, name = int(cells["accelerators"] or 0), cells["accelerator"] or as_marked(cells["processor"])
-        if SEVERAL not in name:
-            cells_of_row: dict[str, Any] = {name: cells.get(name) for name in Published._fields}
-            for rate in ("samples_per_sec", "tokens_per_sec"):
-                cells_of_row[rate] = float(cells[rate]) / max(1, count) if cells[rate] else None
-            rows.append(Published(**cells_of_row | {"device": name, "accelerators": count}))
-    return tuple(rows)
+    rows = [as_published(cells) for cells in data_tables.table_beside(__file__, "published.csv")]
+    return tuple(row for row in rows if SEVERAL not in row.device)
+
+
+def as_published(cells: Mapping[str, str]) -> Published:
+    """Return the result in a row of published.csv."""
+    count = int(cells["accelerators"] or 0)
+    return Published(
+        round=cells["round"],
+        scenario=cells["scenario"],
+        submitter=cells["submitter"],
+        device=cells["accelerator"] or as_marked(cells["processor"]),
+        accelerators=count,
+        software=cells["software"],
+        weights=cells["weights"],
+        samples_per_sec=rate_of_one(cells["samples_per_sec"], count),
+        tokens_per_sec=rate_of_one(cells["tokens_per_sec"], count),
+        source=cells["source"],
+    )
+
+
+def rate_of_one(cell: str, accelerators: int) -> Measured:
+    """Return the rate of one accelerator from a cell with that of all; None of an empty one."""
+    if not cell:
+        return None
+    return float(cell) / max(1, accelerators)
 
 
 def as_marked(processor: str) -> str:
@@ -69,7 +90,9 @@ def as_marked(processor: str) -> str:
 
 def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) -> list[Published]:
     """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
-    matching = [result for result in published() if result.scenario == scenario and (not result.accelerators) == on_cpu]
-    return sorted(
-        (result for result in matching if result.rate(unit)), key=lambda result: result.rate(unit), reverse=True
-    )
+    matching = []
+    for result in published():
+        is_on_cpu = not result.accelerators
+        if result.scenario == scenario and is_on_cpu == on_cpu and result.rate(unit):
+            matching.append(result)
+    return sorted(matching, key=methodcaller("rate", unit), reverse=True)

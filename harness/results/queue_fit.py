@@ -54,14 +54,17 @@ def queue_of(requests: Iterable[Request]) -> Queue | None:
 
     None where there are too few of them, or their times are not known.
     """
-    answered = [request for request in requests if request.done_s is not None and not request.failure]
-    return queue_from_times(
-        issued_s=[request.begin_s for request in answered],
-        ttft_s=[(request.ttft_ms or 0.0) / 1e3 for request in answered],
-        done_s=[request.end_s for request in answered],
-        prompt_tokens=[request.prompt_tokens for request in answered],
-        output_tokens=[request.output_tokens for request in answered],
-    )
+    issued_s, ttft_s, done_s = list[float](), list[float](), list[float]()
+    prompt_tokens, output_tokens = list[int](), list[int]()
+    for request in requests:
+        if request.done_s is None or request.failure:
+            continue
+        issued_s.append(request.begin_s)
+        ttft_s.append((request.ttft_ms or 0.0) / 1e3)
+        done_s.append(request.end_s)
+        prompt_tokens.append(request.prompt_tokens)
+        output_tokens.append(request.output_tokens)
+    return queue_from_times(issued_s, ttft_s, done_s, prompt_tokens, output_tokens)
 
 
 def queue_from_times(
@@ -95,7 +98,7 @@ def queue_from_times(
     if growth > SURE * chance:  # More comes than is completed, so the completions tell the server's speed.
         fit = fit._replace(drift=drift_of_completions(counts, variance))
     completed = float(ended)
-    running_at_middle, running_at_end = (int((first <= at).sum() - (done <= at).sum()) for at in (middle, end))
+    running_at_middle, running_at_end = running_at(middle, first, done), running_at(end, first, done)
     if abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle:
         # Each answer is made at one pace, so its parts count where they were made, whenever it ends.
         made_by_edge = [made_until(edge, first, done) for edge in edges]
@@ -121,6 +124,11 @@ def queue_from_times(
     )
 
 
+def running_at(at_s: float, first: "Array", done: "Array") -> int:
+    """Return how many answers had begun at a time, and not ended."""
+    return int((first <= at_s).sum() - (done <= at_s).sum())
+
+
 def made_until(at_s: float, first: "Array", done: "Array") -> float:
     """Return how many answers were made until a time, in parts of answers that were under way."""
     import numpy as np
@@ -133,7 +141,9 @@ def drift_of_completions(counts: "Array", variance: float) -> float:
     third = TIME_BLOCKS // 3
     early, late = max(int(counts[:third].sum()), 1), max(int(counts[-third:].sum()), 1)
     by_chance = SURE * sqrt(2 * variance * third)
-    return late / early - 1 if abs(late - early) > max(by_chance, LASTING_DRIFT * early) else 0.0
+    if abs(late - early) <= max(by_chance, LASTING_DRIFT * early):
+        return 0.0
+    return late / early - 1
 
 
 def lasting_variance(counts: "Array") -> float:
@@ -175,10 +185,14 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
     terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[used]
     token_s, each_s, prompt_s = nonnegative_fit(terms, took[used])
     work_s = each_s + prompt_s
-    share = min(1.0, max(0.0, prompt_s / work_s)) if work_s > 0 else 0.0
+    share = 0.0
+    if work_s > 0:
+        share = min(1.0, max(0.0, prompt_s / work_s))
     ratio = took[used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
     thirds = np.array_split(ratio[np.argsort(first[used])], 3)
     drift = float(thirds[0].mean() / thirds[2].mean()) - 1
+    if abs(drift) <= LASTING_DRIFT:
+        drift = 0.0
     return AnswerFit(
         token_s=token_s,
         each_s=each_s,
@@ -189,7 +203,7 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
         answer_s=float(took[used].mean()),
         beside=float(((1 - share) * tokens_of_others + share * prompts_begun)[used].mean()),
         scatter=float(np.log(ratio[ratio > 0]).std()),
-        drift=drift if abs(drift) > LASTING_DRIFT else 0.0,
+        drift=drift,
     )
 
 

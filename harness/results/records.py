@@ -64,9 +64,10 @@ class RunFacts(Facts):
         match data:
             case {"plan": {"config": {**config}} as plan}:
                 settings = {flags.setting(str(name)): value for name, value in config.items()}
-                unknown = sorted(settings.keys() - RunConfig.model_fields.keys())
-                left = [f"config.json: {given_values.as_flag(name)} is no setting of this version" for name in unknown]
-                return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": left}
+                unread = []
+                for name in sorted(settings.keys() - RunConfig.model_fields.keys()):
+                    unread.append(f"config.json: {given_values.as_flag(name)} is no setting of this version")
+                return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": unread}
         return data
 
     def adopt(self, plan: Plan) -> None:
@@ -82,8 +83,11 @@ class RunFacts(Facts):
     def settings(self) -> dict[str, object]:
         """Every setting by its name: flags, and over them the values of `auto`."""
         plan = self.model_dump()["plan"]
+        for name in ("task", "notes"):
+            plan.pop(name, None)
         settings: dict[str, object] = plan.pop("config")
-        return settings | {name: value for name, value in plan.items() if name not in ("task", "notes")}
+        settings |= plan
+        return settings
 
     @property
     def comparable(self) -> comparability.Comparable:

@@ -4,7 +4,8 @@ The model has an effect of each experiment and one of each round: log(figure) = 
 experiments and the baseline tell how much the figures scatter, so the verdict on one rests on the residuals of all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain
 from math import log, sqrt
 from statistics import NormalDist, fmean
 from typing import NamedTuple
@@ -35,29 +36,49 @@ def paired(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> di
     The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
     the logarithms; an interval is of the level at which its verdict is given.
     """
-    logs = {name: {place: log(ratio) for place, ratio in log_ratios.items()} for name, log_ratios in ratios.items()}
+    logs = {name: logarithms(of_rounds) for name, of_rounds in ratios.items()}
     common, unsteady = scatter_of(logs)
-    means = {name: fmean(log_ratios.values()) for name, log_ratios in logs.items()}
-    errors = {}
+    means, errors, scores = {}, {}, {}
     for name, log_ratios in logs.items():
         scatter = unsteady.get(name, common)
-        least = ASSUMED_SCATTER**2 if len(log_ratios) < FEWEST_PAIRS else SMALLEST_VARIANCE
-        errors[name] = sqrt(2 * max(least, scatter.variance) / len(log_ratios))  # its own scatter, and the baseline's
+        means[name] = fmean(log_ratios.values())
+        errors[name] = error_of_mean(scatter, len(log_ratios))
+        scores[name] = abs(means[name]) / errors[name]
     changes: dict[str, Change] = {}
     left = len(logs)
-    for name in sorted(logs, key=lambda name: -abs(means[name]) / errors[name]):
+    for name in sorted(scores, key=scores.__getitem__, reverse=True):
         count = len(logs[name])
         share = 1 - error / left
         if count < FEWEST_PAIRS:
             quantile = NormalDist().inv_cdf((1 + share) / 2)
         else:
             quantile = student(unsteady.get(name, common).freedom, share)
-        agreeing = sum(value * means[name] > 0 for value in logs[name].values())
-        basis = ONE_RUN_EACH if count == 1 else f"{agreeing} of {count} pairs"
+        basis = basis_of(logs[name], means[name])
         changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
         if changes[name].verdict() != "unclear":
             left -= 1
     return {name: changes[name] for name in logs}
+
+
+def logarithms(ratios: RatiosByRound) -> dict[tuple[int, str], float]:
+    return {place: log(ratio) for place, ratio in ratios.items()}
+
+
+def error_of_mean(scatter: Scatter, count: int) -> float:
+    """Return the standard error of the mean of so many ratios: of their own scatter, and of the baseline's."""
+    least = SMALLEST_VARIANCE
+    if count < FEWEST_PAIRS:
+        least = ASSUMED_SCATTER**2
+    return sqrt(2 * max(least, scatter.variance) / count)
+
+
+def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
+    """Return what a change rests on: in how many pairs it has the direction of the mean."""
+    count = len(log_ratios)
+    if count == 1:
+        return ONE_RUN_EACH
+    agreeing = sum(value * mean > 0 for value in log_ratios.values())
+    return f"{agreeing} of {count} pairs"
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
@@ -71,17 +92,19 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
     for name, log_ratios in logs.items():
         if len(logs) == 1 or len(log_ratios) < FEWEST_PAIRS:
             continue
-        scatter_of_others = residual_scatter(
-            {other_name: values for other_name, values in logs.items() if other_name != name}
-        )
+        scatter_of_rest = residual_scatter(without_names(logs, [name]))
         own_scatter = residual_scatter({name: log_ratios})
-        largest = scatter_of_others.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
-        if scatter_of_others.variance and own_scatter.variance > largest:
+        largest = scatter_of_rest.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
+        if scatter_of_rest.variance and own_scatter.variance > largest:
             unsteady[name] = own_scatter
-    if unsteady:
-        steady = {name: log_ratios for name, log_ratios in logs.items() if name not in unsteady}
-        common = residual_scatter(steady) if steady else common
+    steady = without_names(logs, unsteady)
+    if unsteady and steady:
+        common = residual_scatter(steady)
     return common, unsteady
+
+
+def without_names(logs: Mapping[str, RatiosByRound], names: Collection[str]) -> dict[str, RatiosByRound]:
+    return {name: log_ratios for name, log_ratios in logs.items() if name not in names}
 
 
 def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
@@ -92,15 +115,15 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
     """
     import numpy as np
 
-    rounds = list(dict.fromkeys(place for log_ratios in logs.values() for place in log_ratios))
+    rounds = list(dict.fromkeys(chain.from_iterable(logs.values())))
     cells = [(0, column, 0.0) for column in range(len(rounds))]
     for row, log_ratios in enumerate(logs.values(), start=1):
         cells += [(row, rounds.index(place), value) for place, value in log_ratios.items()]
-    design = np.zeros((len(cells), len(logs) + 1 + len(rounds)))
-    for number, (row, column, _) in enumerate(cells):
+    design, values = np.zeros((len(cells), len(logs) + 1 + len(rounds))), np.zeros(len(cells))
+    for number, (row, column, value) in enumerate(cells):
         design[number, row] = 1.0
         design[number, len(logs) + 1 + column] = 1.0
-    values = np.array([value for *_, value in cells])
+        values[number] = value
     solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(cells) - int(rank)
     if not freedom:

@@ -31,19 +31,8 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
     anything but one whole answer for each of `samples` samples.
     """
-    text = ""
-    try:
-        text = reading.read_text(path, LARGEST_ACCURACY_LOG)
-        entries = reading.parse_json(text)
-    except OSError as error:
-        raise LoadGenError(f"{path}: {why(error)}.") from None
-    except (ValueError, RecursionError) as error:
-        cut = "; it was cut for a submission, so take the run's own" if CUT in text else ""
-        raise LoadGenError(f"{path}: not a whole JSON file: {error}{cut}.") from None
-    if not isinstance(entries, list) or not entries:
-        raise LoadGenError(f"{path} contains no answers.")
     answers: dict[int, list[int]] = {}
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(read_entries(path)):
         where = f"{path}: entry {number}"
         try:
             index, data = entry["qsl_idx"], entry["data"]
@@ -53,9 +42,28 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
             raise LoadGenError(f"{where}: sample index {index!r:.40} is not one of 0..{samples - 1}.")
         if index not in answers:
             answers[index] = decode_hex(data, width, where)
-    if missing := [index for index in range(samples) if index not in answers]:
+    missing = [index for index in range(samples) if index not in answers]
+    if missing:
         raise LoadGenError(f"{path}: no answer for {len(missing):,} of {samples:,} samples, the first {missing[0]}.")
     return [answers[index] for index in range(samples)]
+
+
+def read_entries(path: Path) -> list[Any]:
+    """Return the entries of a LoadGen accuracy log. Raises LoadGenError where it has none, or is not whole."""
+    text = ""
+    try:
+        text = reading.read_text(path, LARGEST_ACCURACY_LOG)
+        entries = reading.parse_json(text)
+    except OSError as error:
+        raise LoadGenError(f"{path}: {why(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+        if CUT in text:
+            problem += "; it was cut for a submission, so take the run's own"
+        raise LoadGenError(f"{path}: not a whole JSON file: {problem}.") from None
+    if not isinstance(entries, list) or not entries:
+        raise LoadGenError(f"{path} contains no answers.")
+    return entries
 
 
 def decode_hex(data: Any, width: int, where: str) -> list[int]:

@@ -3,6 +3,7 @@
 Each name ends with its unit; scores are F1 x100, as MLPerf prints them. What is shown where: `metrics`.
 """
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -109,13 +110,20 @@ class Logs(FrozenModel):
     def of(cls, folder: Path) -> Self:
         """Those of a run that are there."""
         scored, timed = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
-        paths = {
-            "summary_txt": (f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
-            "detail_txt": (f"{timed}/{DETAIL}", f"{scored}/{DETAIL}"),
-            "accuracy_json": (f"{scored}/mlperf_log_accuracy.json",),
-            "rouge_json": (f"{scored}/{SCORES_FILE}",),
-        }
-        return cls(**{name: next((p for p in known if (folder / p).is_file()), None) for name, known in paths.items()})
+        return cls(
+            summary_txt=first_file(folder, f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
+            detail_txt=first_file(folder, f"{timed}/{DETAIL}", f"{scored}/{DETAIL}"),
+            accuracy_json=first_file(folder, f"{scored}/mlperf_log_accuracy.json"),
+            rouge_json=first_file(folder, f"{scored}/{SCORES_FILE}"),
+        )
+
+
+def first_file(folder: Path, *names: str) -> str | None:
+    """Return the first of these paths in a folder that is a file; None where none is."""
+    for name in names:
+        if (folder / name).is_file():
+            return name
+    return None
 
 
 class Summary(File):
@@ -143,13 +151,17 @@ class Summary(File):
     @property
     def gate(self) -> GateResult | None:
         """The accuracy gate's verdict."""
-        return self.accuracy.verdict if self.accuracy else None
+        if self.accuracy is None:
+            return None
+        return self.accuracy.verdict
 
     @property
     def price(self) -> Measured:
         """An hour of the machine, where it was given."""
         test = self.run.performance
-        return test.details.cost.price_per_hour if test and test.details.cost else None
+        if test is None or test.details.cost is None:
+            return None
+        return test.details.cost.price_per_hour
 
     @property
     def is_in_process(self) -> bool:
@@ -161,12 +173,17 @@ class Summary(File):
         """The tests of a search or a curve, by load, and the full tests that another one followed. What disputes the
         run's own level is known of its performance.
         """
-        search, test = self.run.search or [], self.run.performance
-        ordered = sorted([*search, *(self.run.attempts or [])] if search else [], key=lambda outcome: outcome.load)
+        if not self.run.search:
+            return []
+        ordered = sorted([*self.run.search, *(self.run.attempts or [])], key=attrgetter("load"))
+        test = self.run.performance
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
             return ordered
         disputed = {"disagreements": tuple(test.disagreements)}
-        return [each.model_copy(update=disputed) if each.load == test.load else each for each in ordered]
+        for place, outcome in enumerate(ordered):
+            if outcome.load == test.load:
+                ordered[place] = outcome.model_copy(update=disputed)
+        return ordered
 
     @property
     def curve(self) -> list[Outcome]:
@@ -176,7 +193,9 @@ class Summary(File):
     @property
     def levels(self) -> list[Outcome]:
         """The curve, where its tests are all of one length and one of them is the result; none of a search."""
-        return self.curve if self.scenario.pattern.unit in CURVES else []
+        if self.scenario.pattern.unit not in CURVES:
+            return []
+        return self.curve
 
     @property
     def result(self) -> Outcome | None:
@@ -184,28 +203,34 @@ class Summary(File):
 
         Of a level that was tested several times its figures are of all its tests.
         """
-        own = self.run.performance
-        if own is None:
+        test = self.run.performance
+        if test is None:
             return None
-        level = next((level for level in self.levels if level.load == own.load), None)
-        return level.with_details(own.details, level.trend) if level else own
+        for level in self.levels:
+            if level.load == test.load:
+                return level.with_details(test.details, level.trend)
+        return test
 
     @property
     def background_load(self) -> list[str]:
         """Return what other programs took during the test that is the result, or during one with more output that may
         have been it on an idle machine.
         """
-        found = self.result
-        if found is None:
+        result = self.result
+        if result is None:
             return []
-        rivals = [o for o in self.levels if o.has_kept and (o.tokens_per_sec or 0.0) > (found.tokens_per_sec or 0.0)]
-        return [*found.background_load, *(f"with {o.text}, {said}" for o in rivals for said in o.background_load)]
+        loads = list(result.background_load)
+        for level in self.levels:
+            if level.has_kept and (level.tokens_per_sec or 0.0) > (result.tokens_per_sec or 0.0):
+                loads += [f"with {level.text}, {load}" for load in level.background_load]
+        return loads
 
     @property
     def gpus(self) -> int:
         """Return how many GPUs the engine used; none where that is not known."""
-        used = self.meta.tensor_parallel_size * self.meta.data_parallel_size
-        return used if self.system.gpus and self.is_in_process else 0
+        if not self.system.gpus or not self.is_in_process:
+            return 0
+        return self.meta.tensor_parallel_size * self.meta.data_parallel_size
 
     @property
     def gpu_models(self) -> list[str] | None:
@@ -213,4 +238,6 @@ class Summary(File):
         if self.is_in_process:
             return self.system.gpus
         test = self.run.performance
-        return (test.details.machine.server_gpus if test else []) or None
+        if test is None:
+            return None
+        return test.details.machine.server_gpus or None

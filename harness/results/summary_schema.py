@@ -27,8 +27,11 @@ def schema() -> str:
     properties: JsonObject = {}
     for model in (Outcome, Figures, MachineUse, TestDetails):
         shape = model.model_json_schema(mode="serialization", ref_template=REFERENCE)
-        definitions |= {name: nested for name, nested in shape.pop("$defs", {}).items() if name not in definitions}
-        properties |= {name: shape["properties"][name] for name in names_of(model) if name in shape["properties"]}
+        for name, nested in shape.pop("$defs", {}).items():
+            definitions.setdefault(name, nested)
+        for name in names_of(model):
+            if name in shape["properties"]:
+                properties[name] = shape["properties"][name]
     definitions["Figures"] = Figures.model_json_schema(mode="serialization", ref_template=REFERENCE)
     definitions["Figures"].pop("$defs", None)
     definitions["Performance"] = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from harness.core.data_tables import table_beside
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, joined, number
 from harness.core.statements import Statement, StatementKind
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
@@ -33,13 +33,19 @@ class Quantity(NamedTuple):
     @property
     def text(self) -> str:
         """The label with its unit."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
+        return joined(", ", self.label, self.unit)
 
     def of(self, columns: Mapping[str, Sequence[Measured]]) -> list[Measured]:
         """The values, a second each; None where it was not reported."""
-        wanted = [values for name, values in columns.items() if self.is_mine(name)]
-        seconds = [[value for value in values if value is not None] for values in zip(*wanted, strict=True)]
-        return [sum(values) / (1 if self.total else len(values)) if values else None for values in seconds]
+        readings = [values for name, values in columns.items() if self.is_mine(name)]
+        return [self.value_of(row) for row in zip(*readings, strict=True)]
+
+    def value_of(self, readings: Sequence[Measured]) -> Measured:
+        """Return the value of one second by the readings of all GPUs; None where none reported one."""
+        measured = [value for value in readings if value is not None]
+        if not measured:
+            return None
+        return sum(measured) / (1 if self.total else len(measured))
 
     def is_mine(self, name: str) -> bool:
         return re.sub(r"^gpu\d+_", "gpu_", name) == self.name
@@ -67,11 +73,14 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
     """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
     usage = {}
     for quantity in QUANTITIES:
-        values = zip(quantity.of(recording.columns), recording.durations, strict=False)  # none of what was not recorded
-        measured = [(value, time) for value, time in values if value is not None]
-        if whole := sum(time for _, time in measured):
-            mean = sum(value * time for value, time in measured) / whole
-            usage[quantity.name] = Usage(mean=mean, max=max(value for value, _ in measured))
+        values, seconds, products = list[float](), list[float](), list[float]()
+        for value, time in zip(quantity.of(recording.columns), recording.durations, strict=False):
+            if value is not None:
+                values.append(value)
+                seconds.append(time)
+                products.append(value * time)
+        if sum(seconds):
+            usage[quantity.name] = Usage(mean=sum(products) / sum(seconds), max=max(values))
     return usage
 
 
@@ -90,14 +99,13 @@ def bound(name: str, what: str, remedy: str) -> Statement:
 
 def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
     """Yield what more memory, or more slots, would move."""
-    waited, lost, full = mean(used, "requests_waiting"), highest(used, "preemptions"), highest(used, "kv_cache_percent")
-    if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or lost):
-        yield bound(
-            "kv_cache",
-            f"the KV cache was full while {waited:,.0f} requests waited on average"
-            f"{', and requests were preempted' * bool(lost)}",
-            "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room",
-        )
+    waited, full = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
+    has_preempted = highest(used, "preemptions") > 0
+    if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or has_preempted):
+        what = f"the KV cache was full while {waited:,.0f} requests waited on average"
+        if has_preempted:
+            what += ", and requests were preempted"
+        yield bound("kv_cache", what, "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room")
     if concurrency and waited >= WAITING_REQUESTS and highest(used, "requests_running") >= concurrency:
         yield bound(
             "slots",
@@ -113,7 +121,9 @@ def share_of_rest(percent: float, others: float) -> float:
     `percent`: the use by all programs together; `others`: the use by the other programs, 0 where it is not known.
     """
     left = 100 - others
-    return 100 * max(0.0, percent - others) / left if left > 0 else 0.0
+    if left <= 0:
+        return 0.0
+    return 100 * max(0.0, percent - others) / left
 
 
 def launch(args: Mapping[str, object]) -> str:
@@ -158,35 +168,60 @@ def ran_out(
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
     `others`: percent of it that other programs used. The engine's CPU is judged by its share of what they left.
     """
-    spent = [(getattr(time, name) or 0.0, name, *words) for time in times[-1:] for name, words in LOSSES.items()]
-    lost = [
-        bound(name, text.format(number(share, 3)), remedy or launch(args))
-        for share, name, text, remedy in sorted(spent, reverse=True)
-        if share >= LOST_PERCENT
-    ]
-    cpu, hint = ("CPU of this machine, the client's,", "times may be the client's own") if client else ("CPU", "")
-    cpu_share = share_of_rest(mean(used, "cpu_percent"), others)
-    left_time = "the time that other programs left" if others >= NOTICED_PERCENT else "the time"
-    shares = ((mean(used, "gpu_load_percent"), "GPU", "the time", ""), (cpu_share, cpu, left_time, hint))
-    busy = [
-        bound("busy", f"the {name} was busy {number(share, 3)} % of {time}", remedy)
-        for share, name, time, remedy in shares
-        if share >= BUSY_PERCENT
-    ]
-    is_full, told_remedies = (
-        busy or any(lost_share.name in ("held_by_power", "held_by_heat") for lost_share in lost),
-        {""},
-    )
-    reasons, others_used_up = (lost, busy) if lost else (busy, [])  # what sets the speed comes before full slots
-    for statement in (*reasons, *room(used, concurrency), *others_used_up):
-        is_useless = is_full and statement.name in ("kv_cache", "slots")
-        what = f"{statement.what}{'; more would not help' if is_useless else ''}"
-        remedy = "" if is_useless or statement.remedy in told_remedies else statement.remedy
+    lost, busy = losses(times, args), list(busy_parts(used, client, others))
+    is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
+    is_full = bool(busy) or is_clock_lowered
+    first, last = (lost, busy) if lost else (busy, [])
+    remedies = {""}
+    for statement in (*first, *room(used, concurrency), *last):  # what sets the speed comes before full slots
+        what, remedy = statement.what, statement.remedy
+        if is_full and statement.name in ("kv_cache", "slots"):
+            what, remedy = f"{what}; more would not help", ""
+        elif remedy in remedies:
+            remedy = ""
         yield replace(statement, what=what, remedy=remedy)
-        told_remedies.add(statement.remedy)
+        remedies.add(statement.remedy)
+
+
+def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Statement]:
+    """Return what the GPUs lost of the last of the times, the largest share first."""
+    if not times:
+        return []
+    shares = {name: getattr(times[-1], name) or 0.0 for name in LOSSES}
+    statements = []
+    for name, share in sorted(shares.items(), key=share_and_name, reverse=True):
+        if share >= LOST_PERCENT:
+            text, remedy = LOSSES[name]
+            statements.append(bound(name, text.format(number(share, 3)), remedy or launch(args)))
+    return statements
+
+
+def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
+    name, share = item
+    return share, name
+
+
+def busy_parts(used: Used, client: bool, others: float) -> Iterator[Statement]:
+    """Yield the GPU and the CPU, as far as they were busy nearly all of the time."""
+    gpu_percent = mean(used, "gpu_load_percent")
+    if gpu_percent >= BUSY_PERCENT:
+        yield bound("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
+    cpu_percent = share_of_rest(mean(used, "cpu_percent"), others)
+    if cpu_percent < BUSY_PERCENT:
+        return
+    name, remedy = "CPU", ""
+    if client:
+        name, remedy = "CPU of this machine, the client's,", "times may be the client's own"
+    time = "the time"
+    if others >= NOTICED_PERCENT:
+        time = "the time that other programs left"
+    yield bound("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy)
 
 
 def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:
     """Yield the statements for a test whose latencies were over their limits: more at once would make them longer."""
     for statement in statements:
-        yield replace(statement, remedy="") if statement.name == "slots" else statement
+        if statement.name == "slots":
+            yield replace(statement, remedy="")
+        else:
+            yield statement

@@ -102,7 +102,9 @@ class TestDetails(FrozenModel):
     @property
     def counted(self) -> Figures:
         """The figures that count: of the steady part where latencies are known of it, else of the whole test."""
-        return self.steady if self.steady and self.steady.ttft_ms else self.whole
+        if self.steady and self.steady.ttft_ms:
+            return self.steady
+        return self.whole
 
     @property
     def is_whole(self) -> bool:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from harness.config import arrival_patterns, engine
 from harness.config.plan import Plan
-from harness.core import formatting, statistics
+from harness.core import statistics
 from harness.core.formatting import Measured, number
 from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.invalid_reasons import MORE_SAMPLES_REMEDY
-from harness.loadgen.log import LATENCY_KINDS, TestResult, p99_of
+from harness.loadgen.log import LATENCY_KINDS, Latency, TestResult, p99_of
 from harness.loadgen.log_entries import LogError
 from harness.loadgen.test_run import TestRun
 from harness.results import claims, cost, gpu_time_shares, hardware_limits, telemetry
@@ -30,8 +30,11 @@ INTERVAL_PERCENTILES = (50, 90, 99)
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
     """Return what a test in the folder of a run came to at its load, which is the plan's where none is given."""
     result, window = test.counted_result, test.window
-    queue = queue_of(test.requests) if plan.pattern.is_rated else None
-    sent_qps = result.scheduled_qps if plan.pattern.is_rated else None
+    queue = sent_qps = issue_s = None
+    if plan.pattern.is_rated:
+        queue, sent_qps = queue_of(test.requests), result.scheduled_qps
+    if sent_qps and result.queries:
+        issue_s = result.queries / sent_qps
     queries = len(test.counted) // plan.samples_per_query
     return Outcome(
         load=load or plan.pattern.number(plan) or 0.0,
@@ -50,7 +53,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
         trend=window.trend if window else None,
         queries=queries,
         sent=sent_qps,
-        issue_s=result.queries / sent_qps if sent_qps and result.queries else None,
+        issue_s=issue_s,
         more=missing_queries(result) if result.failed == ("early_stopping",) else None,
         queue=queue,
         is_buffered=test.is_buffered,
@@ -75,34 +78,45 @@ def joules_per_token(test: TestRun, plan: Plan) -> Measured:
     """Return the energy of the GPUs per output token; None where some of them are out of this host's sight."""
     is_seen = plan.config.may_see_gpus and not plan.config.has_other_hosts
     joules, tokens = test.machine.gpu_joules, test.total_new_tokens
-    return joules / tokens if is_seen and joules and tokens else None
+    if not (is_seen and joules and tokens):
+        return None
+    return joules / tokens
 
 
 def missing_queries(result: TestResult) -> int | None:
     """Return how many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
-    logged_text = " ".join(str(value) for value in result.early_stopping.values())
-    return max((int(count) for count in MORE_SAMPLES_REMEDY.findall(logged_text)), default=None)
+    logged_text = " ".join(map(str, result.early_stopping.values()))
+    return max(map(int, MORE_SAMPLES_REMEDY.findall(logged_text)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
     """Yield why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
-    p99s = p99_of(result.ttft_ms), p99_of(result.tpot_ms)
-    texts = {statement.name: statement.what for statement in over_limits(plan, *p99s, is_few)}
+    statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
     if not plan.pattern.is_own_clock:  # LoadGen judges the latencies as well
-        if result.failed == ("early_stopping",):
-            count = missing_queries(result)
-            texts["early_stopping"] = f"{count:,} more queries needed" if count else "too few queries to be sure"
-        texts |= {check: words for check, words in SHORT.items() if check in result.failed}
+        statements += shortfalls(result)
         if queue and queue.has_grown:
-            texts["queue"] = f"queue grew by {number(queue.growth, 2)} a second"
-        if not (texts or result.valid):
+            statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))
+        if not statements and not result.valid:
             yield from result.invalid_reasons
-    yield from (Statement(text, name=name) for name, text in texts.items())
+    yield from statements
+
+
+def shortfalls(result: TestResult) -> Iterator[Statement]:
+    """Yield what a test has too little of for LoadGen's verdict: queries or time."""
+    if result.failed == ("early_stopping",):
+        count = missing_queries(result)
+        text = f"{count:,} more queries needed" if count else "too few queries to be sure"
+        yield Statement(text, name="early_stopping")
+    for check, text in SHORT.items():
+        if check in result.failed:
+            yield Statement(text, name=check)
 
 
 def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None, is_few: bool) -> Iterator[Statement]:
     """Yield the latencies that are over their limits at p99."""
-    for tail in plan.limits.tails(ttft_p99_ms, tpot_p99_ms) if plan.limits else ():
+    if plan.limits is None:
+        return
+    for tail in plan.limits.tails(ttft_p99_ms, tpot_p99_ms):
         if tail.is_over:
             text = f"{tail_name(tail.kind, is_few)} {number(tail.p99)} of {number(tail.limit)} ms"
             yield Statement(text, name=tail.kind)
@@ -197,7 +211,9 @@ def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]
     if sent_s and sent_s[-1] > sent_s[0]:
         return (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
     rate = test.result.samples_per_sec
-    return rate / samples_per_query if rate else rate
+    if not rate:
+        return rate
+    return rate / samples_per_query
 
 
 def mean_in_flight(test: TestRun) -> Measured:
@@ -211,7 +227,8 @@ def mean_in_flight(test: TestRun) -> Measured:
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
     """Return a time that no latency of a test exceeds, in milliseconds; None where none is known."""
     if facts.plan.pattern.is_paced or not test.result.duration_s:
-        return max((request.latency_ms for request in test.requests if request.latency_ms is not None), default=None)
+        latencies = [request.latency_ms for request in test.requests if request.latency_ms is not None]
+        return max(latencies, default=None)
     return 1000 * test.result.duration_s
 
 
@@ -221,15 +238,17 @@ def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
         if isinstance(value, int | float) and value < 0:
             yield f"{name.removeprefix('whole.').removeprefix('machine.')} is {value:g}"
     whole = details.whole
-    most_latency_ms = most_ms * CLOCK_TOLERANCE if most_ms else None
-    longest = whole.latency_ms.max if whole.latency_ms else None
-    for name, times, most in (
-        ("latency", whole.latency_ms, most_latency_ms),
-        ("TTFT", whole.ttft_ms, longest),
-        ("TPOT", whole.tpot_ms, longest),
-    ):
-        if times and most is not None and times.max > most * ROUNDING_RATIO:
-            yield f"the longest {name} is {formatting.number(times.max)} ms, beyond {formatting.number(most)} ms"
+    if most_ms:
+        yield from too_long("latency", whole.latency_ms, most_ms * CLOCK_TOLERANCE)
+    if whole.latency_ms:
+        yield from too_long("TTFT", whole.ttft_ms, whole.latency_ms.max)
+        yield from too_long("TPOT", whole.tpot_ms, whole.latency_ms.max)
+
+
+def too_long(name: str, times: Latency | None, most_ms: float) -> Iterator[str]:
+    """Yield that the longest of a kind of latency is beyond what it can be, if it is."""
+    if times and times.max > most_ms * ROUNDING_RATIO:
+        yield f"the longest {name} is {number(times.max)} ms, beyond {number(most_ms)} ms"
 
 
 def intervals(test: TestRun) -> Intervals:
@@ -251,4 +270,7 @@ def intervals(test: TestRun) -> Intervals:
 
 def with_counts(texts: Sequence[str]) -> list[str]:
     """Return each text once, with how often it occurred."""
-    return [f"{text} ({times:,} times)" if times > 1 else text for text, times in Counter(texts).items()]
+    counted = []
+    for text, times in Counter(texts).items():
+        counted.append(f"{text} ({times:,} times)" if times > 1 else text)
+    return counted

@@ -1,6 +1,7 @@
 """A line for each test of a load, by the metrics that METRICS has for that place."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from harness.config.patterns import Sequential
 from harness.core.formatting import number
@@ -9,17 +10,21 @@ from harness.results.metrics import Metric, MetricPlace, metrics_of
 from harness.results.outcome import Outcome
 
 
-def told(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
-    """Return what a place shows of tests, as far as one of them has it."""
-    return [
-        metric for metric in metrics_of(place) if any(metric.figure(outcome).value is not None for outcome in tests)
-    ]
+def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
+    """Return the metrics of a place, as far as one of the tests has them."""
+    metrics = []
+    for metric in metrics_of(place):
+        if any(metric.figure(outcome).value is not None for outcome in tests):
+            metrics.append(metric)
+    return metrics
 
 
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
     """The columns of a table of tests: under a head of its own this attribute, which is the load."""
-    columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": lambda outcome: outcome.verdict.word}
-    return columns_by_head | {metric.label: metric.shown for metric in told(place, tests)}
+    columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": attrgetter("verdict.word")}
+    for metric in measured_metrics(place, tests):
+        columns_by_head[metric.label] = metric.shown
+    return columns_by_head
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:

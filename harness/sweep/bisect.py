@@ -23,7 +23,7 @@ from harness.sweep.file import (
     SettingsByPart,
     Sweep,
     Variant,
-    changed,
+    changed_settings,
     make_experiment,
     rejected_settings,
 )
@@ -37,7 +37,7 @@ SETTINGS_OF_STEPS = ("no_exit_on_accuracy_fail", "extra_metrics", "engine_arg", 
 """Settings that an experiment has beside those of the side that it was made of."""
 
 
-def plan(
+def bisection_plan(
     words: Sequence[str], pythons: Sequence[str], conditions: Sequence[Condition], rounds: int, results_dir: Path
 ) -> tuple[Sweep, Bisection]:
     """Return the sweep that measures GOOD and BAD again, and their differences. Raises UsageError."""
@@ -51,8 +51,8 @@ def plan(
     if interpreters:
         good, bad = replace(good, python=interpreters[0]), replace(bad, python=interpreters[-1])
     if not is_ordered:
-        changes = [*bisect_sides.testable(good, bad), *changes]
-    untestable = bisect_sides.untestable(good, bad)
+        changes = [*bisect_sides.testable_differences(good, bad), *changes]
+    untestable = bisect_sides.untestable_texts(good, bad)
     if not changes:
         note = f"; not testable: {'; '.join(untestable)}" if untestable else ""
         raise UsageError(f"--bisect: {words[0]} and {words[-1]} differ in nothing that a run can set{note}.")
@@ -121,13 +121,13 @@ def make_step(
     good: Side, name: str, changes: Sequence[SideDifference], mode: str, about: str, kind: ExperimentKind
 ) -> Experiment:
     """Return an experiment with GOOD's settings but for some differences."""
-    side = bisect_sides.apply(good, changes)
+    side = bisect_sides.side_with_changes(good, changes)
     shared: SettingsByPart = {("set", "mode"): mode}
     item = make_experiment(
         Variant.model_construct(name=name, about=about, priority=0, group=""),
         kind,
-        changed(side.by_part, shared),
-        changed(good.by_part, shared),
+        changed_settings(side.by_part, shared),
+        changed_settings(good.by_part, shared),
     )
     words = tuple(change.words for change in changes)
     return replace(item, changes=words, python=side.python)

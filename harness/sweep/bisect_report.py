@@ -48,11 +48,11 @@ def document(
     tone: Tone = "good" if is_known_for_sure(findings) else "careful"
     steps = Section("Steps", plural(len(findings.begun), "experiment"), [step_table(findings)], is_open=True)
     rows = screen_rows(findings)
-    all_lines = [*lines(findings, folder), *more]
-    return Document(title(findings), sweep_subject(report), all_lines, rows, tone, [steps, *sections])
+    all_lines = [*finding_lines(findings, folder), *more]
+    return Document(finding_title(findings), sweep_subject(report), all_lines, rows, tone, [steps, *sections])
 
 
-def title(findings: BisectFindings) -> str:
+def finding_title(findings: BisectFindings) -> str:
     """Return the cause, or why there is none."""
     good, bad = findings.good_again, findings.bad
     if good is None or bad is None:
@@ -60,7 +60,7 @@ def title(findings: BisectFindings) -> str:
     if not findings.is_reproduced:
         return not_reproduced(findings, good, bad)
     if not is_known_for_sure(findings):
-        return undecided(findings)
+        return undecided_title(findings)
     cause = findings.search.smallest
     step = findings.step_of(cause)
     figures = step.figures if step else ""
@@ -160,7 +160,7 @@ def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
     return f"{verb} nothing ({interval_text(change)})"
 
 
-def undecided(findings: BisectFindings) -> str:
+def undecided_title(findings: BisectFindings) -> str:
     """Return what is left of the differences at the end of the time or of the rounds."""
     smallest, bisection = findings.search.smallest, findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
@@ -177,7 +177,7 @@ def minutes_of(state: State) -> float:
     return sum(record.seconds for record in state.records) / 60
 
 
-def lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
+def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
     """Yield what the finding rests on."""
     report, bisection = findings.report, findings.bisection
     good, bad = findings.good_again, findings.bad

@@ -127,7 +127,7 @@ def check_work(good: Side, bad: Side) -> None:
             )
 
 
-def testable(good: Side, bad: Side) -> list[SideDifference]:
+def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
     """Return the differences that a run can set, in the order of the flags."""
     changes = []
     for name in RunConfig.affecting("answers", "speed"):
@@ -164,7 +164,7 @@ def why_unset(name: str, good: Side, bad: Side) -> str:
     return ""
 
 
-def untestable(good: Side, bad: Side) -> list[str]:
+def untestable_texts(good: Side, bad: Side) -> list[str]:
     """Return the differences that a run cannot set, in words."""
     texts = []
     for name in MODEL_SETTINGS:
@@ -186,11 +186,11 @@ def untestable(good: Side, bad: Side) -> list[str]:
             if has_environments:
                 continue  # the interpreters are bisected, whatever the runs had
             remedy = ": --python PATH starts a side's environment"
-        texts.append(f"{difference.name} ({short(difference.a)}, {short(difference.b)}{remedy})")
+        texts.append(f"{difference.name} ({value_text(difference.a)}, {value_text(difference.b)}{remedy})")
     return texts
 
 
-def short(value: object) -> str:
+def value_text(value: object) -> str:
     if value is None:
         return "not recorded"
     return as_text(value)
@@ -235,7 +235,7 @@ def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return ", ".join(changes)
 
 
-def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
+def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
     """Return GOOD with BAD's values of some differences."""
     settings, engine, env = dict(good.settings), dict(good.engine), dict(good.variables)
     patches, python = good.patches, good.python
@@ -245,11 +245,11 @@ def apply(good: Side, changes: Sequence[SideDifference]) -> Side:
         elif change.part == "python":
             python = str(change.bad)
         elif change.part == "engine":
-            assign(engine, change)
+            set_value(engine, change)
         elif change.part == "env":
-            assign(env, change)
+            set_value(env, change)
         else:
-            assign(settings, change)
+            set_value(settings, change)
     return Side(good.name, settings, engine, patches, env, python, good.config, good.recorded)
 
 
@@ -261,7 +261,7 @@ def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, 
     return tuple(names)
 
 
-def assign(values: dict[str, Any], change: SideDifference) -> None:
+def set_value(values: dict[str, Any], change: SideDifference) -> None:
     """Set a value, or take it away where BAD has none."""
     if change.bad is None:
         values.pop(change.name, None)

@@ -11,7 +11,7 @@ from harness.engines import vllm_arguments
 from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
-def pick(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
+def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
     """The experiments asked for, in the file's order; the baseline always, since all are compared with it."""
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
@@ -52,7 +52,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
     return reasons
 
 
-def show(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
+def show_plan(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
     rows = []
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"

@@ -70,7 +70,7 @@ class Crew:
 
     def show_record(self, label: str, record: ExperimentRecord) -> None:
         """Leave a row of what came of a job; in the first round, while it can be mended, with the background load."""
-        row = report.cells(label + record.where, record)
+        row = report.record_cells(label + record.where, record)
         self.display.leave_row(report.ROW_HEAD, row, record.status == "complete")
         background_load = record.outcome.background_load
         if background_load and not record.round:

@@ -55,10 +55,10 @@ def search(count: int, answers: Answers) -> SearchState:
 
     wanted = None
     try:
-        halve(sorted(everything), fails)
+        ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:
-            fails(explain(NOTHING, sorted(failing), fails, has_changed=False))
+            fails(explain_failure(NOTHING, sorted(failing), fails, has_changed=False))
             take_away(smallest_failing(known), fails)
         fails(everything - smallest_failing(known))  # whether the others matter as well
     except StepNeeded as needed:
@@ -71,19 +71,19 @@ def search_first(count: int, answers: Answers) -> SearchState:
 
     A set is then the first changes up to one of them. The one tested next is nearest to the middle of what is left.
     """
-    known: dict[Subset, StepAnswer] = {**answers, first(count): "fails", NOTHING: "passes"}
+    known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NOTHING: "passes"}
     low, high = 0, count
     while high - low > 1:
         place = nearest_to_middle(low, high, known)
         if place is None:
-            return SearchState(first(high), None, frozenset(range(low, high)))
-        if first(place) not in known:
-            return SearchState(first(high), first(place), frozenset(range(low, high)))
-        if known[first(place)] == "fails":
+            return SearchState(first_places(high), None, frozenset(range(low, high)))
+        if first_places(place) not in known:
+            return SearchState(first_places(high), first_places(place), frozenset(range(low, high)))
+        if known[first_places(place)] == "fails":
             high = place
         else:
             low = place
-    return SearchState(first(high), None, NOTHING)
+    return SearchState(first_places(high), None, NOTHING)
 
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
@@ -93,15 +93,17 @@ def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
     def distance(place: int) -> float:
         return abs(place - middle)
 
-    usable = [place for place in range(low + 1, high) if known.get(first(place), "passes") in ("fails", "passes")]
+    usable = [
+        place for place in range(low + 1, high) if known.get(first_places(place), "passes") in ("fails", "passes")
+    ]
     return min(usable, key=distance, default=None)
 
 
-def first(count: int) -> Subset:
+def first_places(count: int) -> Subset:
     return frozenset(range(count))
 
 
-def halve(items: Sequence[int], fails: Asks) -> None:
+def ask_halves(items: Sequence[int], fails: Asks) -> None:
     """Ask for halves down to a single difference, as if exactly one were the cause."""
     while len(items) > 1:
         middle = len(items) // 2
@@ -110,7 +112,7 @@ def halve(items: Sequence[int], fails: Asks) -> None:
     fails(frozenset(items))
 
 
-def explain(background: Subset, items: Sequence[int], fails: Asks, has_changed: bool) -> Subset:
+def explain_failure(background: Subset, items: Sequence[int], fails: Asks, has_changed: bool) -> Subset:
     """Return those of the items that fail together with the background, by QuickXplain."""
     if has_changed and fails(background):
         return NOTHING
@@ -118,8 +120,8 @@ def explain(background: Subset, items: Sequence[int], fails: Asks, has_changed: 
         return frozenset(items)
     middle = len(items) // 2
     first_half, second_half = items[:middle], items[middle:]
-    from_second = explain(background | frozenset(first_half), second_half, fails, has_changed=True)
-    from_first = explain(background | from_second, first_half, fails, has_changed=bool(from_second))
+    from_second = explain_failure(background | frozenset(first_half), second_half, fails, has_changed=True)
+    from_first = explain_failure(background | from_second, first_half, fails, has_changed=bool(from_second))
     return from_second | from_first
 
 
@@ -185,7 +187,7 @@ class ExpectedSteps:
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
     """Return how many steps a search among so many differences takes, by searching for planted causes."""
     if is_ordered:
-        counts = [count_steps(count, first(place + 1), is_ordered=True) for place in range(count)]
+        counts = [count_steps(count, first_places(place + 1), is_ordered=True) for place in range(count)]
         return ExpectedSteps(min(counts), max(counts))
     counts = [count_steps(count, frozenset([place]), is_ordered=False) for place in range(count)]
     if count <= 2:

@@ -197,7 +197,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
         status = ended_as
     elif is_complete and process.returncode in (errors.DONE, errors.NOT_ACCEPTED):
         status = "complete"
-    reason = why(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
+    reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if run and run_status and run_status.status == "running":
         RunFolder(folder, run.name).set_status("failed", reason)
     run_path = str(run.relative_to(place)) if run else None
@@ -232,7 +232,9 @@ def watch_run(
         processes.end_group(process)
 
 
-def why(status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, last_words: str) -> str:
+def failure_reason(
+    status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, last_words: str
+) -> str:
     """Return why an experiment did not finish, in one line; empty where it did."""
     if status == "complete":
         return ""

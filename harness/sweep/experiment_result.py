@@ -111,7 +111,7 @@ class ExperimentResult:
         reasons = []
         for run in self.complete:
             reasons += [*run.background_load, *run.flaws]
-        reason = "; ".join(distinct(reasons)) or "the baseline's of the same round does not count"
+        reason = "; ".join(distinct_statements(reasons)) or "the baseline's of the same round does not count"
         return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
@@ -190,7 +190,7 @@ class ExperimentResult:
     def background_load(self) -> list[str]:
         """Return what other programs took of the machine during its tests, or during the baseline's."""
         loads = [run.background_load for run in self.runs_of_both or self.complete]
-        return distinct(chain.from_iterable(loads))
+        return distinct_statements(chain.from_iterable(loads))
 
     @property
     def is_usable(self) -> bool:
@@ -202,7 +202,7 @@ class ExperimentResult:
     def flaws(self) -> list[str]:
         """Return what keeps the figures of any run from being compared, whatever LoadGen calls it."""
         flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
-        return distinct(flaw for flaw in flaws if flaw != INVALID)
+        return distinct_statements(flaw for flaw in flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
@@ -277,7 +277,7 @@ def result_named(results: Results, name: str) -> ExperimentResult | None:
     return None
 
 
-def distinct(statements: Iterable[str]) -> list[str]:
+def distinct_statements(statements: Iterable[str]) -> list[str]:
     """Each statement once, though its figures differ from run to run."""
     by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}
     return [*by_wording.values()]
@@ -301,7 +301,7 @@ def speedup(result: ExperimentResult) -> float:
     return result.gain.mean
 
 
-def finalists(results: Results, count: int) -> list[str]:
+def finalist_names(results: Results, count: int) -> list[str]:
     """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
     and the baseline.
     """

@@ -184,20 +184,20 @@ class PlannedExperiment(NamedTuple):
     change: SettingsByPart
 
 
-def load(path: Path) -> Sweep:
+def load_sweep(path: Path) -> Sweep:
     """The sweep of a file. Raises UsageError that names every mistake with its line."""
-    return merged(list(chain(path)))
+    return merged_sweep(list(source_chain(path)))
 
 
-def merged(sources: Sequence[Source]) -> Sweep:
+def merged_sweep(sources: Sequence[Source]) -> Sweep:
     """The sweep of a file, the last, and of those that it extends. Raises UsageError."""
     path = sources[-1].path
     contents = [source.content for source in sources]
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
     baseline = SettingsByPart()
     for content in contents:
-        baseline = changed(baseline, content.baseline.settings)
-    about = last(content.baseline.about for content in contents)
+        baseline = changed_settings(baseline, content.baseline.settings)
+    about = last_text(content.baseline.about for content in contents)
     items = [
         PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
         *named_experiments(sources),
@@ -209,20 +209,20 @@ def merged(sources: Sequence[Source]) -> Sweep:
         if count > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
-            items += [PlannedExperiment(where, "grid", *combination) for combination in combinations(axes)]
+            items += [PlannedExperiment(where, "grid", *combination) for combination in grid_combinations(axes)]
     experiments, stack = list[tuple[str, Experiment]](), baseline
     for item in items:
         if item.kind == "stacked":
-            stack = settings = changed(stack, item.change)
+            stack = settings = changed_settings(stack, item.change)
         else:
-            settings = changed(baseline, item.change)
+            settings = changed_settings(baseline, item.change)
         experiments.append((item.where, make_experiment(item.variant, item.kind, settings, baseline)))
     mistakes += rejected_settings(experiments)
     if len(experiments) == 1:
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
-    about = last(content.about for content in contents)
+    about = last_text(content.about for content in contents)
     return Sweep(path.stem, about, tuple(item for _, item in experiments))
 
 
@@ -235,7 +235,7 @@ def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
     return list(by_name.values())
 
 
-def last(texts: Iterator[str]) -> str:
+def last_text(texts: Iterator[str]) -> str:
     """The last that says anything."""
     non_empty = ["", *filter(None, texts)]
     return non_empty[-1]
@@ -270,22 +270,22 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
                 break  # the others have the same
 
 
-def chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:
+def source_chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:
     """The file and all it extends, the furthest first. `where` asks for it, and the files `below` extend it."""
     if path.resolve() in below:
         raise UsageError(f"{where}: {path} extends itself.")
-    source = parse(path, where)
+    source = parse_source(path, where)
     if source.content.extends is not None:
-        yield from chain(path.parent / source.content.extends, source.at("extends"), (*below, path.resolve()))
+        yield from source_chain(path.parent / source.content.extends, source.at("extends"), (*below, path.resolve()))
     yield source
 
 
-def parse(path: Path, where: str) -> Source:
+def parse_source(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
         data = files.as_json(load_yaml(text))  # sweep.json cannot hold dates
-        lines = dict(places(yaml.compose(text, Loader=yaml.SafeLoader)))
+        lines = dict(places_in(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"
         if where:
@@ -302,23 +302,23 @@ def parse(path: Path, where: str) -> Source:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
         empty = Source(path, SweepFile(), lines)
-        mistakes = [f"{empty.at(*mistake['loc'])}: {explain(mistake)}" for mistake in error.errors()]
+        mistakes = [f"{empty.at(*mistake['loc'])}: {mistake_text(mistake)}" for mistake in error.errors()]
         raise UsageError("\n".join(mistakes)) from None
 
 
-def places(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
+def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
     """Every key and item below `node`, with its line."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*path, key.value), key.start_mark.line + 1
-            yield from places(value, (*path, key.value))
+            yield from places_in(value, (*path, key.value))
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
             yield (*path, number), value.start_mark.line + 1
-            yield from places(value, (*path, number))
+            yield from places_in(value, (*path, number))
 
 
-def explain(mistake: ErrorDetails) -> str:
+def mistake_text(mistake: ErrorDetails) -> str:
     """A pydantic mistake as one line."""
     place, message = mistake["loc"], mistake["msg"]
     if mistake["type"] == "extra_forbidden":
@@ -361,12 +361,12 @@ def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
         yield given_values.unknown_setting(key, flags)
 
 
-def changed(start: SettingsByPart, change: SettingsByPart) -> SettingsByPart:
+def changed_settings(start: SettingsByPart, change: SettingsByPart) -> SettingsByPart:
     """`start` with the change's values on top; null takes a value away."""
     return {place: value for place, value in (start | change).items() if value is not None}
 
 
-def combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
+def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
     """Each choice of one value of every axis, with its name."""
     for values in itertools.product(*axes.values()):
         settings = dict(zip(axes, values, strict=True))

@@ -146,9 +146,9 @@ def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
 
 def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
-    own_lines = list(lines(report))
+    own_lines = list(finding_lines(report))
     tone = tone_of(own_lines)
-    return Document(title(report), sweep_subject(report), [*own_lines, *more], tone=tone, sections=sections)
+    return Document(finding_title(report), sweep_subject(report), [*own_lines, *more], tone=tone, sections=sections)
 
 
 def tone_of(document_lines: Sequence[Line]) -> Tone:
@@ -160,17 +160,17 @@ def tone_of(document_lines: Sequence[Line]) -> Tone:
     return ""
 
 
-def title(report: SweepReport) -> str:
+def finding_title(report: SweepReport) -> str:
     """Return what was found, behind the gravest verdict on the conditions, if there are any."""
     if not report.judgements:
-        return finding(report)
+        return finding_text(report)
     gravest = regression.gravest(report.judgements)
     if gravest.verdict == "PASS":
-        return f"PASS; {finding(report)}"
-    return f"{gravest.verdict}: {gravest.condition}; {finding(report)}"
+        return f"PASS; {finding_text(report)}"
+    return f"{gravest.verdict}: {gravest.condition}; {finding_text(report)}"
 
 
-def finding(report: SweepReport) -> str:
+def finding_text(report: SweepReport) -> str:
     base = report.baseline
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -192,16 +192,16 @@ def best_change(judged: Results) -> str:
     """Return the fastest change that helped, or the fastest at all; `judged`: the fastest first."""
     fastest = judged[0]
     if len(judged) == 1:
-        return sentence(fastest, "is")
+        return change_sentence(fastest, "is")
     if all(result.doubt for result in judged):
-        return sentence(fastest, "helped:")
+        return change_sentence(fastest, "helped:")
     for result in judged:
         if result.effect == "helped":
-            return sentence(result, "helped:")
-    return f"no change helped; the fastest: {sentence(fastest, 'is')}"
+            return change_sentence(result, "helped:")
+    return f"no change helped; the fastest: {change_sentence(fastest, 'is')}"
 
 
-def sentence(result: ExperimentResult, verb: str) -> str:
+def change_sentence(result: ExperimentResult, verb: str) -> str:
     """The change of an experiment against the baseline."""
     assert result.change and result.base
     metric = result.metric
@@ -231,25 +231,25 @@ def sweep_subject(report: SweepReport) -> str:
     return ", ".join(parts)
 
 
-def lines(report: SweepReport) -> Iterator[Line]:
+def finding_lines(report: SweepReport) -> Iterator[Line]:
     """Yield what helped, what hurt, what is unsafe: sentences that follow from the numbers."""
     state, base = report.state, report.baseline
     for judgement in report.judgements:
         tone = regression.VERDICT_TONES[judgement.verdict]
         yield Line(judgement.verdict, f"{judgement.condition}: {judgement.text}", tone)
-    yield from effects(report)
-    yield from accuracy(report)
+    yield from effect_lines(report)
+    yield from accuracy_lines(report)
     if state.sweep.is_of_servers:
-        yield from servers(report)
+        yield from server_lines(report)
     if base:
-        yield from other_work(report, base)
-    yield from uncounted(report)
+        yield from other_work_lines(report, base)
+    yield from uncounted_lines(report)
     if base and base.experiment.is_estimate:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
-    yield from full_length(report)
+    yield from full_length_lines(report)
     if base and any(record.gpu for record in base.records):
         yield Line("careful", SHARING_NOTE, "careful")
-    yield from unfinished(report)
+    yield from unfinished_lines(report)
     if any(result.change for result in report.rows):
         scatter = f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %"
         yield Line("interval", f"of {100 * (1 - state.error):g} % for all verdicts together; {scatter}")
@@ -257,7 +257,7 @@ def lines(report: SweepReport) -> Iterator[Line]:
         yield Line("careful", state.note, "careful")
 
 
-def effects(report: SweepReport) -> Iterator[Line]:
+def effect_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the experiments by what their change did, and how many were compared."""
     for effect, (remark, tone) in EFFECTS.items():
         changes = []
@@ -273,7 +273,7 @@ def effects(report: SweepReport) -> Iterator[Line]:
         yield Line("compared", f"{count} with the baseline; {certainty}")
 
 
-def other_work(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
+def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
     """Yield the experiments that have a figure, and that did other work than the baseline."""
     for result in report.rows:
         flags = [as_flag(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
@@ -282,7 +282,7 @@ def other_work(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
             yield Line("not compared", text, "careful")
 
 
-def uncounted(report: SweepReport) -> Iterator[Line]:
+def uncounted_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the experiments whose speed does not count."""
     results = (*report.rows, *report.finals)
     invalid = []
@@ -296,7 +296,7 @@ def uncounted(report: SweepReport) -> Iterator[Line]:
             yield Line("not counted", f"{result.name}: {'; '.join(result.flaws)}", "bad")
 
 
-def full_length(report: SweepReport) -> Iterator[Line]:
+def full_length_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the fastest of the experiments that ran at full length, if any did."""
     results = [result for result in report.finals if result.is_usable and result.speed]
     if not results:
@@ -315,7 +315,7 @@ def speed_or_zero(result: ExperimentResult) -> float:
     return result.speed or 0
 
 
-def unfinished(report: SweepReport) -> Iterator[Line]:
+def unfinished_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the runs that did not finish, and those that no figure is of."""
     for result in (*report.rows, *report.finals):
         failure = result.failure
@@ -327,7 +327,7 @@ def unfinished(report: SweepReport) -> Iterator[Line]:
             yield Line("left out", result.left_out, "careful")
 
 
-def servers(report: SweepReport) -> Iterator[Line]:
+def server_lines(report: SweepReport) -> Iterator[Line]:
     """Yield where each is; of each challenger its tail and its answers."""
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)
@@ -339,13 +339,13 @@ def servers(report: SweepReport) -> Iterator[Line]:
         yield Line("answers", f"{name}: {pair.words}", pair.tone)
 
 
-def accuracy(report: SweepReport) -> Iterator[Line]:
+def accuracy_lines(report: SweepReport) -> Iterator[Line]:
     """Yield which experiments are safe, which are not, and which hold the baseline's score."""
     if not report.is_timed:
         yield Line("safe", ", ".join(result.name for result in report.rows if result.accuracy == "SAFE"), "good")
     unsafe = [result for result in report.rows if result.accuracy == "UNSAFE"]
     if unsafe:
-        text = ", ".join(f"{result.name} ({loss(result, report.baseline)})" for result in unsafe)
+        text = ", ".join(f"{result.name} ({score_loss(result, report.baseline)})" for result in unsafe)
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
@@ -363,7 +363,7 @@ def accuracy(report: SweepReport) -> Iterator[Line]:
         yield Line("accuracy", f"not shown to hold: {', '.join(unsure)}", "unknown")
 
 
-def loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
+def score_loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
     """Return how far a score lies below the baseline's."""
     score, base_score = result.score, base.score if base else None
     if score is None or base_score is None or result is base:

@@ -12,7 +12,7 @@ from harness.core.formatting import joined
 from harness.runs.run_folder import RunFolder, open_run
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.file import BASELINE, Sweep
-from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build, read, write
+from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build_report, read_state, write_state
 
 
 def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
@@ -22,7 +22,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     """
     tasks: dict[Path, State] = {}
     for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):
-        state = read(path.parent)
+        state = read_state(path.parent)
         if state not in tasks.values():  # a copy of a task is no second measurement
             tasks[path.parent] = state
     if not tasks:
@@ -33,16 +33,16 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     folder = open_run(results_dir / "sweeps", sweep.name)
     records = list[ExperimentRecord]()
     for path, state in tasks.items():
-        records += relocate(path, state, folder.path)
+        records += relocated_records(path, state, folder.path)
     first = next(iter(tasks.values()))
-    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes(tasks))
-    write(folder.path, state)
-    build(folder.path, state)
+    state = State(processes.command_line(), first.started, first.system, sweep, tuple(records), notes_text(tasks))
+    write_state(folder.path, state)
+    build_report(folder.path, state)
     folder.set_status("complete")
     return folder
 
 
-def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
+def relocated_records(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
     """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
     task = path.parents[1].name
     for record in state.records:
@@ -50,7 +50,7 @@ def relocate(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecor
         yield replace(record, node=joined("/", record.node, task), run=run)
 
 
-def notes(tasks: dict[Path, State]) -> str:
+def notes_text(tasks: dict[Path, State]) -> str:
     """Return what has no result yet, and how the nodes differ, in words."""
     first_task = next(iter(tasks.values()))
     machine = Comparable.on(first_task.system)

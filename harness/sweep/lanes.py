@@ -33,17 +33,17 @@ class Lane:
             os.sched_setaffinity(0, self.cores)
 
 
-def lanes(side_by_side: bool) -> list[Lane]:
+def choose_lanes(side_by_side: bool) -> list[Lane]:
     """One lane for the machine or, side by side, one for each visible GPU. Raises UsageError if there are not two."""
     if not side_by_side:
         return [Lane()]
-    gpus = visible()
+    gpus = visible_gpus()
     if len(gpus) < 2:
         raise errors.UsageError(f"--gpus side-by-side: {len(gpus)} visible GPU(s); at least two are needed.")
     return divide_lanes(gpus, system.cores())
 
 
-def visible() -> list[str]:
+def visible_gpus() -> list[str]:
     """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
     count = len(nvml.gpus())
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -33,7 +33,7 @@ from harness.sweep.servers import Servers, config_of
 from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepState
 
 
-def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
+def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
     """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
 
     `runner`: in place of one that starts run.py.
@@ -46,7 +46,7 @@ def run(state: SweepState, places: Sequence[Lane], display: Display, runner: Run
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
             runner = runner or runner_of(state, places, display, lock)
-            return finish(state, rounds(state, Crew(state, runner, display), places), display)
+            return finish_sweep(state, run_rounds(state, Crew(state, runner, display), places), display)
         except KeyboardInterrupt:
             folder.fail("interrupted")
             display.say("interrupted")
@@ -63,19 +63,19 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
     with contextlib.suppress(BenchmarkError, OSError):
         folder.fail("failed", str(error))
         if has_records:
-            report.build(folder.path, state.kept)
+            report.build_report(folder.path, state.kept)
     message = f"{str(error).removesuffix('.')}."
     if has_records:
         message += " --resume continues from here."
     return type(error)(message)
 
 
-def command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
+def run_command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
     """A sweep, to the end of this process; what libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
         with ends_in_one_line(), progress.screen(log) as (console, _), Display(console) as display:
-            code = run(state, places, display)
+            code = run_sweep(state, places, display)
             results_dir = state.folder.results_dir.parent
             tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
     except SystemExit as end:
@@ -99,7 +99,7 @@ def has_one_load(config: RunConfig) -> bool:
     return len(config.levels) == 1 or type(config.server_target_qps) is float
 
 
-def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
+def run_rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     """Round after round of the experiments, then what follows from them; whether they were interrupted."""
     state.folder.set_status("running")
     state.keep(note="")
@@ -112,14 +112,14 @@ def rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
     return interrupted
 
 
-def finish(state: SweepState, interrupted: bool, display: Display) -> int:
+def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
     processes.ignore_signals()  # all has run: what ends a command is not to cost the sweep
     display.stage("writing the report")
     folder = state.folder
     if interrupted:
         folder.set_status("interrupted")
         state.keep(note=state.kept.note or "interrupted: --resume continues")
-    results = report.build(folder.path, state.kept)
+    results = report.build_report(folder.path, state.kept)
     if not interrupted:
         folder.set_status("complete")
         point_latest(folder)
@@ -137,7 +137,7 @@ def finish(state: SweepState, interrupted: bool, display: Display) -> int:
     return DONE
 
 
-def begin(  # noqa: PLR0913
+def begin_sweep(  # noqa: PLR0913
     sweep: Sweep,
     results_dir: Path,
     chosen: list[Experiment],
@@ -150,7 +150,7 @@ def begin(  # noqa: PLR0913
 ) -> SweepState:
     """A sweep to run, or the last of its name to go on with. Raises UsageError."""
     if again:
-        folder, state = resume(sweep, results_dir, bisection)
+        folder, state = resume_sweep(sweep, results_dir, bisection)
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
         state = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
@@ -158,10 +158,10 @@ def begin(  # noqa: PLR0913
     return kind(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
-def resume(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
+def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
-    states = {path.parent: report.read(path.parent) for path in paths}
+    states = {path.parent: report.read_state(path.parent) for path in paths}
     same_name = [(path, state) for path, state in states.items() if state.sweep.name == sweep.name]
     if not same_name:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")

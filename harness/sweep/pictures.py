@@ -14,12 +14,12 @@ from harness.sweep.findings import SweepReport
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
-def draw(report: SweepReport, folder: Path) -> dict[str, Picture]:
+def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
     """Draws the pictures that have data, by name."""
     drawn = dict[str, tuple[str, list[Panel]]]()
     bars = [result for result in report.rows if result.gain or result is report.baseline]
     if len(bars) > 1:
-        drawn["speedups"] = "Speed of each experiment", [speedups(bars)]
+        drawn["speedups"] = "Speed of each experiment", [speedup_bars(bars)]
     points = [result for result in report.rows if has_trade_off(result)]
     if len(points) > 1:
         drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
@@ -31,7 +31,7 @@ def has_trade_off(result: ExperimentResult) -> bool:
     return bool(result.speed) and result.score is not None and not result.experiment.has_fixed_rate
 
 
-def speedups(results: Results) -> Bars:
+def speedup_bars(results: Results) -> Bars:
     """Speed of each experiment relative to the baseline's; what is not conclusive is hollow."""
     rows = []
     for result in results:
@@ -57,7 +57,7 @@ def has_unusable(results: Results) -> bool:
 def trade_off(results: Results) -> LinePanel:
     """Accuracy against speed. What other programs slowed down is on no front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in results}
-    front = pareto([points[result.name] for result in results if result.is_usable and not result.background_load])
+    front = pareto_front([points[result.name] for result in results if result.is_usable and not result.background_load])
     series = []
     if front:
         series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING))
@@ -76,7 +76,7 @@ def trade_off(results: Results) -> LinePanel:
     return LinePanel(title, "output tokens/s", SCORES[SCORE_METRIC], series, across, down, inches=4.0)
 
 
-def pareto(points: Sequence[Point]) -> list[Point]:
+def pareto_front(points: Sequence[Point]) -> list[Point]:
     """The points that no other one beats in both coordinates, by the first."""
     front = list[Point]()
     for point in sorted(points, reverse=True):

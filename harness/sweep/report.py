@@ -32,7 +32,7 @@ from harness.sweep.experiment_result import (
 )
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import ACCURACY_WORDS, SweepReport
-from harness.sweep.pictures import draw
+from harness.sweep.pictures import draw_pictures
 
 STATE = TypeAdapter(State)
 # Aspects in which the machines of one sweep may differ.
@@ -40,12 +40,12 @@ IGNORED_BETWEEN_MACHINES = ("work", "settings", "busyness", "validity", "rate")
 VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
-def read(folder: Path) -> State:
+def read_state(folder: Path) -> State:
     """The state a sweep's folder holds. Raises UsageError."""
     return files.read(folder / "sweep.json", State)
 
 
-def write(folder: Path, state: State) -> None:
+def write_state(folder: Path, state: State) -> None:
     """Keeps a sweep's state in its folder."""
     files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
 
@@ -65,16 +65,16 @@ def read_results(folder: Path, state: State) -> SweepReport:
     return SweepReport(state, rows, experiment_rows(state, final=True), pairs_of(folder, state, rows))
 
 
-def build(folder: Path, state: State | None = None) -> SweepReport:
+def build_report(folder: Path, state: State | None = None) -> SweepReport:
     """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
-    report = read_results(folder, state or read(folder))
+    report = read_results(folder, state or read_state(folder))
     state = report.state
     own_files.replace_links(folder)
-    pictures = draw(report, folder / own_files.PLOTS)
+    pictures = draw_pictures(report, folder / own_files.PLOTS)
     early_end = ended_early(folder, reported=True)
     shared, by_run = deviations(folder, state.records)
     more = [Line("did not finish", early_end or "", "bad"), Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful")]
-    page_of = document(report, folder, [*sections(report, by_run, pictures)], more)
+    page_of = document(report, folder, [*report_sections(report, by_run, pictures)], more)
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
     return report
@@ -111,16 +111,18 @@ def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
     return tests
 
 
-def sections(report: SweepReport, by_run: dict[str, list[str]], pictures: dict[str, Picture]) -> Iterator[Section]:
+def report_sections(
+    report: SweepReport, by_run: dict[str, list[str]], pictures: dict[str, Picture]
+) -> Iterator[Section]:
     """All experiments, their runs with the deviations of each, `by_run`, and the command."""
     state, system = report.state, report.state.system
     if pictures:
         yield Section("In pictures", "", [*pictures.values()], is_open=True)
-    yield Section("About", "how it was measured", [*about(report)])
+    yield Section("About", "how it was measured", [*about_lines(report)])
     tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finals, {})}
     for title, (results, judgements) in tables.items():
         if results:
-            yield Section(title, plural(len(results), "experiment"), [table(results, judgements), SAFETY])
+            yield Section(title, plural(len(results), "experiment"), [experiment_table(results, judgements), SAFETY])
     runs = Table(
         ["experiment", "round", "outcome", "seconds", "folder"],
         [run_row(record, by_run.get(record.run or "", [])) for record in state.records],
@@ -152,7 +154,7 @@ SAFETY = (
 )
 
 
-def about(report: SweepReport) -> Iterator[str]:
+def about_lines(report: SweepReport) -> Iterator[str]:
     """Yield what the sweep is of, and what its changes rest on."""
     if report.state.sweep.about:
         yield report.state.sweep.about
@@ -166,7 +168,7 @@ def about(report: SweepReport) -> Iterator[str]:
     yield Finished(text)
 
 
-def table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
+def experiment_table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
     """Return a row for each experiment; `judgements`: on its score against the baseline's, by name."""
 
     def accuracy(result: ExperimentResult) -> str:
@@ -183,7 +185,7 @@ def table(results: Results, judgements: dict[str, regression.Judgement]) -> Tabl
     columns |= {"description": experiment_text, "change": change_text}
     for metric in metrics_of("sweep"):
         if any(metric.name in result.numbers for result in results):
-            columns[metric.label] = partial(value, metric=metric, base=base)
+            columns[metric.label] = partial(metric_text, metric=metric, base=base)
     columns |= {"LoadGen": validity_text, "accuracy": accuracy, "bound by": bound_text}
     return Table.of(results, columns)
 
@@ -219,7 +221,7 @@ def experiment_text(result: ExperimentResult) -> str:
     return Finished(joined(" ", about and escape(cell(about)), changes and f"(`{code(cell(changes))}`)"))
 
 
-def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
+def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
     """A metric in the table: speeds that do not count are struck out, scores have their distance from the baseline."""
     figure = result.numbers.get(metric.name)
     if figure is None:
@@ -236,7 +238,7 @@ def value(result: ExperimentResult, metric: Metric, base: ExperimentResult | Non
 ROW_HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "experiment")
 
 
-def cells(label: str, record: ExperimentRecord) -> list[str]:
+def record_cells(label: str, record: ExperimentRecord) -> list[str]:
     """One experiment's outcome as a row under ROW_HEAD, latencies in ms."""
     values = record.outcome.values
     figures = [values.get(metric.name) for metric in metrics_of("sweep row")]

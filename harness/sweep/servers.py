@@ -40,7 +40,7 @@ class Servers:
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
-            outcome = from_summary(rendering.build(measure(side, folder)))
+            outcome = from_summary(rendering.build(measure_side(side, folder)))
             outcome = replace(outcome, verdict=outcome.verdict and "NOT JUDGED")
         except KeyboardInterrupt:
             processes.ignore_signals()
@@ -66,7 +66,7 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
     return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
-def measure(side: steps.Begun, folder: RunFolder) -> Path:
+def measure_side(side: steps.Begun, folder: RunFolder) -> Path:
     """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
     session, plan = side.session, side.run.plan
     session.folder = folder

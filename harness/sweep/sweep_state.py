@@ -15,7 +15,14 @@ from harness.config.mlperf import MIN_DURATION_S
 from harness.runs.run_folder import RunFolder
 from harness.sweep import report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey, State
-from harness.sweep.experiment_result import CAP_METRIC, Results, best_estimate, experiment_rows, finalists, is_known
+from harness.sweep.experiment_result import (
+    CAP_METRIC,
+    Results,
+    best_estimate,
+    experiment_rows,
+    finalist_names,
+    is_known,
+)
 from harness.sweep.file import BASELINE, CAPPED_KIND, Experiment
 from harness.sweep.lanes import Lane
 
@@ -59,7 +66,7 @@ class SweepState:
     def keep(self, **changes: object) -> None:
         """Changes what is kept of the sweep."""
         self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
-        report.write(self.folder.path, self.kept)
+        report.write_state(self.folder.path, self.kept)
 
     def put(self, record: ExperimentRecord) -> None:
         """Keeps a record in place of an earlier one of the same run."""
@@ -155,7 +162,7 @@ class SweepState:
             best = best_estimate(results)
             names = [best.name] if best else []
         elif self.options.finalists:
-            names = finalists(results, self.options.finalists)
+            names = finalist_names(results, self.options.finalists)
         self.finals = [self.full(item) for item in self.chosen if item.name in names]
         return bool(self.finals)
 

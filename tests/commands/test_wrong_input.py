@@ -96,7 +96,7 @@ def test_a_device_that_is_full_is_named(tmp_path: Path) -> None:
 def test_no_value_of_a_yaml_file_holds_a_nul(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"s.yaml:1: .*NUL"):
-        sweep_file.load(tmp_path / "s.yaml")
+        sweep_file.load_sweep(tmp_path / "s.yaml")
     done = ended("run.py", "--model", "demo", "--config", str(tmp_path / "s.yaml"), "--dry-run")
     assert done.returncode == 2 and tells(done.stderr, f"error: --config {tmp_path}/s.yaml: ", "NUL")
 

@@ -28,7 +28,7 @@ from harness.sweep import file as sweep_file
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "--config": ("config.yaml", RunConfig.load),
     "data": ("data.json", lambda path: read_given("--dataset-path", path, "JSON", str, most=2**32)),
-    "sweep": ("sweep.yaml", sweep_file.load),
+    "sweep": ("sweep.yaml", sweep_file.load_sweep),
     "log": (log_entries.DETAIL, lambda path: loadgen_log.read(path.parent)),
     "trace": (TRACE_FILE, lambda path: read_trace(path.parent)),
     "accuracy log": ("mlperf_log_accuracy.json", lambda path: scoring.read_log(path, 1)),
@@ -93,7 +93,7 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
 
 @pytest.mark.parametrize("text", [BOMB, "a: &a [*a]", "&a {a: *a}"])
 def test_yaml_that_expands_is_refused(text: str, tmp_path: Path) -> None:
-    for read, name in ((RunConfig.load, "c.yaml"), (sweep_file.load, "s.yaml")):
+    for read, name in ((RunConfig.load, "c.yaml"), (sweep_file.load_sweep, "s.yaml")):
         (tmp_path / name).write_text(text)
         with pytest.raises(UsageError, match=r"more than 100,000 values|recursive"):
             read(tmp_path / name)
@@ -117,14 +117,14 @@ def test_a_grid_has_an_end(tmp_path: Path) -> None:
     grid = {"set": {name: many for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "batch_size")}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump({"grid": grid}))
     with pytest.raises(UsageError, match=r"12,117,361 .* 1,000"):
-        sweep_file.load(tmp_path / "s.yaml")
+        sweep_file.load_sweep(tmp_path / "s.yaml")
 
 
 @pytest.mark.parametrize("length", [300, 5000])
 def test_a_name_that_is_too_long_is_told_in_a_line(length: int, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(f"extends: {'x' * length}\nisolation: [{{name: a}}]\n")
     with pytest.raises(UsageError, match=r"x.*File name too long") as error:
-        sweep_file.load(tmp_path / "s.yaml")
+        sweep_file.load_sweep(tmp_path / "s.yaml")
     assert len(str(error.value)) < 600
 
 

@@ -111,7 +111,7 @@ def shipped_arguments() -> Iterator[str]:
         yield from yaml.safe_load(path.read_text()).get("engine_arg") or []
     for path in sorted((ROOT / "sweeps").glob("*.yaml")):
         if yaml.safe_load(path.read_text()).get("extends") is None:
-            for item in sweep_file.load(path).experiments:
+            for item in sweep_file.load_sweep(path).experiments:
                 yield from (f"{name}={json.dumps(value)}" for name, value in item.engine.items())
 
 

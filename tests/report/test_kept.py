@@ -97,7 +97,7 @@ def test_every_number_of_a_kept_run_is_the_same(name: str, tmp_path: Path) -> No
 
 def test_every_number_of_a_kept_sweep_is_the_same(tmp_path: Path) -> None:
     (path,) = unpacked("sweep", tmp_path).rglob("sweep.json")
-    state = sweeps.read(path.parent)
+    state = sweeps.read_state(path.parent)
     complete = [record for record in state.records if record.status == "complete"]
     assert len(complete) == 3
     for record in complete:

@@ -73,14 +73,14 @@ def test_no_file_of_a_run_is_written_through_a_link(
 
 def test_no_file_of_a_sweep_is_written_through_a_link(tmp_path: Path) -> None:
     folder = open_run(tmp_path, "sweep").path
-    sweep_report.write(folder, state(ran("baseline", 100.0), ran("faster", 120.0)))
-    sweep_report.build(folder)
-    for path in written_by(lambda: sweep_report.build(folder), folder):
+    sweep_report.write_state(folder, state(ran("baseline", 100.0), ran("faster", 120.0)))
+    sweep_report.build_report(folder)
+    for path in written_by(lambda: sweep_report.build_report(folder), folder):
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         stand_ins(path, elsewhere)
         before = contents(elsewhere)
-        sweep_report.build(folder)
+        sweep_report.build_report(folder)
         assert contents(elsewhere) == before, path
         shutil.rmtree(elsewhere)
 

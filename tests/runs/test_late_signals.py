@@ -71,13 +71,13 @@ def test_an_evaluation(tmp_path: Path) -> None:
 
 
 def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
+    few = sweep_file.load_sweep(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
     state = opened(few, tmp_path)
-    monkeypatch.setattr(sweep_report, "build", sweep_report.build)  # as it was, afterwards
+    monkeypatch.setattr(sweep_report, "build_report", sweep_report.build_report)  # as it was, afterwards
     monkeypatch.setattr(processes, "guards", {os.getpid(): None})  # this process is not to be guarded
     processes.install_signal_handlers()
     interrupt("harness.sweep.report", "build")
     with Display(Console(quiet=True)) as display:
         ran = {BASELINE: "complete", "a": "complete"}
-        loop.run(state, [Lane()], display, lambda job, *_: ExperimentRecord(job.item.name, 0, ran[job.item.name]))
+        loop.run_sweep(state, [Lane()], display, lambda job, *_: ExperimentRecord(job.item.name, 0, ran[job.item.name]))
     check(tmp_path / "sweeps")

@@ -77,10 +77,10 @@ def begun(
     options: SweepOptions | None = None,
 ) -> BisectState:
     """A bisection of which nothing has run, or that goes on."""
-    sweep, bisection = bisect.plan(sides(folder, differences), [], [parse_condition(fail_if)], 1, folder)
+    sweep, bisection = bisect.bisection_plan(sides(folder, differences), [], [parse_condition(fail_if)], 1, folder)
     chosen = list(sweep.experiments)
     options = options or SweepOptions(repeat=bisection.first_rounds, alternate=True)
-    state = loop.begin(sweep, folder, chosen, options, {}, resume, 0.0, (fail_if,), bisection)
+    state = loop.begin_sweep(sweep, folder, chosen, options, {}, resume, 0.0, (fail_if,), bisection)
     assert isinstance(state, BisectState)
     return state
 
@@ -88,7 +88,7 @@ def begun(
 def searched(state: BisectState, runner: Callable[[Job, Lane, Watch], ExperimentRecord]) -> BisectFindings:
     """The findings of a bisection that was run to its end."""
     with Display(Console(quiet=True)) as display:
-        loop.rounds(state, Crew(state, runner, display), [Lane()])
+        loop.run_rounds(state, Crew(state, runner, display), [Lane()])
     return findings(state)
 
 

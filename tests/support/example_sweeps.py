@@ -36,7 +36,7 @@ def ran(name: str, speed: float, turn: int = 0, **more: object) -> ExperimentRec
 
 
 def loaded(folder: Path, experiments: str) -> Sweep:
-    return sweep_file.load(written(folder, SHORT + "isolation:\n" + experiments))
+    return sweep_file.load_sweep(written(folder, SHORT + "isolation:\n" + experiments))
 
 
 def kept(given: sweep_report.State) -> dict[str, Any]:
@@ -46,4 +46,4 @@ def kept(given: sweep_report.State) -> dict[str, Any]:
 
 def opened(sweep: Sweep, folder: Path, options: SweepOptions | None = None, resume: bool = False) -> SweepState:
     """A sweep of all its experiments, of which none has run, or some had."""
-    return loop.begin(sweep, folder, list(sweep.experiments), options or SweepOptions(), {}, resume, 0.0)
+    return loop.begin_sweep(sweep, folder, list(sweep.experiments), options or SweepOptions(), {}, resume, 0.0)

@@ -65,7 +65,7 @@ def planted_case(seed: int) -> tuple[Planted, frozenset[str]]:
 @pytest.fixture
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep sweep.json in memory alone, whose writing takes most of a simulated bisection."""
-    monkeypatch.setattr(sweep_report, "write", lambda folder, state: None)
+    monkeypatch.setattr(sweep_report, "write_state", lambda folder, state: None)
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -94,7 +94,7 @@ def test_each_step_runs_beside_the_baseline_in_rounds_that_turn_around(tmp_path:
     assert cause_of(found) == ONE
     kinds = {item.name: item.kind for item in state.kept.sweep.experiments}
     assert kinds[BASELINE] == "baseline" and kinds["step-1"] == "step"
-    assert sweep_report.read(state.folder.path) == state.kept
+    assert sweep_report.read_state(state.folder.path) == state.kept
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -125,9 +125,9 @@ def test_the_cause_is_said_with_its_interval_and_what_the_others_do(tmp_path: Pa
 def test_the_page_has_the_steps_as_a_table_and_the_sweeps_own_parts(tmp_path: Path) -> None:
     state = begun(tmp_path)
     found = searched(state, Planted({ONE: 0.82}, 0.005, seed=1))
-    sweep_report.build(state.folder.path)
+    sweep_report.build_report(state.folder.path)
     page = (state.folder.path / "report.md").read_text()
-    title = bisect_report.title(found)
+    title = bisect_report.finding_title(found)
     assert page.splitlines()[0].replace("\\", "") == f"# {title}"
     table = page.split("## Steps")[1].split("## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")]
@@ -139,7 +139,7 @@ def test_the_page_has_the_steps_as_a_table_and_the_sweeps_own_parts(tmp_path: Pa
 @pytest.mark.usefixtures("unwritten")
 def test_two_that_act_only_together_are_named_so(tmp_path: Path) -> None:
     found = searched(begun(tmp_path), Planted({TWO: 0.8}, 0.005))
-    title = bisect_report.title(found)
+    title = bisect_report.finding_title(found)
     assert title.startswith("only together: ") and " and " in title
     assert cause_of(found) == TWO
     assert all(found.step_of(found.search.smallest - {place}) for place in found.search.smallest)
@@ -148,7 +148,7 @@ def test_two_that_act_only_together_are_named_so(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("unwritten")
 def test_a_second_cause_among_the_others_is_said(tmp_path: Path) -> None:
     engine = Planted({ONE: 0.8, frozenset(NAMES[:1]): 0.85}, 0.005)
-    title = bisect_report.title(searched(begun(tmp_path), engine))
+    title = bisect_report.finding_title(searched(begun(tmp_path), engine))
     assert tells(title, " alone: -", "; the other 5 differences together fail as well: -")
 
 
@@ -156,7 +156,7 @@ def test_a_second_cause_among_the_others_is_said(tmp_path: Path) -> None:
 def test_without_a_difference_nothing_is_searched(tmp_path: Path) -> None:
     found = searched(begun(tmp_path), Planted({}, 0.01))
     assert not found.steps and bisect_report.exit_code(found.report) == 1
-    assert tells(bisect_report.title(found), "not reproduced: BAD is ", " % ", "er (", " to ", " %)")
+    assert tells(bisect_report.finding_title(found), "not reproduced: BAD is ", " % ", "er (", " to ", " %)")
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -164,7 +164,7 @@ def test_a_side_that_does_not_start_ends_it_at_once(tmp_path: Path) -> None:
     engine = Planted({}, starts=lambda settings: not settings)
     found = searched(begun(tmp_path), engine)
     assert len(engine.names) <= 4
-    assert tells(bisect_report.title(found), "not reproduced: BAD has no verdict: failed: vLLM did not start")
+    assert tells(bisect_report.finding_title(found), "not reproduced: BAD has no verdict: failed: vLLM did not start")
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -175,7 +175,7 @@ def test_a_half_that_does_not_start_is_a_step_without_a_verdict(tmp_path: Path) 
     silent = [step for step in found.steps if step.answer == "no verdict"]
     assert silent and all("did not start" in step.reason and not step.rounds for step in silent)
     assert cause_of(found) == {order[5]} and bisect_report.is_known_for_sure(found)
-    assert any(line.label == "no verdict" for line in bisect_report.lines(found, Path("F")))
+    assert any(line.label == "no verdict" for line in bisect_report.finding_lines(found, Path("F")))
 
 
 @pytest.mark.usefixtures("unwritten")
@@ -192,7 +192,7 @@ def test_what_is_undecided_gets_further_rounds_and_is_then_called_so(tmp_path: P
 def test_latencies_are_judged_in_the_same_way(tmp_path: Path) -> None:
     found = searched(begun(tmp_path, "ttft_p99_ms>+10%"), Planted({ONE: 0.8}, 0.01))
     assert cause_of(found) == ONE
-    assert tells(bisect_report.title(found), "alone: +2")
+    assert tells(bisect_report.finding_title(found), "alone: +2")
 
 
 def interrupting(engine: Planted, after: int) -> object:
@@ -211,7 +211,7 @@ def test_an_interrupted_bisection_goes_on_where_it_was(tmp_path: Path, after: in
     engine = Planted({ONE: 0.82}, 0.005)
     state = begun(tmp_path)
     with Display(Console(quiet=True)) as display:
-        assert loop.run(state, [Lane()], display, interrupting(engine, after)) == INTERRUPTED  # type: ignore[arg-type]
+        assert loop.run_sweep(state, [Lane()], display, interrupting(engine, after)) == INTERRUPTED  # type: ignore[arg-type]
     page = (state.folder.path / "report.md").read_text()
     assert "--resume" in page and len(engine.names) == after
     again = begun(tmp_path, resume=True)
@@ -237,11 +237,11 @@ def test_the_end_of_the_time_names_what_is_left(tmp_path: Path, monkeypatch: pyt
     state = begun(tmp_path, options=options)
     monkeypatch.setattr(type(state), "is_late", lambda self, seconds=0.0: len(engine.names) >= 20)
     found = searched(state, engine)
-    title = bisect_report.title(found)
+    title = bisect_report.finding_title(found)
     assert tells(title, "undecided between ", " minutes")
     assert tells(state.kept.note, "left no time for ", "--resume continues")
     assert bisect_report.exit_code(found.report) == 1
-    commands = {line.label: line.text for line in bisect_report.lines(found, Path("F")) if line.is_command}
+    commands = {line.label: line.text for line in bisect_report.finding_lines(found, Path("F")) if line.is_command}
     assert commands["go on"].endswith("--resume")
 
 
@@ -253,7 +253,7 @@ def test_steps_and_minutes_are_said_before_the_first_step(tmp_path: Path) -> Non
     said: list[str] = []
     with Display(Console(quiet=True)) as display:
         display.say = lambda text, style="": said.append(text)  # type: ignore[method-assign,assignment]
-        loop.run(state, [Lane()], display, Planted({ONE: 0.82}, 0.001))
+        loop.run_sweep(state, [Lane()], display, Planted({ONE: 0.82}, 0.001))
     announced = next(text for text in said if text.startswith("expected: "))
     assert tells(announced, "of 4 min each: 12 to 20 min; step-1: ")
     assert said.index(announced) < next(place for place, text in enumerate(said) if "step-2" in text)
@@ -270,11 +270,11 @@ def test_answers_are_compared_with_goods_and_with_goods_own(tmp_path: Path) -> N
     report = replace(found.report, pairs=pairs)
     shown = BisectFindings(report, state.bisection)
     assert shown.is_reproduced
-    lines = [line.text for line in bisect_report.lines(shown, Path("F")) if line.label == "answers"]
+    lines = [line.text for line in bisect_report.finding_lines(shown, Path("F")) if line.label == "answers"]
     assert lines[0].startswith("GOOD against itself: 0 of 16 answers differ")
     assert tells(lines[1], "BAD: 3 of 16 answers differ, the first in sample 4 from token 7 on")
     restless = BisectFindings(replace(report, pairs=dict.fromkeys(pairs, answers(3))), state.bisection)
-    assert tells(bisect_report.title(restless), "not reproduced: GOOD against itself fails as well: 3 of 16 ")
+    assert tells(bisect_report.finding_title(restless), "not reproduced: GOOD against itself fails as well: 3 of 16 ")
 
 
 def answers(differing: int) -> AnswerPair:
@@ -307,9 +307,9 @@ def test_the_echo_engine_is_bisected_by_real_runs(tmp_path: Path, arguments: str
     good.write_text(shared + "engine_arg: [token_s=0.002]\n")
     bad.write_text(shared + f"engine_arg: [{arguments}]\n" + ("max_num_seqs: 8\n" if len(cause) == 1 else ""))
     text = f"output_tokens_per_s<-{bound}%"
-    sweep, bisection = bisect.plan([str(good), str(bad)], [], [parse_condition(text)], 1, tmp_path)
+    sweep, bisection = bisect.bisection_plan([str(good), str(bad)], [], [parse_condition(text)], 1, tmp_path)
     options = SweepOptions(repeat=4, alternate=True)
-    state = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {}, False, 0.0, (text,), bisection)
+    state = loop.begin_sweep(sweep, tmp_path, [*sweep.experiments], options, {}, False, 0.0, (text,), bisection)
     assert isinstance(state, bisect.BisectState)
 
     def run(job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
@@ -319,8 +319,8 @@ def test_the_echo_engine_is_bisected_by_real_runs(tmp_path: Path, arguments: str
     with (state.folder.path / "lock").open("w") as file:
         lock = file.fileno()
         found = searched(state, run)
-    assert cause_of(found) == cause and bisect_report.is_known_for_sure(found), bisect_report.title(found)
-    sweep_report.build(state.folder.path)
+    assert cause_of(found) == cause and bisect_report.is_known_for_sure(found), bisect_report.finding_title(found)
+    sweep_report.build_report(state.folder.path)
     page = (state.folder.path / "report.md").read_text()
     assert ("explained by" if len(cause) == 1 else "only together") in page.splitlines()[0]
 
@@ -342,7 +342,7 @@ def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
     }
     for said, (words, pythons) in cases.items():
         with pytest.raises(UsageError, match=said) as error:
-            bisect.plan(words, pythons, condition, 1, tmp_path)
+            bisect.bisection_plan(words, pythons, condition, 1, tmp_path)
         assert "\n" not in str(error.value)
 
 

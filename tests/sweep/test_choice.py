@@ -28,5 +28,5 @@ def test_what_a_version_does_not_heed_is_skipped(
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_no_shipped_sweep_measures_anything_twice(path: Path) -> None:
-    found = [(each.settings, each.engine, each.env) for each in file.load(path).experiments]
+    found = [(each.settings, each.engine, each.env) for each in file.load_sweep(path).experiments]
     assert not any(one in found[:number] for number, one in enumerate(found))

@@ -36,7 +36,7 @@ def swept(
     folder: Path, limit: float = float("inf"), **found: ExperimentOutcome
 ) -> tuple[list[tuple[str, bool, dict[str, object]]], experiment.State]:
     """What a sweep of estimates runs, in order, and what is kept of it."""
-    sweep = file.load(written(folder, FILE))
+    sweep = file.load_sweep(written(folder, FILE))
     state = opened(sweep, folder, SweepOptions(limit=limit))
     ran = list[tuple[str, bool, dict[str, object]]]()
 
@@ -50,7 +50,7 @@ def swept(
         return job.record(lane, "complete", seconds=120, outcome=outcome)
 
     with Display(Console(quiet=True)) as display:
-        loop.run(state, [Lane()], display, runner)
+        loop.run_sweep(state, [Lane()], display, runner)
     return ran, state.kept
 
 
@@ -68,12 +68,12 @@ def test_the_best_estimate_is_capped_and_the_better_of_the_two_confirmed(tmp_pat
         tuple(experiment_result.experiment_rows(state)),
         tuple(experiment_result.experiment_rows(state, final=True)),
     )
-    assert tells(findings.title(report), "capped helped:", "63 estimated queries/s; baseline 50")
-    said = {line.label: line.text for line in findings.lines(report)}
+    assert tells(findings.finding_title(report), "capped helped:", "63 estimated queries/s; baseline 50")
+    said = {line.label: line.text for line in findings.finding_lines(report)}
     assert tells(said["full length"], "capped: 7,552 output tokens/s at 59 queries/s")
     assert tells(said["estimates"], "nothing of them is VALID")
     assert "too short" not in said
-    row = sweep_report.cells("fast", next(each for each in state.records if each.experiment == "fast"))
+    row = sweep_report.record_cells("fast", next(each for each in state.records if each.experiment == "fast"))
     assert row[-1] == "fast: about 60 queries/s"
 
 
@@ -100,8 +100,8 @@ def test_without_a_law_nothing_is_compared_and_nothing_confirmed(tmp_path: Path)
     ran, state = swept(tmp_path, **none)
     assert [name for name, *_ in ran] == ["baseline", "fast", "slow"]
     report = findings.SweepReport(state, tuple(experiment_result.experiment_rows(state)))
-    assert tells(findings.title(report), "the baseline's rate cannot be estimated")
-    assert any("waves" in line.text for line in findings.lines(report) if line.label == "not counted")
+    assert tells(findings.finding_title(report), "the baseline's rate cannot be estimated")
+    assert any("waves" in line.text for line in findings.finding_lines(report) if line.label == "not counted")
 
 
 def test_what_is_capped_already_is_not_capped_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.support.example_sweeps import SHORT, written
 
 @pytest.mark.parametrize("path", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_sweep_is_sound(path: Path) -> None:
-    found = sweep_file.load(path)
+    found = sweep_file.load_sweep(path)
     assert len(found.experiments) > 5
     assert all(item.about for item in found.experiments)
     assert all(item.changes or item.name.startswith("len-2668") for item in found.experiments[1:])
@@ -32,7 +32,7 @@ def test_the_three_kinds(tmp_path: Path) -> None:
         + "  - {name: three, engine: {stream_interval: null}, env: {A: 1}}\n"
         + "grid:\n  set: {max_num_seqs: [4, 8]}\n  engine: {block_size: [16, 32]}\n",
     )
-    found = {item.name: item for item in sweep_file.load(path).experiments}
+    found = {item.name: item for item in sweep_file.load_sweep(path).experiments}
     assert list(found)[:4] == [BASELINE, "one", "two", "three"]
     assert len(found) == 8
     assert found["one"].settings["max_num_seqs"] == 8
@@ -48,7 +48,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
     theirs = "isolation:\n  - {name: a, set: {max_num_seqs: 8}}\n  - {name: b, set: {seed: 1}}\n"
     written(tmp_path, SHORT + theirs, "x.yaml")
     path = written(tmp_path, "extends: x.yaml\nbaseline: {set: {seed: 3}}\nisolation:\n  - {name: a, set: {seed: 4}}\n")
-    found = {item.name: item.settings for item in sweep_file.load(path).experiments}
+    found = {item.name: item.settings for item in sweep_file.load_sweep(path).experiments}
     assert list(found) == [BASELINE, "a", "b"]
     assert (found[BASELINE]["seed"], found["a"]["seed"], found["b"]["seed"]) == (3, 4, 1)
     assert "max_num_seqs" not in found["a"]
@@ -95,7 +95,7 @@ def test_a_file_extends_another(tmp_path: Path) -> None:
 def test_a_mistake_has_its_line(tmp_path: Path, text: str, line: int, word: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as caught:
-        sweep_file.load(path)
+        sweep_file.load_sweep(path)
     assert f"{path}:{line}:" in str(caught.value)
     assert word in str(caught.value)
 
@@ -104,4 +104,4 @@ def test_a_mistake_has_its_line(tmp_path: Path, text: str, line: int, word: str)
 def test_no_file_is_a_stack_trace(tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]) -> None:
     path = written(tmp_path_factory.mktemp("any"), json.dumps(data))
     with pytest.raises(UsageError):
-        sweep_file.load(path)
+        sweep_file.load_sweep(path)

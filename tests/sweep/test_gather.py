@@ -58,7 +58,7 @@ def test_each_change_is_against_the_baseline_of_its_own_task(sweep: Sweep, tmp_p
     task(place, sweep, "slow", "n1", (200.0, 100.0), driver="550")
     code, said, page = gathered(place, tmp_path)
     assert code == 0, said
-    state = report.read(next((place / "sweeps").iterdir()))
+    state = report.read_state(next((place / "sweeps").iterdir()))
     ratios = {result.name: result.gain.mean for result in report.experiment_rows(state) if result.gain}
     assert ratios["fast"] == pytest.approx(1.5) and ratios["slow"] == pytest.approx(0.5)
     assert "the nodes differ in driver" in page and "on n0/fast" in page

@@ -26,7 +26,7 @@ from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentRecord, Job
 from harness.sweep.file import BASELINE, Experiment
 from harness.sweep.lanes import Lane
-from harness.sweep.loop import resume
+from harness.sweep.loop import resume_sweep
 from tests.conftest import patience, tells
 from tests.runs.test_failed_runs import engines
 from tests.support.example_sweeps import SHORT, opened, written
@@ -60,7 +60,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
     first = sweep(path, "--results-dir", tmp_path, "--only", "refused", "--only", "gone", "--only", "unheard")
     assert first.returncode == 0, first.stderr
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    found = {record.experiment: record for record in sweep_report.read(folder).records}
+    found = {record.experiment: record for record in sweep_report.read_state(folder).records}
     assert list(found) == [BASELINE, "refused", "gone", "unheard"]
     assert found[BASELINE].status == "complete"
     assert found[BASELINE].outcome.values["tokens_per_sec"]
@@ -75,7 +75,7 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
     second = sweep(path, "--results-dir", tmp_path, "--resume")
     assert second.returncode == 0, second.stderr
-    again = {record.experiment: record for record in sweep_report.read(folder).records}
+    again = {record.experiment: record for record in sweep_report.read_state(folder).records}
     assert again[BASELINE] == found[BASELINE]
     assert again["refused"] == found["refused"]
     assert again["dead"].status == "failed"
@@ -90,17 +90,17 @@ def test_a_sweep_goes_on_after_failures_and_resumes(tmp_path: Path) -> None:
 
 def test_a_sweep_is_not_resumed_with_other_software(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    asked = sweep_file.load(path)
+    asked = sweep_file.load_sweep(path)
     state = opened(asked, tmp_path)
     state.keep()
     place = state.folder
-    assert resume(asked, tmp_path) == (place, state.kept)
+    assert resume_sweep(asked, tmp_path) == (place, state.kept)
     facts = json.loads((place.path / "sweep.json").read_text())
     facts["system"]["packages"]["torch"] = "1.0"
     facts["system"]["cores"] += 1
     (place.path / "sweep.json").write_text(json.dumps(facts))
     with pytest.raises(UsageError, match=r"cores and torch; .*--resume"):
-        resume(sweep_file.load(path), tmp_path)
+        resume_sweep(sweep_file.load_sweep(path), tmp_path)
 
 
 @pytest.mark.engine
@@ -112,7 +112,7 @@ def test_a_run_that_was_killed_is_called_that(tmp_path: Path) -> None:
         time.sleep(0.1)
     (run,) = (each for each in psutil.Process(process.pid).children() if str(ROOT / "run.py") in each.cmdline())
     run.kill()
-    while not (records := sweep_report.read(runs[0].parents[2]).records):
+    while not (records := sweep_report.read_state(runs[0].parents[2]).records):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
@@ -138,7 +138,7 @@ def test_a_run_that_never_began_did_not_come_to_its_end(tmp_path: Path) -> None:
     done = sweep(path, "--results-dir", tmp_path)
     assert done.returncode == 3 and done.stderr.startswith("error: the baseline did not complete: ")
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert [record.status for record in sweep_report.read(folder).records] == ["failed", "failed"]
+    assert [record.status for record in sweep_report.read_state(folder).records] == ["failed", "failed"]
 
 
 @pytest.mark.engine
@@ -147,7 +147,7 @@ def test_a_hanging_experiment_is_ended(tmp_path: Path) -> None:
     done = sweep(path, "--results-dir", tmp_path, "--timeout", "8")
     assert done.returncode == 3, done.stderr
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert [record.status for record in sweep_report.read(folder).records] == ["timeout", "timeout"]
+    assert [record.status for record in sweep_report.read_state(folder).records] == ["timeout", "timeout"]
     assert "no speedup can be given" in done.stdout
     lock = (folder / ".lock").open()
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_the_experiment_too_and_the_sweep_goes_on_later(tmp_path: Pa
     process.communicate(timeout=60)
     assert process.returncode == 130
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert [record.status for record in sweep_report.read(folder).records] == ["interrupted"]
+    assert [record.status for record in sweep_report.read_state(folder).records] == ["interrupted"]
     assert json.loads((folder / "status.json").read_text())["status"] == "interrupted"
     assert not engines()
 
@@ -191,13 +191,15 @@ def test_the_next_one_waits_for_the_gpus_memory(monkeypatch: pytest.MonkeyPatch)
 def test_an_interruption_while_memory_is_waited_for_costs_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = sweep_file.load(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
+    few = sweep_file.load_sweep(written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n"))
     state = opened(few, tmp_path)
     monkeypatch.setattr(experiment, "wait_for_gpu_memory", Mock(side_effect=KeyboardInterrupt))
     with Display(Console()) as display:
-        code = loop.run(state, [Lane()], display, lambda job, lane, watch: ExperimentRecord(BASELINE, 0, "complete"))
+        code = loop.run_sweep(
+            state, [Lane()], display, lambda job, lane, watch: ExperimentRecord(BASELINE, 0, "complete")
+        )
     assert code == INTERRUPTED
-    assert [record.status for record in sweep_report.read(state.folder.path).records] == ["complete"]
+    assert [record.status for record in sweep_report.read_state(state.folder.path).records] == ["complete"]
 
 
 @pytest.mark.parametrize(
@@ -219,13 +221,13 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
     ran = Mock(side_effect=[*done, OSError(errno.ENOSPC, "No space left on device")])
     if not begun:
         monkeypatch.setattr(files, "SPARE_BYTES", 2**62)
-    asked = sweep_file.load(path)
+    asked = sweep_file.load_sweep(path)
     state = opened(asked, tmp_path)
     with (
         Display(Console(quiet=True)) as display,
         pytest.raises(BenchmarkError, match=message) as error,
     ):
-        loop.run(state, [Lane()], display, ran)
+        loop.run_sweep(state, [Lane()], display, ran)
     assert error.value.exit_code == ENGINE_FAILED
     assert ran.called == begun
     (status,) = (tmp_path / "sweeps").glob("2*/status.json")
@@ -235,7 +237,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(
 
 def test_a_lock_that_is_a_fifo_is_named_and_not_waited_for(tmp_path: Path) -> None:
     path = written(tmp_path, SHORT + "isolation:\n  - {name: a, set: {seed: 1}}\n")
-    asked = sweep_file.load(path)
+    asked = sweep_file.load_sweep(path)
     state = opened(asked, tmp_path)
     state.keep(note="")
     os.mkfifo(lock := state.folder.path / ".lock")

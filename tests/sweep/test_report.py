@@ -51,7 +51,7 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
         ExperimentRecord("broken", 0, "failed", "no memory"),
     )
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
-    report = plots.build(tmp_path)
+    report = plots.build_report(tmp_path)
     title, *lines = screen_lines(report)
     words = "\n".join(lines)
     assert title == "fast helped: 50 % faster (40 to 61 %, one run of each): 150 output tokens/s; baseline 100"
@@ -78,7 +78,7 @@ def busy(record: ExperimentRecord) -> ExperimentRecord:
 
 
 def test_a_group_is_a_column_where_the_file_names_one(tmp_path: Path) -> None:
-    loaded = sweep_file.load(
+    loaded = sweep_file.load_sweep(
         written(
             tmp_path,
             SHORT + "isolation:\n  - {name: a, group: memory, set: {seed: 1}}\n  - {name: b, set: {seed: 2}}\n",
@@ -86,10 +86,10 @@ def test_a_group_is_a_column_where_the_file_names_one(tmp_path: Path) -> None:
     )
     assert [item.group for item in loaded.experiments] == ["", "memory", ""]
     given = replace(state(ran(BASELINE, 100), ran("a", 120), ran("b", 90)), sweep=loaded)
-    table = str(plots.table(plots.experiment_rows(given), {}))
+    table = str(plots.experiment_table(plots.experiment_rows(given), {}))
     assert table.startswith("| experiment | group |") and "| a | memory |" in table and "| b | – |" in table
     plain = state(ran(BASELINE, 100), ran("a", 120))
-    assert "group" not in str(plots.table(plots.experiment_rows(plain), {})).splitlines()[0]
+    assert "group" not in str(plots.experiment_table(plots.experiment_rows(plain), {})).splitlines()[0]
 
 
 def test_a_busy_machine_gives_no_verdict() -> None:
@@ -214,7 +214,7 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
         example_runs.record(run_folder.RunFolder(tmp_path, run), plan, command="c", started="s", system={})
         example_runs.note(run_folder.RunFolder(tmp_path, run), deviations=lacking)
     (tmp_path / "sweep.json").write_text(json.dumps(kept(given)))
-    plots.build(tmp_path)
+    plots.build_report(tmp_path)
     page = (tmp_path / "report.md").read_text()
     assert "| not comparable with MLPerf | short |\n" in page
     assert "complete (not comparable: speculative decoding)" in page
@@ -231,12 +231,12 @@ def test_only_what_all_runs_lack_stands_above_the_table(tmp_path: Path) -> None:
 def test_a_sweep_that_cannot_be_read_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(UsageError, match=message):
-        plots.read(tmp_path)
+        plots.read_state(tmp_path)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=20))
 def test_the_pareto_front(points: list[tuple[float, float]]) -> None:
-    front = pictures.pareto(points)
+    front = pictures.pareto_front(points)
     for x, y in points:
         assert any(a >= x and b >= y for a, b in front)
     for point in front:
@@ -280,7 +280,7 @@ def test_a_sweep_of_before_is_still_read(tmp_path: Path) -> None:
         del record["gpu"], record["final"], record["outcome"]["ran_out"]
     del old["note"]
     files.write_json(tmp_path / "sweep.json", old)
-    assert plots.read(tmp_path).records == (ran(BASELINE, 100),)
+    assert plots.read_state(tmp_path).records == (ran(BASELINE, 100),)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdi
 
 def test_the_page_says_how_many_were_compared(tmp_path: Path) -> None:
     files.write_json(tmp_path / "sweep.json", kept(state(ran(BASELINE, 100), ran("a", 103), ran("b", 104))))
-    plots.build(tmp_path)
+    plots.build_report(tmp_path)
     page = (tmp_path / "report.md").read_text()
     assert tells(page, "| compared | 2 ", "5 % ") and tells(page, "| interval |", "scatter by 2 %")
 
@@ -333,7 +333,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     unsure = {"verdict": "INCONCLUSIVE"}
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
     files.write_json(tmp_path / "sweep.json", kept(given))
-    report = plots.build(tmp_path)
+    report = plots.build_report(tmp_path)
     assert {name: ACCURACY_WORDS[found.verdict] for name, found in report.scores.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
@@ -341,4 +341,4 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     assert tells(lines, "accuracy: not shown", ": a") == (verdict == "not clear")
     (tmp_path / "a" / "Accuracy" / "samples.csv").write_text(f"{HEAD}\n0,500,x\n")
     with pytest.raises(UsageError, match=r"samples\.csv:2: rouge1: not a number"):
-        plots.build(tmp_path)
+        plots.build_report(tmp_path)

@@ -41,10 +41,10 @@ def test_the_cores_are_divided_among_the_gpus() -> None:
 
 
 def test_one_gpu_is_nothing_to_run_side_by_side_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "visible", lambda: ["0"])
+    monkeypatch.setattr(lanes, "visible_gpus", lambda: ["0"])
     with pytest.raises(UsageError, match="1 visible GPU"):
-        lanes.lanes(True)
-    assert lanes.lanes(False) == [Lane()]
+        lanes.choose_lanes(True)
+    assert lanes.choose_lanes(False) == [Lane()]
 
 
 BOTH = lanes.divide_lanes(["0", "1"], system.cores())  # two GPUs side by side
@@ -61,7 +61,7 @@ def work(
     """A sweep whose jobs `run` runs, once they are done."""
     state = opened(found, folder, options, resume)
     with Display(Console(quiet=True)) as display:
-        loop.rounds(state, Crew(state, run, display), places)
+        loop.run_rounds(state, Crew(state, run, display), places)
     return state
 
 
@@ -124,10 +124,10 @@ def test_the_time_limit_leaves_the_least_valuable(tmp_path: Path, monkeypatch: p
     state = work(found, tmp_path, SweepOptions(limit=200.0), run)
     assert [record.experiment for record in state.kept.records] == [BASELINE, "c", "a"]
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    assert tells(sweep_report.read(folder).note, "time limit of 3.33333 min ", " b")
+    assert tells(sweep_report.read_state(folder).note, "time limit of 3.33333 min ", " b")
     state = work(found, tmp_path, SweepOptions(), run, resume=True)
     assert [record.experiment for record in state.kept.records] == [BASELINE, "c", "a", "b"]
-    assert sweep_report.read(folder).note == ""
+    assert sweep_report.read_state(folder).note == ""
 
 
 def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
     assert asked[4:] == [(BASELINE, True, False, False), ("faster", True, False, False)]
     assert asked[0] == (BASELINE, False, True, True)
     (folder,) = (tmp_path / "sweeps").glob("2*")
-    report = sweep_report.build(folder)
+    report = sweep_report.build_report(folder)
     assert [row.name for row in report.finals] == [BASELINE, "faster"]
     assert len(records) == 6
     page = (folder / "report.md").read_text()

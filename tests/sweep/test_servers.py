@@ -87,11 +87,11 @@ def test_the_first_server_is_the_baseline_and_each_other_a_letter() -> None:
 
 def test_only_servers_with_the_same_settings_share_a_process(tmp_path: Path) -> None:
     same = written(tmp_path, TWO.format(*BOTH))
-    assert file.load(same).is_of_servers
+    assert file.load_sweep(same).is_of_servers
     other = written(
         tmp_path, TWO.format(*BOTH).replace("{endpoint: 'http://127.0.0.1:9", "{seed: 1, endpoint: 'http://a")
     )
-    assert not file.load(other).is_of_servers
+    assert not file.load_sweep(other).is_of_servers
 
 
 def test_a_difference_is_said_with_its_interval_its_tails_and_where_each_is() -> None:
@@ -235,20 +235,20 @@ def test_rounds_alternate_until_the_interval_is_narrow(tmp_path: Path) -> None:
         return ran(job.item.name, 100.0 * SCATTER[job.round % 8], job.round, verdict=None)
 
     sweep, options = asked(), SweepOptions(repeat=16, alternate=True)
-    state = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {}, False, 2.0)
+    state = loop.begin_sweep(sweep, tmp_path, [*sweep.experiments], options, {}, False, 2.0)
     with Display(Console(quiet=True)) as display:
-        loop.rounds(state, Crew(state, run, display), [Lane()])
+        loop.run_rounds(state, Crew(state, run, display), [Lane()])
     assert names == ["b0", "B0", "B1", "b1", "b2", "B2", "B3", "b3"]
 
 
 def test_a_pair_is_of_one_session(tmp_path: Path) -> None:
     sweep, options = asked(), SweepOptions(repeat=4, alternate=True)
-    state: SweepState = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {}, False, 2.0)
+    state: SweepState = loop.begin_sweep(sweep, tmp_path, [*sweep.experiments], options, {}, False, 2.0)
     state.keep(records=(ran(BASELINE, 100.0), ran("B", 100.0), ran("B", 100.0, 1)))
-    again = loop.begin(sweep, tmp_path, [*sweep.experiments], options, {}, True, 2.0)
+    again = loop.begin_sweep(sweep, tmp_path, [*sweep.experiments], options, {}, True, 2.0)
     assert [(record.experiment, record.round) for record in again.kept.records] == [(BASELINE, 0), ("B", 0)]
     with pytest.raises(UsageError, match="different version"):
-        loop.begin(asked(concurrency=4), tmp_path, [], options, {}, True, 2.0)
+        loop.begin_sweep(asked(concurrency=4), tmp_path, [], options, {}, True, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ COMMON = [
 
 def state_of(place: Path) -> tuple[Path, State]:
     (folder,) = (place / "sweeps").glob("2*-compare")
-    return folder, sweep_report.read(folder)
+    return folder, sweep_report.read_state(folder)
 
 
 @pytest.mark.slow
@@ -335,7 +335,7 @@ def test_two_servers_whose_times_are_set(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     order = [f"{each.experiment[0]}{each.round}" for each in state.records]
     assert order == ["b0", "B0", "B1", "b1", "b2", "B2", "B3", "b3"]
-    report = sweep_report.build(folder)
+    report = sweep_report.build_report(folder)
     assert report.pairs["B"].samples == 32 and not report.pairs["B"].differing
     assert [row.accuracy for row in report.rows] == ["not judged"] * 2  # scored, and compared with each other alone
     assert not any("not shown to hold" in line.text for line in document(report).lines)  # no answer differs
@@ -388,7 +388,7 @@ def test_a_sweep_file_of_two_servers(tmp_path: Path) -> None:
         path = written(tmp_path, TWO.format(first.address, second.address))
         done = ended("sweep.py", str(path), "--results-dir", str(tmp_path / "results"))
     assert done.returncode == 0, done.stderr
-    state = sweep_report.read(tmp_path / "results" / "sweeps" / "latest")
+    state = sweep_report.read_state(tmp_path / "results" / "sweeps" / "latest")
     speeds = {each.experiment: each.outcome.values["tokens_per_sec"] or 0.0 for each in state.records}
     assert speeds[BASELINE] > speeds["other"] > 0
     assert tells(" ".join(done.stdout.split()), "output 4, demo model") and "not shown to hold" not in done.stdout
