@@ -101,6 +101,13 @@ class ComparedRun(NamedTuple):
 
 
 Runs = Sequence[ComparedRun]
+
+
+def busy_runs(runs: Runs) -> list[ComparedRun]:
+    """Return the runs during which other programs used the machine."""
+    return [run for run in runs if run.busy]
+
+
 BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, which `results/*` names as well
 
 

@@ -154,7 +154,7 @@ def document(runs: Runs) -> Document:
         lines.append(Line("interval", METHOD_TEXT))
     lines += [Line("careful", caution, "careful") for caution in cautions(named)]
     lines += [Line(letter, str(run.folder)) for letter, run in named]
-    busy = [run for run in runs if run.busy]
+    busy = compare.busy_runs(runs)
     if busy:
         lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
     subjects = subject.subject_of(*(run.summary for run in runs))
@@ -251,7 +251,7 @@ def finding(runs: Runs) -> SpeedFinding:
         if fastest == first:
             first, second = next_fastest, fastest
     change = Change.between(sides[first], sides[second])
-    if any(run.busy for run in runs):
+    if compare.busy_runs(runs):
         change = change.on_busy_machine()
     figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)

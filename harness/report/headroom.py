@@ -18,7 +18,7 @@ def headroom_lines(summary: Summary) -> list[Line]:
     if test is None or test.has_own_limits or {*test.doubts} - {Doubt.FEW}:
         return []
     pattern = summary.scenario.pattern
-    if isinstance(pattern, Poisson) and not test.is_few:
+    if isinstance(pattern, Poisson):
         return room_for_rate(summary, test)
     if isinstance(pattern, Burst):
         return room_for_setting(summary, test)
@@ -28,7 +28,7 @@ def headroom_lines(summary: Summary) -> list[Line]:
 def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
     """Return that a higher rate may hold, where both p99 are well below their limits and no higher rate has failed."""
     failed_above = [outcome for outcome in summary.tests if outcome.load > test.load and not outcome.has_kept]
-    shares = [tail.share for tail in test.tails]
+    shares = [tail.share for tail in test.sure_tails]
     if failed_above or not shares or max(shares) >= AMPLE_SHARE:
         return []
     used = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in test.tails)
@@ -42,12 +42,12 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
 def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
     """Return that fewer bits may be faster, where a GPU that was busy or at its power limit computed in 16 bits.
 
-    The other bounds name their own remedies. A GPU is known to be behind this run only where it is on this machine.
+    The other bounds name their own remedies. The format of a server's weights is not known.
     """
     meta, bounds = summary.meta, test.details.ran_out
     is_bound_by_work = bool(bounds) and bounds[0].name in BOUNDS_BY_WORK
     has_16_bits = meta.quantization == "none" and meta.checkpoint is None
-    if not (is_bound_by_work and has_16_bits and summary.system.gpus) or meta.endpoints:
+    if not (is_bound_by_work and has_16_bits and summary.gpu_models):
         return []
     return [
         Line("worth trying", "fp8: about half the work of a token; the accuracy test shows what it costs in ROUGE"),

@@ -265,6 +265,11 @@ class Outcome(FrozenModel):
         return limits.tails(self.ttft_ms.p99, self.tpot_ms.p99)
 
     @property
+    def sure_tails(self) -> list[Tail]:
+        """The tails of enough requests for a p99; of few, p99 is the slowest of them."""
+        return [] if self.is_few else self.tails
+
+    @property
     def is_few(self) -> bool:
         """Tell whether the p99 of its requests is the slowest of them."""
         return Doubt.FEW in self.doubts
