@@ -37,12 +37,17 @@ EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no di
 class ExperimentResult:
     """One experiment over all its rounds; `base` is the baseline, where the speed of that counts, and `change` the one
     against it.
+
+    Against a baseline whose speed does not count there is a `void_change` instead, which is shown struck out with
+    `void_reason` and judges nothing.
     """
 
     experiment: Experiment
     records: Sequence[ExperimentRecord]
     base: "ExperimentResult | None" = None
     change: Change | None = None
+    void_change: Change | None = None
+    void_reason: str = ""
 
     @property
     def name(self) -> str:
@@ -152,6 +157,11 @@ class ExperimentResult:
         return self.change.speed_change(self.metric)
 
     @property
+    def void_gain(self) -> Change | None:
+        """The change of its speed against a baseline whose speed does not count."""
+        return self.void_change.speed_change(self.metric) if self.void_change else None
+
+    @property
     def bound(self) -> str:
         """Return what set its speed in the first of its runs that tells, in words."""
         for run in self.complete:
@@ -239,9 +249,30 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
-    if base is None or not base.is_usable:
+    if base is None:
         return results
-    results = [replace(result, base=base) for result in results]
+    beside_base = [replace(result, base=base) for result in results]
+    changes = changes_from(base, beside_base, state.error)
+    if base.is_usable:
+        return [replace(result, change=changes.get(result.name)) for result in beside_base]
+    reason = why_unusable(base)
+    return [replace(result, void_change=changes.get(result.name), void_reason=reason) for result in results]
+
+
+def why_unusable(base: ExperimentResult) -> str:
+    """Return why no change from a baseline counts, in words."""
+    if base.accuracy == "UNSAFE":
+        return "the baseline's accuracy gate failed"
+    if base.flaws:
+        return f"the baseline: {'; '.join(base.flaws)}"
+    return "the baseline is INVALID" if base.is_valid is False else "the baseline has no speed"
+
+
+def changes_from(base: ExperimentResult, results: Results, error: float) -> dict[str, Change]:
+    """Return the change of each result from the baseline, by name, where both did the same work.
+
+    All are judged together: one of them is called a change by chance with a probability of at most `error`.
+    """
     ratios = {}
     for result in results:
         if result.name == BASELINE or incomparable_reason(result.experiment, base.experiment):
@@ -249,11 +280,11 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
         ratios_of_rounds = result.ratios(result.metric)
         if ratios_of_rounds:
             ratios[result.name] = ratios_of_rounds
-    changes = paired(ratios, state.error)
+    changes = paired(ratios, error)
     for result in results:
         if result.background_load and result.name in changes:
             changes[result.name] = changes[result.name].on_busy_machine()
-    return [replace(result, change=changes.get(result.name)) for result in results]
+    return changes
 
 
 def results_without_base(state: State, final: bool) -> list[ExperimentResult]:

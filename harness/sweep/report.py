@@ -208,7 +208,9 @@ def validity_text(result: ExperimentResult) -> str | None:
 
 
 def change_text(result: ExperimentResult) -> str:
-    """Its change; struck out where its speed does not count."""
+    """Its change; struck out where its speed does not count, or the baseline's, with the reason."""
+    if result.void_gain:
+        return f"~~{result.void_gain.signed}~~ {result.void_reason}"
     if not result.gain:
         return "–"
     if not result.is_usable:

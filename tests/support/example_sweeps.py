@@ -31,7 +31,7 @@ def state(*records: ExperimentRecord) -> sweep_report.State:
 
 def ran(name: str, speed: float, turn: int = 0, **more: object) -> ExperimentRecord:
     known = {"tokens_per_sec": speed, "valid": True, "verdict": "PASS", "rouge1": 40.0, "duration_s": 10.0, **more}
-    verdicts = {key: known.pop(key) for key in ("valid", "verdict")}
+    verdicts = {key: known.pop(key) for key in ("valid", "verdict", "flaws") if key in known}
     return ExperimentRecord(name, turn, "complete", outcome=ExperimentOutcome(known, **verdicts))
 
 

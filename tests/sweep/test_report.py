@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,11 +133,20 @@ def test_the_worst_round_decides_on_accuracy() -> None:
     assert rows["a"].accuracy == "INCONCLUSIVE"
 
 
-@pytest.mark.parametrize("flaw", [{"valid": False}, {"verdict": "FAIL"}])
-def test_nothing_is_held_against_a_baseline_that_does_not_count(flaw: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("flaw", "reason"),
+    [
+        ({"valid": False}, "the baseline is INVALID"),
+        ({"verdict": "FAIL"}, "the baseline's accuracy gate failed"),
+        ({"flaws": ("a latency over its limit",)}, "the baseline: a latency over its limit"),
+    ],
+)
+def test_a_change_from_a_baseline_that_does_not_count_is_struck_out(flaw: dict[str, Any], reason: str) -> None:
     given = state(ran(BASELINE, 100, **flaw), ran("a", 120))
     report = SweepReport(given, tuple(plots.experiment_rows(given)))
-    assert all(row.gain is None for row in report.rows)
+    assert all(row.gain is None for row in report.rows) and report.judged == []
+    texts = {row.name: plots.change_text(row) for row in report.rows}
+    assert texts == {BASELINE: "–", "a": f"~~+20 % (+13.5 to +26.8 %)~~ {reason}"}
     assert "no speedup can be given" in "\n".join(screen_lines(report))
 
 
