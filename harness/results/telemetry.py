@@ -170,17 +170,24 @@ def ran_out(
     """
     lost, busy = losses(times, args), list(busy_parts(used, client, others))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
-    is_full = bool(busy) or is_clock_lowered
     first, last = (lost, busy) if lost else (busy, [])
+    full = list(room(used, concurrency))
+    if full and (busy or is_clock_lowered):
+        full = [useless_room(full)]
     remedies = {""}
-    for statement in (*first, *room(used, concurrency), *last):  # what sets the speed comes before full slots
-        what, remedy = statement.what, statement.remedy
-        if is_full and statement.name in ("kv_cache", "slots"):
-            what, remedy = f"{what}; more would not help", ""
-        elif remedy in remedies:
-            remedy = ""
-        yield replace(statement, what=what, remedy=remedy)
+    for statement in (*first, *full, *last):  # what sets the speed comes before full slots
+        yield replace(statement, remedy="") if statement.remedy in remedies else statement
         remedies.add(statement.remedy)
+
+
+def useless_room(full: Sequence[Statement]) -> Statement:
+    """Return what was full beside something that was busy already, in one statement: more room would not help."""
+    first, *others = full
+    if others:
+        what = f"{first.what}; all request slots were in use as well, and more of either would not help"
+    else:
+        what = f"{first.what}; more would not help"
+    return replace(first, what=what, remedy="")
 
 
 def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Statement]:
