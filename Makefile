@@ -32,6 +32,11 @@ endif
 PYTHON ?= $(firstword $(shell for each in $(PYTHONS); do python$$each -c "" 2>/dev/null && echo python$$each; done; :) python3)
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
+.PHONY: help
+help:                     ## this list
+	@sed -n 's/^\([a-z-]*\):.*  *## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS='|' read -r name about; do \
+	  printf '%-22s%s\n' "$$name" "$$about"; done
+
 .PHONY: setup
 setup: $(READY)           ## the set-up alone: vLLM for a GPU where nvidia-smi shows one, else for the CPU
 	@echo "$(VENV) has vLLM for $(KIND): . $(VENV)/bin/activate"

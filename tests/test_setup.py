@@ -1,6 +1,7 @@
 """`make setup`: which vLLM it installs, and what it refuses before anything is fetched; what installs nothing."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -82,6 +83,14 @@ def test_a_file_that_is_no_engines_is_refused_with_those_that_are(machine: Machi
     made = machine.make("setup", REQUIREMENTS="requirements-cpu.txt")
     assert made.returncode == 2 and not machine.installed
     assert tells(made.stderr, "REQUIREMENTS=requirements-cpu.txt", *READY)
+
+
+def test_make_alone_lists_what_it_can_and_installs_nothing(machine: Machine) -> None:
+    done = machine.make()
+    targets = [line.split()[1] for line in done.stdout.splitlines()]
+    described = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M)
+    assert done.returncode == 0 and targets == described and {"help", "setup", "demo", "test"} <= {*targets}
+    assert machine.installed == []
 
 
 @pytest.mark.parametrize(
