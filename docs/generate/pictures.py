@@ -7,7 +7,6 @@ they are rendered again, and their pages photographed by Chromium.
 """
 
 import base64
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -63,8 +62,6 @@ def photograph(name: str, run: str, height: int) -> None:
     """Renders a whole run again, and takes a picture of the head of its page."""
     folder = RUNS / run
     rendering.build(folder)
-    shutil.rmtree(folder / "plots")
-    (folder / "report.md").unlink()  # whose pictures they are
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place, browser(Path(place)) as tab:
         tab.open(folder / "report.html")
         clip = {"x": 0, "y": 0, "width": 1280, "height": height, "scale": 1}

@@ -406,7 +406,7 @@ def test_a_run_that_is_kept_whole_has_the_page_that_is_made_today(run: str, tmp_
     kept = kept_pictures.RUNS / run
     shutil.copytree(kept, tmp_path / run)
     rendering.build(tmp_path / run)
-    for name in ("report.html", "summary.json"):
+    for name in ("report.html", "report.md", "summary.json"):
         assert (tmp_path / run / name).read_text() == (kept / name).read_text(), "make pictures"
 
 
