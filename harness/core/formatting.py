@@ -36,6 +36,13 @@ def listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+def first_of(texts: Sequence[str], most: int) -> str:
+    """Return the first texts of a list in one line, and how many more there are."""
+    if len(texts) <= most:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:most])} and {len(texts) - most} more"
+
+
 def plural(count: float, noun: str) -> str:
     """So many of a thing: 1 probe, 1,200 probes."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"

@@ -21,7 +21,7 @@ from harness.runs.run_folder import TEST_FOLDERS
 MOST_REASONS = 3  # The screen shows so many; the report has all.
 GATE_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 WORST_ANSWERS = f"the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md"
-NO_GATE = "--fail-if does not judge this run"
+NOT_TO_PASS_ON = "do not pass this number on"
 
 
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
@@ -282,13 +282,13 @@ def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what other programs took of the machine, or that it was not measured."""
     if test.background_load:
         for load in test.background_load:
-            yield f"{load}; {NO_GATE}"
+            yield f"{load}; {NOT_TO_PASS_ON}"
         return
     busy = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy:
         text = f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
         if summary.background_load:
-            text += f"; one of them may be the best, so {NO_GATE}"
+            text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"
         yield text
     if test.details.machine.others_cpu_cores is None:
         yield "whether other programs ran was not measured"

@@ -11,7 +11,7 @@ from harness.config.comparability import CONFIGURED
 from harness.config.mlperf import SCORES
 from harness.config.run import RunConfig
 from harness.core.document import Document, Line, Section, Tone
-from harness.core.formatting import number, plural
+from harness.core.formatting import first_of, number, plural
 from harness.core.given_values import as_flag
 from harness.core.progress import clock
 from harness.report import answer_comparison, regression, subject
@@ -38,6 +38,7 @@ HOLDS = regression.parse_condition(
     f"{SCORE_METRIC}<-1%"
 )  # the share of the baseline's score that MLPerf's gate allows of the reference's
 ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
+MOST_NAMES = 6  # A line names so many experiments; the table has all.
 EFFECTS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
     "no difference": ("", ""),
@@ -185,6 +186,9 @@ def finding_text(report: SweepReport) -> str:
         return best_change(report.judged)
     if base.experiment.has_fixed_rate:
         return "every experiment was sent the same rate: compare TTFT and TPOT, not speeds"
+    other_work = list(other_work_lines(report, base))
+    if other_work:
+        return f"nothing could be compared: {plural(len(other_work), 'experiment')} did other work than the baseline"
     return "no change was measured"
 
 
@@ -265,7 +269,7 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
             if result.effect == effect and result.gain:
                 changes.append(f"{result.name} {result.gain.signed}")
         if changes:
-            yield Line(effect, f"{', '.join(changes)}{remark}", tone)
+            yield Line(effect, f"{first_of(changes, MOST_NAMES)}{remark}", tone)
     count = sum(bool(result.change) for result in report.rows)
     if count > 1:
         chance = 100 * report.state.error
@@ -290,7 +294,7 @@ def uncounted_lines(report: SweepReport) -> Iterator[Line]:
         if result.is_valid is False:
             invalid.append(f"{result.name} at full length" if result in report.finals else result.name)
     if invalid:
-        yield Line("INVALID", f"{', '.join(invalid)}, by LoadGen: no valid speed", "bad")
+        yield Line("INVALID", f"{first_of(invalid, MOST_NAMES)}, by LoadGen: no valid speed", "bad")
     for result in results:
         if result.flaws:
             yield Line("not counted", f"{result.name}: {'; '.join(result.flaws)}", "bad")

@@ -210,5 +210,5 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
     judged = regression.judge(Sides([compared[0]], [compared[1]]), [parse_condition("tokens_per_sec<-3%")])
     assert judged[0].verdict == "NOT JUDGED"
     said = [line.text for line in answer.document(compared[1].summary).lines]
-    assert any(tells(text, "other programs ran", " 8 ", "--fail-if does not judge this run") for text in said)
+    assert any(tells(text, "other programs ran", " 8 ", "do not pass this number on") for text in said)
     assert from_summary(compared[1].summary).background_load and rendering.history_line(compared[1].summary)["others"]

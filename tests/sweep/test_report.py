@@ -27,7 +27,7 @@ from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import ACCURACY_WORDS, HOLDS, SweepReport, document
+from harness.sweep.findings import ACCURACY_WORDS, HOLDS, SweepReport, document, finding_text
 from tests.conftest import tells
 from tests.support import example_runs
 from tests.support.example_sweeps import SHORT, kept, ran, state, written
@@ -194,6 +194,20 @@ def test_speeds_at_other_work_are_not_compared(other: dict[str, object]) -> None
     assert (row.gain, row.effect) == (None, "unknown")
     lines = screen_lines(SweepReport(given, tuple(plots.experiment_rows(given))))
     assert [line for line in lines if tells(line, "not compared: a: ", "(--")]
+    assert finding_text(SweepReport(given, tuple(plots.experiment_rows(given)))).startswith(
+        "nothing could be compared: 1 "
+    )
+
+
+def test_a_line_names_few_experiments_and_counts_the_rest() -> None:
+    names = [f"row-{n}" for n in range(15)]
+    given = state(
+        *(ran(BASELINE, 100, turn) for turn in range(3)), *(ran(n, 150, turn) for n in names for turn in range(3))
+    )
+    (helped,) = (
+        line for line in screen_lines(SweepReport(given, tuple(plots.experiment_rows(given)))) if "helped:" in line[:8]
+    )
+    assert "row-5" in helped and "row-6" not in helped and helped.endswith(" and 9 more")
 
 
 def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
