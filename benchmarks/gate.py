@@ -147,7 +147,7 @@ def table(out: Path) -> Iterator[str]:
             for name in (*mlperf.ROUGE, "gen_len")
         ]
         tasks = [(size, task_of(reference[:size])) for size in SIZES] + [(len(rows), task_of(reference, len(rows)))]
-        verdicts = [accuracy.overall(accuracy.judge(rows[:size], task)) for size, task in tasks]
+        verdicts = [accuracy.worst_verdict(accuracy.judge_scores(rows[:size], task)) for size, task in tasks]
         yield f"| {' | '.join((variant.name, *cells, *verdicts))} |"
 
 
@@ -155,7 +155,7 @@ def smallest_loss(out: Path) -> Iterator[str]:
     """By the number of samples, the loss of ROUGE-1 from which on all of the interval is under the bound."""
     reference = rows_of(out / "0")
     for size in SIZES:
-        check = accuracy.judge(reference[:size], task_of(reference[:size]))[0]
+        check = accuracy.judge_scores(reference[:size], task_of(reference[:size]))[0]
         assert check.interval
         half = (check.interval[1] - check.interval[0]) / 2
         loss = 100 * (1 - mlperf.GATE_SHARE[False] + half / check.score)

@@ -68,4 +68,4 @@ def parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    charts.save({"h200-settings": ("Offline by setting", panels())}, parser().parse_args().folder)
+    charts.save_pictures({"h200-settings": ("Offline by setting", panels())}, parser().parse_args().folder)

@@ -49,7 +49,7 @@ def generate(model, prompts: Sequence[list[int]], **settings: object) -> list[li
 def measured(tokenizer, answers: Sequence[list[int]], references: Sequence[str]) -> dict[str, float]:
     """The scores as the runner's own accuracy check makes them, and how the answers ended."""
     texts = scoring.to_text(answers, tokenizer)
-    scores = scoring.totals(scoring.score(texts, references))
+    scores = scoring.totals(scoring.score_answers(texts, references))
     return asdict(scores) | {
         "samples": len(texts),
         "tokens": sum(map(len, answers)),  # the end-of-text token counts as one

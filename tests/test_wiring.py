@@ -49,7 +49,7 @@ def test_what_tokens_cost_at_fixed_concurrency(tmp_path: Path) -> None:
     """The steady part's own rates: output tokens, all tokens, requests."""
     folder = example_runs.run(tmp_path / "run", concurrency=4, price_per_hour=3.6)
     example_runs.requests(folder / "Performance", *closed_loop(64, 4))
-    test = rendering.build(folder).run.performance
+    test = rendering.build_report(folder).run.performance
     assert test and test.details.cost and test.details.steady
     steady, cost = test.details.steady, test.details.cost
     assert steady.tokens_per_sec == pytest.approx(400) and steady.total_tokens_per_sec == pytest.approx(28_400)
@@ -115,9 +115,9 @@ def test_a_task_that_did_not_complete_is_submitted_again(status: str, tmp_path: 
 
 def test_a_cache_that_some_answers_do_not_tell_of_is_not_known() -> None:
     rows = [row(n, "A", "A") for n in range(3)]
-    assert scores.overall(rows, 1.0, 3, 5, []).cache_hit_rate == pytest.approx(0.32)
+    assert scores.overall_of(rows, 1.0, 3, 5, []).cache_hit_rate == pytest.approx(0.32)
     rows[1] = rows[1]._replace(choice=ChoiceLogprobs(rows[1].choice.logprobs, None))
-    found = scores.overall(rows, 1.0, 3, 5, [])
+    found = scores.overall_of(rows, 1.0, 3, 5, [])
     assert found.cached_tokens is found.cache_hit_rate is None
 
 
@@ -144,7 +144,7 @@ def test_the_rate_of_arrivals_is_of_what_was_sent_without_the_drain(tmp_path: Pa
     known = {"output_tokens": 10, "clock": "client", "sent_ms": 5.0}
     requests = [example_runs.timed(n, 20.0, 5000.0, issued_s=n / 10, **known) for n in range(64)]
     example_runs.requests(folder / "Performance", *requests)
-    test = rendering.build(folder).run.performance
+    test = rendering.build_report(folder).run.performance
     assert (
         test
         and test.details.achieved_qps == pytest.approx(10)

@@ -32,16 +32,16 @@ def machine(folder: Path, summary: Summary) -> Sequence[Panel]:
     recording = Recording.read(folder / "Performance" / RECORDING)
     times = list(shares_of({"performance test": recording}))
     ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times, {}, client=False, others=0.0))
-    return machine_pictures.machine(recording, ran_out, times)
+    return machine_pictures.machine_panels(recording, ran_out, times)
 
 
 def stages(folder: Path, summary: Summary) -> Sequence[Panel]:
-    return [machine_pictures.stages(summary.meta.stages)]
+    return [machine_pictures.stage_bars(summary.meta.stages)]
 
 
 def rates(folder: Path, summary: Summary) -> Sequence[Panel]:
     loads = LoadPicture.of(summary, summary.result.details.limits_ms if summary.result else None)
-    return load_pictures.curves({"": loads}) if loads else []
+    return load_pictures.load_curves({"": loads}) if loads else []
 
 
 PICTURES: dict[str, tuple[str, Draw]] = {  # name of the picture: the run that it is of, and how it is drawn
@@ -61,7 +61,7 @@ PAGES = {
 def photograph(name: str, run: str, height: int) -> None:
     """Renders a whole run again, and takes a picture of the head of its page."""
     folder = RUNS / run
-    rendering.build(folder)
+    rendering.build_report(folder)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place, browser(Path(place)) as tab:
         tab.open(folder / "report.html")
         clip = {"x": 0, "y": 0, "width": 1280, "height": height, "scale": 1}
@@ -74,8 +74,8 @@ def main() -> None:
         photograph(name, run, height)
     for name, (run, draw) in PICTURES.items():
         summary = files.read(RUNS / run / "summary.json", Summary)
-        charts.save({name: (name, draw(RUNS / run, summary))}, IMAGES, subject.footer(summary))
-    charts.save({"h200-settings": ("Offline by setting", h200_settings.panels())}, IMAGES)
+        charts.save_pictures({name: (name, draw(RUNS / run, summary))}, IMAGES, subject.footer(summary))
+    charts.save_pictures({"h200-settings": ("Offline by setting", h200_settings.panels())}, IMAGES)
 
 
 if __name__ == "__main__":

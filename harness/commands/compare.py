@@ -14,7 +14,7 @@ from harness.config.run import CHOOSES, RunConfig, scenario_of
 from harness.config.setting_types import positive
 from harness.core.errors import DONE
 from harness.core.given_values import as_flag
-from harness.report.compare_page import letters
+from harness.report.compare_page import run_letters
 from harness.runs import find
 from harness.sweep import sweep_state
 from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged_sweep
@@ -120,7 +120,7 @@ def compare(config: CompareConfig) -> int:
     state = loop.begin_sweep(
         whole, config.results_dir, [*whole.experiments], options, {}, config.resume, config.within, config.fail_if
     )
-    loop.run_command(state, [Lane()])
+    loop.run_to_exit(state, [Lane()])
 
 
 def sweep_of(config: CompareConfig) -> Sweep:
@@ -129,7 +129,7 @@ def sweep_of(config: CompareConfig) -> Sweep:
     own_flags = (*SWEEP_FLAGS, "minutes")  # these are the comparison's own, not its runs'
     settings = {name: value for name, value in flags if name not in own_flags}
     first, *challengers = ({"endpoint": address} for address in config.endpoint)
-    named = zip(letters(len(config.endpoint))[1:], challengers, strict=True)
+    named = zip(run_letters(len(config.endpoint))[1:], challengers, strict=True)
     content = SweepFile(
         about="Servers under the same requests",
         baseline=FileSettings(set=settings | first),

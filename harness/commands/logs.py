@@ -16,7 +16,7 @@ def logs(
     check: bool = option(False, "Recompute what the run claims: equal, differs or cannot be recomputed, a line each."),
 ) -> int:
     """Print a LoadGen log as JSON."""
-    lines, agrees = claims.report(folder) if check else ([as_json(folder)], True)
+    lines, agrees = claims.report_claims(folder) if check else ([as_json(folder)], True)
     say("\n".join(lines))
     return DONE if agrees else NOT_ACCEPTED
 

@@ -85,10 +85,10 @@ def report(
         folder = find.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
         if csv and not (folder / "config.json").exists():
             raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
-        (sweep_report if (folder / "sweep.json").exists() else rendering).build(folder)
+        (sweep_report if (folder / "sweep.json").exists() else rendering).build_report(folder)
         say(folder / "report.html")
         if csv:
-            compare_page.write_csv(csv, [comparison.read(folder)])
+            compare_page.write_csv(csv, [comparison.read_run(folder)])
     else:
         folders = find.folders(compare, results_dir) if compare else comparison.last_runs(results_dir, last or 0)
         compare_runs(folders, csv, plot, page)
@@ -101,7 +101,7 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("-
 def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
     """Return the finished runs that the words name, each once although there are copies of it. Raises UsageError."""
     folders = find.folders(words, results_dir)
-    runs, copies = comparison.without_copies([comparison.read(folder.resolve()) for folder in folders])
+    runs, copies = comparison.without_copies([comparison.read_run(folder.resolve()) for folder in folders])
     for reason in copies:
         warn(f"left out: {reason}")
     return runs
@@ -122,13 +122,13 @@ def print_matrix(
     if csv:
         csv_files.write_table(csv, *shown.numbers())
     if plot:
-        compare_picture.write(plot, [shown.picture()], runs)
+        compare_picture.write_picture(plot, [shown.picture()], runs)
     say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
 
 
 def check_run(folder: Path) -> int:
     """Prints `consistent`, or each difference between a run's files; returns the exit code."""
-    result = consistency.check(folder)
+    result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
     if result.missing:
         warn(f"not there: {', '.join(result.missing)}: `report.py {folder}` makes them of the logs")
@@ -139,7 +139,7 @@ def check_run(folder: Path) -> int:
 
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
     """Prints the comparison; writes its table, its picture and its page where files are asked for."""
-    runs, left_out = comparison.load(folders)
+    runs, left_out = comparison.load_runs(folders)
     for reason in left_out:
         warn(f"left out: {reason}")
     if len(runs) < 2:
@@ -150,7 +150,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
     if csv:
         compare_page.write_csv(csv, runs)
     if plot:
-        compare_picture.write(plot, compare_picture.panels(runs), runs)
+        compare_picture.write_picture(plot, compare_picture.panels(runs), runs)
     found = compare_page.document(runs)
     if page:
         compare_page.write_html(page, runs, found)

@@ -95,7 +95,7 @@ def sweep(
 
     processes.install_signal_handlers()
     state = loop.begin_sweep(whole, results_dir, chosen, options, reasons, resume, within or 0.0)
-    loop.run_command(state, places)
+    loop.run_to_exit(state, places)
 
 
 def run_bisection(
@@ -126,7 +126,7 @@ def run_bisection(
     options = options._replace(repeat=bisection.first_rounds)
     chosen = [*sweep.experiments]
     state = loop.begin_sweep(sweep, results_dir, chosen, options, reasons, resume, 0.0, tuple(fail_if), bisection)
-    loop.run_command(state, [lanes.Lane()])
+    loop.run_to_exit(state, [lanes.Lane()])
 
 
 command = make_command(sweep, prints=False, rewrite=take_several("--bisect"))

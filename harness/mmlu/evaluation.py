@@ -17,7 +17,7 @@ from harness.mmlu import question_prompts
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_prompts import QuestionPrompt
 from harness.mmlu.records import MMLUFacts, MMLUHistory
-from harness.mmlu.report import write
+from harness.mmlu.report import write_results
 from harness.mmlu.scores import MMLUAnswer
 from harness.results import benchmark_run
 from harness.runner import tracking
@@ -37,12 +37,12 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
-    data = questions.load(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
+    data = questions.load_questions(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
     tokenizer = pretrained.load_tokenizer(config)
     begin = time.perf_counter()
-    built = question_prompts.build(data, config.num_fewshot, tokenizer, config.context)
+    built = question_prompts.build_prompts(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
-    letters = question_prompts.letter_tokens(tokenizer, question_prompts.text(data.test[0], []))
+    letters = question_prompts.letter_tokens(tokenizer, question_prompts.prompt_text(data.test[0], []))
     display.done(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
     plan = resolve(config.run, nvml.gpus(), checkpoint.weight_bytes(config))
@@ -51,10 +51,10 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
     # vLLM compiles what ranks log-probabilities only at the first
-    ask([built[0]._replace(tokens=letters)], letters, engine, watchdog, display, run.path)
+    ask_all([built[0]._replace(tokens=letters)], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
     begin = time.perf_counter()
-    rows = ask(built, letters, engine, watchdog, display, run.path)
+    rows = ask_all(built, letters, engine, watchdog, display, run.path)
     seconds = time.perf_counter() - begin
     display.done(f"{len(built):,} questions in {seconds:.1f} s")
     display.stage(f"stopping {engine.name}")
@@ -63,7 +63,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     processes.ignore_signals()  # all is asked: what ends a command is not to cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary, report = write(run, config, facts, data, seconds, rows)
+    summary, report = write_results(run, config, facts, data, seconds, rows)
     known = {"started": facts.started, "gpus": facts.system.gpus}
     history.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
     with history.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
@@ -73,7 +73,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     return errors.DONE
 
 
-def ask(
+def ask_all(
     prompts: Sequence[QuestionPrompt],
     letters: list[int],
     engine: Engine,

@@ -81,11 +81,11 @@ def chosen_subjects(text: str) -> list[str]:
     return sorted(chosen)
 
 
-def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
+def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
     source = str(path) if path else HUB
-    test = by_subject(rows(path, "test", subjects), subjects)
-    dev = by_subject(rows(path, "dev", subjects), subjects) if shots else {}
+    test = by_subject(read_rows(path, "test", subjects), subjects)
+    dev = by_subject(read_rows(path, "dev", subjects), subjects) if shots else {}
     for subject in subjects:
         if not test[subject]:
             raise UsageError(f"{source}: no test questions for {subject}; --subjects names those to use.")
@@ -94,10 +94,10 @@ def load(path: Path | None, subjects: Sequence[str], shots: int, limit: int | No
                 f"{source}: {subject} has {len(dev[subject])} dev questions; --num-fewshot {shots} needs {shots}."
             )
     examples = {subject: questions[:shots] for subject, questions in dev.items()}
-    return Data(spread(test, limit, seed), examples, sum(map(len, test.values())), source)
+    return Data(spread_sample(test, limit, seed), examples, sum(map(len, test.values())), source)
 
 
-def spread(test: BySubject, limit: int | None, seed: int) -> list[Question]:
+def spread_sample(test: BySubject, limit: int | None, seed: int) -> list[Question]:
     """`limit` questions, or all, drawn with the seed, from each subject in proportion to its size.
 
     Each subject's questions are shuffled and laid out evenly over [0, 1); the first `limit` of all are taken. So a
@@ -143,7 +143,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
     return Question(record["subject"], number, text, tuple(choices), place)
 
 
-def rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
+def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
     if not path:
         yield from from_records(download(*MMLU_DATASET, split).to_list(), HUB, "")

@@ -17,21 +17,21 @@ class QuestionPrompt(NamedTuple):
     dropped: int
 
 
-def stem(question: Question) -> str:
+def question_text(question: Question) -> str:
     lines = [question.text.strip()]
     for letter, choice in zip(LETTERS, question.choices, strict=True):
         lines.append(f"{letter}. {choice}")
     return "\n".join([*lines, "Answer:"])
 
 
-def text(question: Question, examples: Sequence[Question]) -> str:
+def prompt_text(question: Question, examples: Sequence[Question]) -> str:
     """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
-    solved = "".join(f"{stem(example)} {LETTERS[example.answer]}\n\n" for example in examples)
+    solved = "".join(f"{question_text(example)} {LETTERS[example.answer]}\n\n" for example in examples)
     about = f"The following are multiple choice questions (with answers) about {question.subject.replace('_', ' ')}."
-    return f"{about}\n\n{solved}{stem(question)}"
+    return f"{about}\n\n{solved}{question_text(question)}"
 
 
-def build(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
+def build_prompts(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
     """A prompt for each question that leaves room for one new token in `context`.
 
     Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
@@ -39,7 +39,7 @@ def build(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[Qu
     prompts = dict[Question, QuestionPrompt]()
     left = data.test
     for count in range(shots, -1, -1):
-        texts = [text(question, data.examples.get(question.subject, [])[:count]) for question in left]
+        texts = [prompt_text(question, data.examples.get(question.subject, [])[:count]) for question in left]
         encoded = tokenizer(texts)["input_ids"] if texts else []
         for question, tokens in zip(left, encoded, strict=True):
             prompts[question] = QuestionPrompt(question, tokens, count, shots - count)

@@ -11,8 +11,8 @@ from harness.core.tables import Table
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS, Data
 from harness.mmlu.records import MMLUFacts, Overall
-from harness.mmlu.scores import MMLUAnswer, Score, ScoresByName, cells, group_scores, overall
-from harness.report.charts import Bar, Bars, Panel, Scale, StackedPart, save
+from harness.mmlu.scores import MMLUAnswer, Score, ScoresByName, group_scores, overall_of, sample_cells
+from harness.report.charts import Bar, Bars, Panel, Scale, StackedPart, save_pictures
 from harness.report.page import page
 from harness.report.subject import model_name
 from harness.runs import run_folder
@@ -22,7 +22,7 @@ GUESSING = 1 / len(LETTERS)
 FEW_QUESTIONS = 30  # questions of a subject, below which its interval is wider than 30 points
 
 
-def write(
+def write_results(
     run: run_folder.RunFolder,
     config: MMLUConfig,
     facts: MMLUFacts,
@@ -31,7 +31,7 @@ def write(
     rows: Sequence[MMLUAnswer],
 ) -> tuple[Overall, Document]:
     """Writes every result into the run's folder, all or none of them; returns overall.json and the report."""
-    summary = overall(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
+    summary = overall_of(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     by_domain = {name: part._asdict() for name, part in domains.items()}
     by_subject = {name: {"domain": DOMAIN_OF[name], **part._asdict()} for name, part in subjects.items()}
@@ -39,10 +39,12 @@ def write(
         write_json(place / "overall.json", summary.model_dump(mode="json"))
         write_json(place / "by_domain.json", by_domain)
         write_json(place / "by_subject.json", by_subject)
-        write_table(place / "samples.csv", cells(rows[0]), (cells(answer).values() for answer in rows))
+        write_table(place / "samples.csv", sample_cells(rows[0]), (sample_cells(answer).values() for answer in rows))
         if config.details:
-            write_text(place / "details.jsonl", details(data, rows))
-        picture = save({"scores": ("Accuracy by domain and subject", panels(domains, subjects))}, place / "plots")
+            write_text(place / "details.jsonl", detail_lines(data, rows))
+        picture = save_pictures(
+            {"scores": ("Accuracy by domain and subject", score_panels(domains, subjects))}, place / "plots"
+        )
         parts = sections(config, facts, data.source, summary, domains, subjects, *picture.values())
         report = document(config, facts, summary, domains, subjects)._replace(sections=[*parts])
         write_text(place / "report.md", to_markdown(report))
@@ -123,12 +125,12 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> li
     return reasons
 
 
-def details(data: Data, rows: Sequence[MMLUAnswer]) -> str:
+def detail_lines(data: Data, rows: Sequence[MMLUAnswer]) -> str:
     """details.jsonl: each line of samples.csv with the texts of its question, its choices and its examples."""
     lines = []
     for question, answer in zip(data.test, rows, strict=True):
         examples = data.examples.get(question.subject, [])[: answer.prompt.examples]
-        fields = cells(answer) | {
+        fields = sample_cells(answer) | {
             "question": question.text,
             "choices": question.choices,
             "examples": [example.text for example in examples],
@@ -184,13 +186,13 @@ def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
     return text
 
 
-def panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
+def score_panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
     """Accuracy by domain, and by subject where there are enough questions of one."""
     large = {name: part for name, part in subjects.items() if part.n >= FEW_QUESTIONS}
-    return [bars(scores) for scores in (domains, large) if scores]
+    return [score_bars(scores) for scores in (domains, large) if scores]
 
 
-def bars(scores: ScoresByName) -> Bars:
+def score_bars(scores: ScoresByName) -> Bars:
     """Domain after domain, of each the best first, with 95 % intervals."""
     rows = []
     for domain, color in DOMAIN_COLORS.items():

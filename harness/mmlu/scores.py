@@ -60,7 +60,7 @@ class Score(NamedTuple):
     high: float
 
 
-def score(rows: Iterable[MMLUAnswer]) -> Score:
+def score_of(rows: Iterable[MMLUAnswer]) -> Score:
     """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
     hits = [answer.is_correct for answer in rows]
     n, correct = len(hits), sum(hits)
@@ -76,7 +76,7 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
     """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     order = sorted(rows, key=place_of)
-    return {key: score(group) for key, group in groupby(order, attrgetter(name))}
+    return {key: score_of(group) for key, group in groupby(order, attrgetter(name))}
 
 
 def place_of(answer: MMLUAnswer) -> tuple[int, str]:
@@ -84,9 +84,11 @@ def place_of(answer: MMLUAnswer) -> tuple[int, str]:
     return list(DOMAINS).index(answer.domain), answer.subject
 
 
-def overall(rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]) -> Overall:
+def overall_of(
+    rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
+) -> Overall:
     """Return what overall.json holds of the answers, which took so many seconds."""
-    whole, subjects = score(rows), group_scores(rows, "subject")
+    whole, subjects = score_of(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
     prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
     cached, cache_hit_rate = cached_tokens(rows), None
@@ -124,7 +126,7 @@ def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
     return total
 
 
-def cells(answer: MMLUAnswer) -> dict[str, object]:
+def sample_cells(answer: MMLUAnswer) -> dict[str, object]:
     """A line of samples.csv, by column."""
     prompt, choice = answer.prompt, answer.choice
     values: dict[str, object] = {

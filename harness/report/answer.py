@@ -30,7 +30,7 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
     `whole` is for a report, which leaves nothing out; `scatter` is that of earlier runs.
     """
     about = joined(": ", summary.meta.label, subject_of(summary))
-    shown_lines = [*lines(summary, whole), Line("scatter", scatter)]
+    shown_lines = [*lines_below_title(summary, whole), Line("scatter", scatter)]
     return Document(title(summary), about, shown_lines, rows_of_levels(summary), tone(summary))
 
 
@@ -44,7 +44,7 @@ def title(summary: Summary) -> str:
         disputed = "DISPUTED: "
     if not test.valid and not test.has_own_limits:
         return f"INVALID: {disputed}{invalid_text(test)}"
-    text = f"{disputed}{speed(summary, test)}"
+    text = f"{disputed}{speed_text(summary, test)}"
     if summary.gate == "PASS":
         text += ", accuracy PASS"
     return text
@@ -81,7 +81,7 @@ def invalid_text(test: Outcome) -> str:
     return reasons
 
 
-def speed(summary: Summary, test: Outcome) -> str:
+def speed_text(summary: Summary, test: Outcome) -> str:
     """Return the speed of the test that is the result, and what it was held to."""
     curve = summary.curve
     if curve and all(level.has_own_limits and level.reasons for level in curve):
@@ -136,7 +136,7 @@ def tone(summary: Summary) -> Tone:
     return GATE_TONES.get(summary.gate, "")
 
 
-def lines(summary: Summary, whole: bool) -> Iterator[Line]:
+def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
     """Yield the lines under the title, each with its label; empty ones are left out where they are shown."""
     meta, test = summary.meta, summary.result
     if test:
@@ -150,7 +150,7 @@ def lines(summary: Summary, whole: bool) -> Iterator[Line]:
         limits = curve_limits(summary, test) if test.details.concurrency else tail_texts(test)
         yield Line("limits", limits)
         yield Line("bounded by", bound_by(test))
-        yield Line("cost, energy", "; ".join(expenses(summary)))
+        yield Line("cost, energy", "; ".join(expense_texts(summary)))
         yield from careful_lines("careful", cautions(summary, test))
     yield deviations_line(summary, whole)
     yield Line("next", next_command(summary), is_command=True)
@@ -200,7 +200,7 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
     if test and not test.has_own_limits:
         yield loadgen_line(summary, test)
     if score:
-        text = scores(score)
+        text = scores_text(score)
         if score.verdict == "FAIL":
             text += f"; {WORST_ANSWERS}"
         yield Line(f"accuracy {score.verdict}", text, GATE_TONES.get(score.verdict, "careful"))
@@ -220,7 +220,7 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
     return Line(test.verdict.word, joined("; ", basis, *remedies), test.verdict.tone)
 
 
-def scores(score: Accuracy) -> str:
+def scores_text(score: Accuracy) -> str:
     """Return the first score with its threshold, or those below theirs, and the number of samples."""
     checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
@@ -249,7 +249,7 @@ def tail_texts(test: Outcome, only_over: bool = False) -> str:
     return ", ".join(texts)
 
 
-def expenses(summary: Summary) -> Iterator[str]:
+def expense_texts(summary: Summary) -> Iterator[str]:
     """Yield money and energy, where they are known."""
     cost = metrics.METRIC_BY_NAME[metrics.COST].of(summary)
     joules = metrics.METRIC_BY_NAME["joules_per_output_token"].of(summary)
@@ -274,8 +274,8 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
         yield f"LoadGen error: {details.errors[0]}"
     if summary.scenario.pattern.unit == Poisson.unit:
         yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
-    yield advice.client(test)
-    yield from advice.unsteady(test)
+    yield advice.client_warning(test)
+    yield from advice.drift_warnings(test)
 
 
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:

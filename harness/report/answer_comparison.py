@@ -49,10 +49,12 @@ class AnswerPair(NamedTuple):
 
     @property
     def tone(self) -> Tone:
-        return "careful" if self.differing else "good"
+        if self.differing:
+            return "careful"
+        return "good"
 
 
-def answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
+def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """Return what two runs answered to the same samples, by their folders of the accuracy test; None where the samples
     were not the same, or the answers of one are not kept. Raises UsageError.
     """

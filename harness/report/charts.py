@@ -46,7 +46,7 @@ Point = tuple[float, float]
 Tick = tuple[float, str]  # its place in percent, and what it says
 
 
-def steps(low: float, high: float) -> list[float]:
+def round_steps(low: float, high: float) -> list[float]:
     """Round numbers from one to another, evenly."""
     power = 10.0 ** floor(log10((high - low) / MOST_TICKS))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / MOST_TICKS)
@@ -100,7 +100,7 @@ class Scale(NamedTuple):
         if self.is_log and not values:
             values = self.round_values()
         ticks: list[Tick] = []
-        for value in values or steps(self.low, self.high):
+        for value in values or round_steps(self.low, self.high):
             place = self.place(value)
             text = number(value) if value < LARGE else f"{number(value / 1000)}k"
             if not ticks or place - ticks[-1][0] >= CLOSE:
@@ -119,7 +119,10 @@ class Scale(NamedTuple):
 
     def levels(self, height: int) -> list[Tick]:
         """The ticks of an upright axis, in pixels from the top."""
-        return [(round(height * (1 - place / 100), 1), text) for place, text in self.ticks()]
+        levels = []
+        for place, text in self.ticks():
+            levels.append((round(height * (1 - place / 100), 1), text))
+        return levels
 
 
 class StackedPart(NamedTuple):
@@ -347,7 +350,7 @@ def pyplot() -> Any:
     return matplotlib.pyplot
 
 
-def figure(panels: Sequence[Panel]) -> Any:
+def draw_figure(panels: Sequence[Panel]) -> Any:
     """The panels below each other; what a panel says of its own axis only where it says something."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
@@ -366,7 +369,7 @@ TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "gr
 LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.25, 52, 92  # inches; characters of a line
 
 
-def write(found: Any, path: Path, words: str = "") -> None:
+def write_png(found: Any, path: Path, words: str = "") -> None:
     """Write a figure as a PNG file, whole or not at all, with these words under it."""
     if words:
         found.supxlabel(
@@ -378,19 +381,19 @@ def write(found: Any, path: Path, words: str = "") -> None:
     write_bytes(path, content.getvalue())
 
 
-def overview(document: Document, path: Path) -> Picture:
+def draw_overview(document: Document, path: Path) -> Picture:
     """A document's answer as a picture to pass on: title, subject, and each line with its verdict's colour."""
-    rows = wrapped(document.title, TITLE_WRAP, 16, "black", "bold")
-    rows += wrapped(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
+    rows = wrapped_rows(document.title, TITLE_WRAP, 16, "black", "bold")
+    rows += wrapped_rows(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):
         color = PALETTE[TONE_COLORS[line.tone]] if line.tone else "black"
-        rows += wrapped(f"{line.label}: {line.text}", TEXT_WRAP, 10, color)
+        rows += wrapped_rows(f"{line.label}: {line.text}", TEXT_WRAP, 10, color)
     high = len(rows) + 1
     drawn = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
     for place, row in enumerate(rows, start=1):
         drawn.text(0.02, 1 - place / high, row.text, fontsize=row.size, color=row.color, weight=row.weight, va="center")
     path.parent.mkdir(exist_ok=True)
-    write(drawn, path)
+    write_png(drawn, path)
     return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
 
 
@@ -403,17 +406,19 @@ class TextRow(NamedTuple):
     weight: str
 
 
-def wrapped(text: str, width: int, size: int, color: str, weight: str = "normal") -> list[TextRow]:
+def wrapped_rows(text: str, width: int, size: int, color: str, weight: str = "normal") -> list[TextRow]:
     """Return the rows of a text that is at most so many characters wide."""
     return [TextRow(row, size, color, weight) for row in wrap(plain(text), width)]
 
 
-def save(drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = "") -> dict[str, Picture]:
+def save_pictures(
+    drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = ""
+) -> dict[str, Picture]:
     """Writes each picture (title, panels) as a PNG file with these words under it; by their names."""
     folder.mkdir(exist_ok=True)
     pictures = {}
     for name, (title, panels) in drawn.items():
         path = folder / f"{name}.png"
-        write(figure(panels), path, words)
+        write_png(draw_figure(panels), path, words)
         pictures[name] = Picture(name, title, f"{folder.name}/{path.name}", panels)
     return pictures

@@ -45,7 +45,9 @@ def table_of_scores(score: Accuracy) -> Table:
     """Return each score with the reference's and what it must be; of a part of the set with its interval."""
 
     def name_of(check: ScoreCheck) -> str:
-        return f"{check.name} (approximate)" if check.name in score.approximate else check.name
+        if check.name in score.approximate:
+            return f"{check.name} (approximate)"
+        return check.name
 
     columns: dict[str, TableColumn[ScoreCheck]] = {
         "score": name_of,

@@ -10,7 +10,7 @@ from harness.core import files, reading
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
 from harness.loadgen import log_entries
-from harness.report.answer_comparison import AnswerPair, answers
+from harness.report.answer_comparison import AnswerPair, compare_answers
 from harness.results.benchmark_run import facts_of
 from harness.results.records import RunFacts
 from harness.results.summary import Summary
@@ -74,7 +74,7 @@ class ComparedRun(NamedTuple):
         """The settings that a result may depend on, and the price, as words by name."""
         plan = self.facts.plan
         settings = plan.work | plan.settings | {"price_per_hour": plan.config.price_per_hour}
-        return {name: words(value) for name, value in settings.items()}
+        return {name: value_text(value) for name, value in settings.items()}
 
     @property
     def versions(self) -> dict[str, str]:
@@ -88,7 +88,7 @@ class ComparedRun(NamedTuple):
             return None
         logs = TEST_FOLDERS["accuracy"]
         has_same_splitter = mine.splitter == theirs.splitter
-        return answers(other.folder / logs, self.folder / logs, has_same_splitter)
+        return compare_answers(other.folder / logs, self.folder / logs, has_same_splitter)
 
     @property
     def gpus(self) -> str:
@@ -122,7 +122,7 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
         yield f"{name}: {'; '.join(result.flaws)}"
 
 
-def words(value: object) -> str:
+def value_text(value: object) -> str:
     """Return the value of a setting as a table shows it."""
     match value:
         case None:
@@ -132,7 +132,7 @@ def words(value: object) -> str:
     return reading.as_text(value)
 
 
-def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
+def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
     """Return the finished runs among the folders, each once; and why others were left out, so that `*` will do.
 
     Raises UsageError where fewer than two are left, but for one with its copies, between which nothing can differ.
@@ -145,7 +145,7 @@ def load(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
                 reasons.append(f"{folder}: a file; the folder of a run is wanted.")
             continue
         try:
-            runs.append(read(folder.resolve()))
+            runs.append(read_run(folder.resolve()))
         except UsageError as error:
             reasons.append(str(error))
     runs, copies = without_copies(runs)
@@ -175,7 +175,7 @@ def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list
     return [originals[identity] for identity in distinct], reasons
 
 
-def read(folder: Path) -> ComparedRun:
+def read_run(folder: Path) -> ComparedRun:
     """Return a finished run. Raises UsageError for any other folder."""
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
@@ -197,7 +197,7 @@ def last_runs(results_dir: Path, count: int) -> list[Path]:
     readable = []
     for folder in sorted(finished, key=start_of):
         with suppress(UsageError):
-            readable.append(read(folder))
+            readable.append(read_run(folder))
     runs, _ = without_copies(readable)
     if len(runs) < 2:
         raise UsageError(f"--last {count}: {results_dir} holds {len(runs)} finished runs; a comparison takes two.")

@@ -19,7 +19,7 @@ from harness.core.tables import Table, TableColumn
 from harness.report import compare, subject
 from harness.report.answer_comparison import AnswerPair, Divergence
 from harness.report.compare import ComparedRun, Runs
-from harness.report.compare_picture import names, panels, with_machines
+from harness.report.compare_picture import names_of_runs, panels, with_machines
 from harness.report.page import page
 from harness.results.change import METHOD_TEXT, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of, value_at
@@ -110,11 +110,11 @@ def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
 def write_csv(path: Path, runs: Runs) -> None:
     """The table as CSV: a line a run, numbers in full."""
     table = columns(runs)
-    names, values = [column.name for column in table], [column.values for column in table]
-    csv_files.write_table(path, names, zip(*values, strict=True))
+    values = [column.values for column in table]
+    csv_files.write_table(path, [column.name for column in table], zip(*values, strict=True))
 
 
-def tested(runs: Runs) -> Table:
+def tested_loads(runs: Runs) -> Table:
     """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
     tests = [*chain.from_iterable(run.summary.tests for run in runs)]
     columns = metric_columns("beside", tests, "load", "text")
@@ -131,8 +131,8 @@ NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 def document(runs: Runs) -> Document:
     """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
     pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
-    named = [*zip(letters(len(runs)), runs, strict=True)]
-    start, reasons = refusals(runs)
+    named = [*zip(run_letters(len(runs)), runs, strict=True)]
+    start, reasons = best_reference(runs)
     refused = {letter: reason for (letter, _), reason in zip(named, reasons, strict=True) if reason}
     comparable_runs = [run for letter, run in named if letter not in refused]
     is_refused = is_of_one_side(comparable_runs, runs)
@@ -149,7 +149,7 @@ def document(runs: Runs) -> Document:
     if not is_refused:
         for letter, reason in refused.items():
             lines.append(Line("not comparable", f"{named[start][0]} and {letter}: {reason}", "careful"))
-    lines += [*answers(runs, pair), Line("differs", difference(runs))]
+    lines += [*answer_lines(runs, pair), Line("differs", difference(runs))]
     if found.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
     lines += [Line("careful", caution, "careful") for caution in cautions(named)]
@@ -164,8 +164,9 @@ def document(runs: Runs) -> Document:
 
 def is_of_one_side(comparable_runs: Runs, runs: Runs) -> bool:
     """Tell whether the runs that may be compared leave nothing to compare them with."""
-    count = len({run.name for run in runs})
-    return len(comparable_runs) == 1 or len({run.name for run in comparable_runs}) < min(2, count)
+    labels = {run.name for run in runs}
+    comparable_labels = {run.name for run in comparable_runs}
+    return len(comparable_runs) == 1 or len(comparable_labels) < min(2, len(labels))
 
 
 class SpeedFinding(NamedTuple):
@@ -187,13 +188,13 @@ def finding_of(runs: Runs, comparable_runs: Runs, is_refused: bool) -> SpeedFind
 def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
     """The runs side by side, and the answers of two."""
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
-    if (probes := tested(runs)).rows:
+    if (probes := tested_loads(runs)).rows:
         yield Section("Probes", f"{len(probes.rows)} loads", [probes])
     if pair:
-        yield Section("Scores", pair.words, [*scores(pair)])
+        yield Section("Scores", pair.words, [*score_blocks(pair)])
 
 
-def scores(pair: AnswerPair) -> Iterator[Block]:
+def score_blocks(pair: AnswerPair) -> Iterator[Block]:
     """Yield how scores and answers of two runs differ."""
     yield f"{number(pair.samples)} samples in both."
     rows = [score_row(name, score) for name, score in pair.scores.items()]
@@ -237,7 +238,7 @@ def finding(runs: Runs) -> SpeedFinding:
     metric = METRIC_BY_NAME[runs[0].summary.scenario.headline]
     labels = with_machines(runs, [run.name for run in runs])
     if len(set(labels)) == 1:
-        labels = names(runs)
+        labels = names_of_runs(runs)
     sides = dict[str, list[float]]()
     for run, label in zip(runs, labels, strict=True):
         sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
@@ -257,7 +258,7 @@ def finding(runs: Runs) -> SpeedFinding:
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
 
 
-def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
+def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
     if pair:
         yield Line("answers", pair.words, pair.tone)
     elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
@@ -266,18 +267,21 @@ def answers(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
 
 def table(runs: Runs) -> Table:
     """Return what is in a line, each run's, with its ratio to that of the run that they are compared with."""
-    start, refused = refusals(runs)
-    head = [f"{letter}: {run.name}" for letter, run in zip(letters(len(runs)), runs, strict=True)]
+    start, refused = best_reference(runs)
+    head = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
     for column in columns(runs)[1:]:
         row = [column.label]
         for text, ratio in zip(column.texts, ratios_of(column, refused, start), strict=True):
-            row.append(f"{text} ({ratio})" if ratio else text)
+            if ratio:
+                row.append(f"{text} ({ratio})")
+            else:
+                row.append(text)
         rows.append(row)
     return Table(["of a run", *head], rows)
 
 
-def letters(count: int) -> list[str]:
+def run_letters(count: int) -> list[str]:
     return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
 
 
@@ -303,21 +307,26 @@ def difference(runs: Runs) -> str:
     return "; ".join(parts) or "no setting and no version"
 
 
-def refusals(runs: Runs) -> tuple[int, list[str]]:
+def best_reference(runs: Runs) -> tuple[int, list[str]]:
     """Return which run the others are compared with: the first of those that have a ratio with the most; and why each
     run's speed has no ratio with that one's, empty where it has, and for that one.
     """
-    named = [*zip(runs, letters(len(runs)), strict=True)]
-    rows = []
+    named = [*zip(runs, run_letters(len(runs)), strict=True)]
+    rows, counts = list[list[str]](), list[int]()
     for first, letter_of_first in named:
-        row = ["" if run is first else refusal(first, run, letter_of_first, letter) for run, letter in named]
+        row = []
+        for run, letter in named:
+            reason = ""
+            if run is not first:
+                reason = refusal_text(first, run, letter_of_first, letter)
+            row.append(reason)
         rows.append(row)
-    counts = [sum(map(bool, row)) for row in rows]
+        counts.append(len(row) - row.count(""))
     start = counts.index(min(counts))
     return start, rows[start]
 
 
-def refusal(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
+def refusal_text(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
     """Return why the speeds of two runs have no ratio; empty where they have one."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"

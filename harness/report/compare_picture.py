@@ -15,9 +15,9 @@ LONGEST_RUN_NAME = 40  # characters of a run's name
 TIME = re.compile(r"^\d+-\d+-(?=.)")  # the time that a run's id begins with
 
 
-def write(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
+def write_picture(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
     """Writes a picture of runs as a PNG file."""
-    charts.write(charts.figure(drawn), path, subject.footer(*(run.summary for run in runs)))
+    charts.write_png(charts.draw_figure(drawn), path, subject.footer(*(run.summary for run in runs)))
 
 
 def panels(runs: Runs) -> list[Panel]:
@@ -27,23 +27,25 @@ def panels(runs: Runs) -> list[Panel]:
         figures = [metric.figure(run.summary) for run in runs]
         known = [figure for figure in figures if figure.value is not None]
         if len(known) > 1:
-            panel_list.append(bars(runs, metric, figures))
+            panel_list.append(metric_bars(runs, metric, figures))
     curves = {}
-    for name, run in zip(names(runs), runs, strict=True):
-        loads = LoadPicture.of(run.summary, run.facts.plan.limits) if run.summary.run.search else None
+    for name, run in zip(names_of_runs(runs), runs, strict=True):
+        if not run.summary.run.search:
+            continue
+        loads = LoadPicture.of(run.summary, run.facts.plan.limits)
         if loads:
             curves[name] = loads
     if len(curves) > 1:
-        panel_list += load_pictures.curves(curves)
+        panel_list += load_pictures.load_curves(curves)
     return panel_list
 
 
-def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
+def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     """A bar for each run, the first on top: red where it is INVALID or over its limits, hollow where the machine was
     busy.
     """
     rows, note = [], ""
-    for name, run, figure in zip(names(runs), runs, figures, strict=True):
+    for name, run, figure in zip(names_of_runs(runs), runs, figures, strict=True):
         color = "blue"
         if run.summary.result and run.summary.result.verdict.tone == "bad":
             color, note = "red", "red: INVALID, or over the limits"
@@ -54,16 +56,18 @@ def bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
     return Bars(metric.label, note, rows)
 
 
-def names(runs: Runs) -> list[str]:
+def names_of_runs(runs: Runs) -> list[str]:
     """Each run's label, or what its folder is called without the time, after its machine where they have several;
     numbered where that is not enough.
     """
-    run_names = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
-    cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, run_names)]
+    labels = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
+    cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, labels)]
     numbered = []
     for place, name in enumerate(cut):
-        count = cut[: place + 1].count(name)
-        numbered.append(f"{name} ({count})" if cut.count(name) > 1 else name)
+        if cut.count(name) > 1:
+            numbered.append(f"{name} ({cut[: place + 1].count(name)})")
+        else:
+            numbered.append(name)
     return numbered
 
 

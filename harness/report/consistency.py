@@ -11,10 +11,10 @@ from harness.core.message_text import first_line
 from harness.core.schema import SCHEMA
 from harness.core.stored_text import is_litter
 from harness.loadgen.test_run import TestRun
-from harness.report.report import build, check_format, history_line
+from harness.report.report import build_report, check_format, history_line
 from harness.results import accuracy, claims
 from harness.results.benchmark_run import facts_of
-from harness.results.claims import MADE, SUMMARY_FILE, Claim, compare, differing
+from harness.results.claims import MADE, SUMMARY_FILE, Claim, compare_data, differing
 from harness.results.level import level_of
 from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
@@ -36,20 +36,20 @@ class CheckResult(NamedTuple):
     missing: list[str]  # files that are made of the logs alone, and are not there
 
 
-def check(folder: Path) -> CheckResult:
+def check_run(folder: Path) -> CheckResult:
     """Compare a run's files with its logs. Raises UsageError for a folder that is none, or of another format."""
     facts, copy = facts_of(folder), folder
     claims_found, unmade, missing = list[Claim](), "", list[str]()
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as place:
         try:
-            claims_found += claims.verify(folder)
+            claims_found += claims.verify_run(folder)
             kept_summary = files.read(folder / SUMMARY_FILE, Summary)
             copy = Path(place) / (Path(kept_summary.meta.run).name or "run")
             copy_logs(folder, copy, kept_summary.digests)
-            claims_found += probes(folder, facts)
+            claims_found += probe_claims(folder, facts)
             unmade = score_again(copy / TEST_FOLDERS["accuracy"], facts)
-            summary = build(copy)
+            summary = build_report(copy)
             for path in sorted(copy.rglob("*")):
                 if path.is_dir() or path.is_symlink():
                     continue
@@ -57,7 +57,9 @@ def check(folder: Path) -> CheckResult:
                 if name.parts[0] in MADE and not (folder / name).exists():
                     missing.append(name.parts[0])
                     continue
-                differences = differing(compare(f"{name}: ", content(folder / name), AGAIN, content(path)))
+                differences = differing(
+                    compare_data(f"{name}: ", file_content(folder / name), AGAIN, file_content(path))
+                )
                 claims_found += differences[:MOST_DIFFERENCES]
             claims_found += history_claims(folder, summary)
         except BenchmarkError as error:
@@ -71,7 +73,7 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
     if not (results_dir / HISTORY).exists() or ended_early(folder) is not None:
         return []
     lines_of_run = [line for _, line in stored_lines(results_dir) if line.pop("run") == summary.meta.run]
-    return list(compare(f"{HISTORY}: ", lines_of_run, AGAIN, [history_line(summary)]))
+    return list(compare_data(f"{HISTORY}: ", lines_of_run, AGAIN, [history_line(summary)]))
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
@@ -92,7 +94,7 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
 NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
-def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
+def probe_claims(folder: Path, facts: RunFacts) -> Iterator[Claim]:
     """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError,
     UsageError.
     """
@@ -100,10 +102,12 @@ def probes(folder: Path, facts: RunFacts) -> Iterator[Claim]:
         plan = at_load(facts.plan, recorded)
         tests = [TestRun.read(folder / name, plan) for name in recorded.repeats or [recorded.folder]]
         recomputed = level_of(tests, plan, folder)
-        yield from compare(f"config.json of {recorded.folder}: ", logged(recorded), AGAIN, logged(recomputed))
+        yield from compare_data(
+            f"config.json of {recorded.folder}: ", fields_of_logs(recorded), AGAIN, fields_of_logs(recomputed)
+        )
 
 
-def logged(outcome: Outcome) -> dict[str, object]:
+def fields_of_logs(outcome: Outcome) -> dict[str, object]:
     """Return what the logs of a test give of its outcome."""
     fields = {name: value for name, value in outcome if name not in NOT_IN_LOGS}
     reasons = [reason for reason in outcome.reasons if reason.name != "refused"]
@@ -120,11 +124,11 @@ def score_again(folder: Path, facts: RunFacts) -> str:
         return f"the scores: {first_line(error)}"
     for name in SCORED:
         (folder / name).unlink(missing_ok=True)
-    accuracy.evaluate(folder, facts.plan, library, tokenizer)
+    accuracy.evaluate_answers(folder, facts.plan, library, tokenizer)
     return ""
 
 
-def content(path: Path) -> Any:
+def file_content(path: Path) -> Any:
     """Return what a file holds, a text by its lines; nothing of a picture, and where there is none."""
     if not path.exists() or path.suffix == ".png":
         return []

@@ -24,17 +24,17 @@ Style = tuple[str, str, str] | None  # name, colour and shape
 Styled = Sequence[tuple[LoadPicture, Style]]
 
 
-def curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
+def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
     styled = list[tuple[LoadPicture, Style]]()
     for (name, picture), look in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
         style = (name, *look) if len(pictures) > 1 else None
         styled.append((picture, style))
     kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
-    return [*(latency(kind, styled) for kind in kinds), speeds(styled)]
+    return [*(latency_panel(kind, styled) for kind in kinds), speed_panel(styled)]
 
 
-def marked(
+def marked_series(
     picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
 ) -> Iterator[Series]:
     """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
@@ -52,9 +52,11 @@ def marked(
 
 def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[str, str, str]:
     """Return the name, the colour and the shape of a test of a single run, by its outcome."""
-    name = ""
-    if named:
-        name = f"the full test, {load_point.standing}" if load_point.mark == "own" else load_point.standing
+    name = load_point.standing
+    if load_point.mark == "own":
+        name = f"the full test, {name}"
+    if not named:
+        name = ""
     return name, color_of(picture, load_point), MARK_SHAPES[load_point.mark]
 
 
@@ -63,10 +65,12 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
         return "amber"
     if load_point.doubt:
         return "grey"
-    return "blue" if picture.has_kept(load_point) else "red"
+    if picture.has_kept(load_point):
+        return "blue"
+    return "red"
 
 
-def latency(kind: str, styled: Styled) -> LinePanel:
+def latency_panel(kind: str, styled: Styled) -> LinePanel:
     """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled:
@@ -77,7 +81,7 @@ def latency(kind: str, styled: Styled) -> LinePanel:
                 load = load_point.test.load
                 series.append(Series("", [(load, min(values)), (load, max(values))], "grey"))
                 tops.append(((load, max(values)), load_point))
-        series += marked(picture, style, tops)
+        series += marked_series(picture, style, tops)
         limit = picture.limits.get(kind)
         if limit:
             limits[limit] = f"limit {number(limit)} ms"
@@ -100,14 +104,14 @@ def latency(kind: str, styled: Styled) -> LinePanel:
     )
 
 
-def speeds(styled: Styled) -> LinePanel:
+def speed_panel(styled: Styled) -> LinePanel:
     """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
     series, points = list[Series](), list[Point]()
     for picture, style in styled:
         points += [point for point, _ in picture.speeds]
-        series += marked(picture, style, picture.speeds, named=False)
+        series += marked_series(picture, style, picture.speeds, named=False)
         if style is None:
-            series += [*best(picture), answer_of(picture)]
+            series += [*best_rings(picture), answer_of(picture)]
     across = Scale.of([HEADROOM * of_user for of_user, _ in points])
     down = Scale.of([HEADROOM * of_machine for _, of_machine in points])
     machine = "GPU" if any(picture.summary.gpus for picture, _ in styled) else "machine"
@@ -132,7 +136,7 @@ def answer_of(picture: LoadPicture) -> Series:
     return Series("", [*texts], line="", texts=[*texts.values()])
 
 
-def best(picture: LoadPicture) -> Iterator[Series]:
+def best_rings(picture: LoadPicture) -> Iterator[Series]:
     """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
     the cheapest, by price; and the one of least energy.
     """

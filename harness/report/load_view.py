@@ -147,10 +147,11 @@ def separate_result(summary: Summary) -> Outcome | None:
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
+    if not tests and not result.details.target_qps:
+        return None
     if any(is_same_test(test, result) for test in tests):
         return None
-    has_load = bool(tests or result.details.target_qps)
-    return result if has_load else None
+    return result
 
 
 def gpu_times_of(summary: Summary) -> dict[str, GpuTime]:
@@ -180,7 +181,9 @@ def name_of(test: Outcome, summary: Summary) -> str:
 def mark_of(test: Outcome) -> str:
     if has_passed(test):
         return "held"
-    return "grew" if test.valid else "bad"
+    if test.valid:
+        return "grew"
+    return "bad"
 
 
 def may_be_answer(test: Outcome, has_idle: bool) -> bool:
@@ -196,7 +199,7 @@ def overruled_by(test: Outcome, judge: Outcome, own_test: Outcome | None) -> str
     return "the full test" if judge is own_test else "a later test"
 
 
-def upright(values: Sequence[float]) -> Scale:
+def latency_scale(values: Sequence[float]) -> Scale:
     """An axis of latencies: logarithmic where they lie far apart, else from zero."""
     if max(values) > WIDE * min(values):
         return Scale.around(values, is_log=True)
@@ -237,7 +240,7 @@ class LoadPicture(NamedTuple):
         for kind in kinds:
             values = shown_values(loads, kind)
             if values:
-                axes[kind] = upright([*values, limits[kind] or values[0]])
+                axes[kind] = latency_scale([*values, limits[kind] or values[0]])
         if not axes:
             return None
         across = Scale.around([load_point.test.load for load_point in loads], is_log=unit != Poisson.unit)

@@ -19,7 +19,7 @@ SEEN = 0.5  # percent of a bar that can be seen
 PERCENT = Scale(0.0, 105.0)
 
 
-def machine(
+def machine_panels(
     recording: Recording, ran_out: Sequence[Statement], times: Sequence[GpuTime], steady: Point | None = None
 ) -> list[Panel]:
     """Return what engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each
@@ -36,7 +36,7 @@ def machine(
     if times:
         panels.append(gpu_times(times))
     panels += load_strip(recording)
-    panels += recorded(recording, across, shaded)
+    panels += recorded_panels(recording, across, shaded)
     if not panels:
         return []
     if isinstance(panels[-1], LinePanel):
@@ -110,7 +110,7 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
     return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
 
 
-def recorded(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
+def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
     """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
     for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
         series = []
@@ -142,7 +142,7 @@ def has_values(recording: Recording, name: str) -> bool:
     return any(value is not None for value in recording.columns[name])
 
 
-def stages(times: Sequence[Stage]) -> Bars:
+def stage_bars(times: Sequence[Stage]) -> Bars:
     """The time line of a run: its stages with their starts; the last ends it."""
     ends = [stage.start_s for stage in times[1:]]
     rows = []

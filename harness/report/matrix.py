@@ -185,7 +185,7 @@ def cell_of(
     """Return the cell of a run, or of a level of it."""
     meta, model = summary.meta, subject.model_text(summary)
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
-    on_axes = places(summary, axes, level)
+    on_axes = places_of(summary, axes, level)
     beside_hardware = [on_axes[axis] for axis in axes if axis not in HARDWARE]
     return Cell(names | on_axes, (model, meta.scenario, str(meta.workload), *beside_hardware), figures, flaw)
 
@@ -202,7 +202,7 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
     return joined("; ", *flaws)
 
 
-def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
+def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
     """Return where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     place = {}
@@ -213,7 +213,9 @@ def places(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None
             value = settings[axis]
         else:
             raise UsageError(f"--matrix {axis}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
-        place[axis] = "unknown" if value in (None, "") else str(value)
+        if value in (None, ""):
+            value = "unknown"
+        place[axis] = str(value)
     if outcome:
         place[BATCH] = f"{outcome.load:g} {outcome.unit}"
     return place

@@ -57,4 +57,6 @@ def command_at_other_rate(summary: Summary, test: Outcome) -> str:
     if not any(tail.is_over for tail in test.tails):
         return with_flag(command, "--min-duration", "auto")
     lower = [rate for rate in kept_loads(summary) if rate < (test.details.target_qps or 0.0)]
-    return with_flag(command, "--server-target-qps", f"{max(lower):.2f}" if lower else "max")
+    if not lower:
+        return with_flag(command, "--server-target-qps", "max")
+    return with_flag(command, "--server-target-qps", f"{max(lower):.2f}")

@@ -82,7 +82,7 @@ def numbers(report: RunReport) -> Iterator[Section]:
     blocks = report.picture("tokens_per_sec")
     if not details.is_whole:
         blocks.append(f"The whole test, ramps included: {number(details.whole.tokens_per_sec)} output tokens/s.")
-    rows = {metric.label: value for metric, value in metrics.rows(summary)}
+    rows = {metric.label: value for metric, value in metrics.report_rows(summary)}
     rows["batching"] = batching_text(summary)
     blocks.append(facts_table(rows))
     yield Section("Numbers", f"{number(test.tokens_per_sec)} output tokens/s, {number(details.duration_s)} s", blocks)

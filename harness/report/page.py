@@ -36,11 +36,11 @@ def without_places(text: str) -> str:
 
 def block_html(block: Block) -> str:
     if isinstance(block, Picture):
-        return chart(*block.panels, title=block.title)
+        return chart_html(*block.panels, title=block.title)
     return WITHOUT_HEAD.sub("", str(renderer().render(without_places(block_text(block)))))
 
 
-def chart(*panels: DrawnPanel, title: str = "") -> str:
+def chart_html(*panels: DrawnPanel, title: str = "") -> str:
     """Panels as the page draws them."""
     return str(environment().get_template("chart.html.j2").render(title=title, panels=panels))
 

@@ -9,10 +9,10 @@ from harness.core.formatting import number
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import subject
-from harness.report.charts import Bar, Bars, LinePanel, Panel, Scale, Series, StackedPart, save
-from harness.report.load_pictures import curves
+from harness.report.charts import Bar, Bars, LinePanel, Panel, Scale, Series, StackedPart, save_pictures
+from harness.report.load_pictures import load_curves
 from harness.report.load_view import LATENCIES, LoadPicture
-from harness.report.machine_pictures import machine, stages
+from harness.report.machine_pictures import machine_panels, stage_bars
 from harness.results.accuracy import Accuracy, ScoreCheck
 from harness.results.kernel_profile import Profile
 from harness.results.outcome import Outcome
@@ -36,28 +36,28 @@ def draw_pictures(
     run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
     if run.accuracy:
-        drawn["scores"] = [scores(run.accuracy)]
+        drawn["scores"] = [score_bars(run.accuracy)]
     if test and result:
         has_first_tokens = result.details.whole.ttft_ms is not None
         if has_first_tokens and test.is_timed:
-            drawn["latency_cdf"] = latencies(test.counted, result, summary.scenario.headline)
+            drawn["latency_cdf"] = latency_panels(test.counted, result, summary.scenario.headline)
         elif not has_first_tokens:
-            drawn["tokens_per_sec"] = completions(test.answered)
+            drawn["tokens_per_sec"] = completion_panels(test.answered)
     if run.search and loads:
-        drawn["search"] = curves({"": loads})
+        drawn["search"] = load_curves({"": loads})
     if test and result and test.recording.columns:
         details = result.details
         steady_ends = details.steady.ends_s if details.steady and details.steady.seconds else None
-        drawn["machine"] = machine(test.recording, details.ran_out, details.gpu_time, steady_ends)
+        drawn["machine"] = machine_panels(test.recording, details.ran_out, details.gpu_time, steady_ends)
     if run.profile and run.profile.kinds:
-        drawn["profile"] = [kinds(run.profile)]
+        drawn["profile"] = [kind_bars(run.profile)]
     if summary.meta.stages:
-        drawn["timeline"] = [stages(summary.meta.stages)]
+        drawn["timeline"] = [stage_bars(summary.meta.stages)]
     titled = {name: (TITLES[name], panels) for name, panels in drawn.items() if panels}
-    return save(titled, folder / "plots", subject.footer(summary))
+    return save_pictures(titled, folder / "plots", subject.footer(summary))
 
 
-def scores(accuracy: Accuracy) -> Bars:
+def score_bars(accuracy: Accuracy) -> Bars:
     """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
     rows = [score_bar(check) for check in accuracy.checks]
     values = chain.from_iterable(row.values for row in rows)
@@ -83,7 +83,7 @@ def score_bar(check: ScoreCheck) -> Bar:
     return Bar(check.name, number(check.score), (), interval, thresholds, dot)
 
 
-def completions(requests: Sequence[Request]) -> list[Panel]:
+def completion_panels(requests: Sequence[Request]) -> list[Panel]:
     """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
     began nor what the engine did meanwhile. Empty without times.
     """
@@ -108,7 +108,7 @@ def completions(requests: Sequence[Request]) -> list[Panel]:
 FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of squeezing the curve
 
 
-def latencies(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
+def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),
@@ -151,7 +151,7 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, point: str)
     return LinePanel(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
 
 
-def kinds(profile: Profile) -> Bars:
+def kind_bars(profile: Profile) -> Bars:
     """Return what the engine's time went to."""
     rows = []
     for name, share in profile.shares.items():

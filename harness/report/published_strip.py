@@ -32,7 +32,7 @@ class Strip(NamedTuple):
     alone: list[Published]
 
 
-def strips(summary: Summary) -> Iterator[Strip]:
+def published_strips(summary: Summary) -> Iterator[Strip]:
     """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
     has no rate among them.
     """
@@ -45,12 +45,12 @@ def strips(summary: Summary) -> Iterator[Strip]:
         if not rate:
             continue
         comparable_rate = rate if subject.is_reference(summary) else 0.0
-        drawn_strip = strip(subject.scenario_name(summary), device, count, comparable_rate, unit)
+        drawn_strip = strip_of(subject.scenario_name(summary), device, count, comparable_rate, unit)
         if drawn_strip:
             yield drawn_strip
 
 
-def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
+def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
     """The published results with the run below those on its own device, by its driver's name; None without any.
     `count`: the run's accelerators; without any it stands beside processors. A run of another model, which has no place
     among them, has the rate 0.
@@ -67,7 +67,8 @@ def strip(scenario: str, device: str, count: int, rate: float, unit: Unit) -> St
     own_name = SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
     names = list(groups)
     if rate:
-        place = sum(group[0][1].rate(unit) >= rate for group in groups.values())
+        fastest_of_groups = [group[0][1].rate(unit) for group in groups.values()]
+        place = sum(fastest >= rate for fastest in fastest_of_groups)
         if own_name in names:
             place = names.index(own_name) + 1
         names.insert(place, "this run")

@@ -11,11 +11,11 @@ from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
 from harness.core.schema import RENDERED
 from harness.report import answer, load_view
-from harness.report.charts import overview
+from harness.report.charts import draw_overview
 from harness.report.pictures import draw_pictures
 from harness.report.run_page import run_page
 from harness.report.run_report import RunReport
-from harness.report.run_summary import summarize
+from harness.report.run_summary import summary_of
 from harness.report.sections import SECTIONS
 from harness.results import benchmark_run, metrics, result_test
 from harness.results.history_line import History
@@ -24,7 +24,7 @@ from harness.results.summary import Summary
 from harness.runs import history, own_files, run_folder
 
 
-def build(folder: Path) -> Summary:
+def build_report(folder: Path) -> Summary:
     """Write summary.json, plots/, report.md and report.html into a run folder, and return the summary.
 
     Raises UsageError, LogError where a file cannot be read or no test finished.
@@ -32,8 +32,8 @@ def build(folder: Path) -> Summary:
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, RENDERED, "renders")
     ended = run_folder.ended_early(folder, reported=bool(facts.stages))
-    chosen = result_test.choose(folder, facts, is_complete=ended is None)
-    summary = summarize(folder, facts, chosen, ended)
+    chosen = result_test.choose_test(folder, facts, is_complete=ended is None)
+    summary = summary_of(folder, facts, chosen, ended)
     if not summary.run.model_dump(exclude_none=True):
         raise no_test_error(folder)
     own_files.replace_links(folder)
@@ -43,7 +43,7 @@ def build(folder: Path) -> Summary:
     paths = {name: picture.path for name, picture in pictures.items()}
     summary = summary.model_copy(update={"plots": summary.plots | paths})
     document = answer.document(summary, whole=True)
-    pictures |= {"overview": overview(document, folder / "plots" / "overview.png")}
+    pictures |= {"overview": draw_overview(document, folder / "plots" / "overview.png")}
     report = RunReport(summary, facts, pictures, loads)
     sections = chain.from_iterable(make_sections(report) for make_sections in SECTIONS)
     document = document._replace(sections=list(sections))

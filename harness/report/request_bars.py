@@ -37,7 +37,7 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
     rows, names = list[tuple[Request, list[BarPart]]](), dict[str, None]()
     for request in picked:
-        row = list(parts(request, scale, request.order in slow))
+        row = list(parts_of(request, scale, request.order in slow))
         rows.append((request, row))
         names |= dict.fromkeys(name for name, *_ in row if name != "slow")
     times = []
@@ -56,7 +56,7 @@ def evenly_picked(orders: Sequence[int]) -> set[int]:
     return {orders[number * len(orders) // count] for number in range(count)}
 
 
-def parts(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
+def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
     """Yield what is known of the milliseconds since a request was issued, part by part, and the cap of a slow one."""
     begin, bottom = 0.0, float(AXIS_HEIGHT_PX)
     for name, end in ends_of_parts(request):

@@ -31,9 +31,9 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
         data=loads.data(f"{summary.meta.run}.csv", watts) if loads else None,
         test=result,
         summary=summary,
-        tails=page.chart(limit_bars(result)) if result and result.tails else "",
+        tails=page.chart_html(limit_bars(result)) if result and result.tails else "",
         watts=watts,
-        strips=list(published_strip.strips(summary)),
+        strips=list(published_strip.published_strips(summary)),
         drawn=loads,
         main=main,
         shares=gpu_time_chart(result),
@@ -69,7 +69,7 @@ def gpu_time_chart(result: Outcome | None) -> str:
     """Return where the GPUs' time went in the result's test, as a drawing; empty where that is not known."""
     if result is None or not result.details.gpu_time:
         return ""
-    return page.chart(gpu_times(result.details.gpu_time[-1:]))
+    return page.chart_html(gpu_times(result.details.gpu_time[-1:]))
 
 
 def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
@@ -88,6 +88,7 @@ def limit_bars(test: Outcome) -> Bars:
     """Return each latency against its limit, which is at 100 %."""
     rows = []
     for name, tail in answer.tails(test).items():
-        part = StackedPart(0.0, 100 * tail.share, "red" if tail.is_over else "green")
+        color = "red" if tail.is_over else "green"
+        part = StackedPart(0.0, 100 * tail.share, color)
         rows.append(Bar(name, f"{number(tail.p99)} of {number(tail.limit)} ms", [part], marks=[LIMIT_MARK]))
     return Bars("", "The upright line is the limit.", rows)

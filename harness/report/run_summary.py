@@ -17,7 +17,7 @@ from harness.results.test_outcome import own_outcome_of
 from harness.runs.run_folder import TEST_FOLDERS
 
 
-def summarize(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: str | None) -> Summary:
+def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: str | None) -> Summary:
     """Return the summary of a run without its plots; `ended` says why it ended before its end.
 
     Raises LogError on a log that cannot be trusted.
@@ -41,7 +41,7 @@ def summarize(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: s
         run=run,
         logs=Logs.of(folder),
         plots={"tokens_per_sec": None, "latency_cdf": None},
-        digests=claims.digests(folder),
+        digests=claims.file_digests(folder),
     )
 
 

@@ -57,11 +57,12 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
 def rows_of_engine(report: RunReport) -> dict[str, str]:
     """Return how the engine in this process ran, by label."""
     meta = report.summary.meta
+    caching = "on" if meta.prefix_caching else "off"
     return {
         "KV cache": meta.kv_cache_dtype,
         "kernels": listed(meta.kernels),
         "parallel": f"tensor {meta.tensor_parallel_size}, data {meta.data_parallel_size}",
-        "context": f"{meta.max_model_len} tokens, prefix caching {'on' if meta.prefix_caching else 'off'}",
+        "context": f"{meta.max_model_len} tokens, prefix caching {caching}",
     }
 
 

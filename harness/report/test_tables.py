@@ -64,7 +64,8 @@ def table_of_latencies(summary: Summary) -> Table:
             limit = getattr(details.limits_ms, kind, None)
             rows.append([name_of_kind(kind, test), *percentile_cells(latency, test.is_few), limit])
     heads = [point.replace("_", ".") for point in LATENCY_POINTS]
-    return Table(["ms" if details.is_whole else "ms of the steady part", *heads, "limit at p99"], rows)
+    unit = "ms" if details.is_whole else "ms of the steady part"
+    return Table([unit, *heads, "limit at p99"], rows)
 
 
 def name_of_kind(kind: str, test: Outcome) -> str:
@@ -80,8 +81,10 @@ def percentile_cells(latency: Latency, is_few: bool) -> list[str]:
     """Return the values of a kind of latency; the p99 of few requests is marked as their slowest."""
     cells = []
     for point in LATENCY_POINTS:
-        mark = f"{AT_MOST_SIGN} " if is_few and point.startswith("p99") else ""
-        cells.append(f"{mark}{number(getattr(latency, point))}")
+        text = number(getattr(latency, point))
+        if is_few and point.startswith("p99"):
+            text = f"{AT_MOST_SIGN} {text}"
+        cells.append(text)
     return cells
 
 

@@ -19,7 +19,7 @@ from harness.core.files import write_json, write_text
 from harness.core.schema import SCHEMA, File, FrozenModel
 from harness.core.tokenizer import Tokenizer
 from harness.loadgen.requests import ANSWERS
-from harness.results.scoring import Row, read_log, score, sentence_splitter, to_text, totals
+from harness.results.scoring import Row, read_log, score_answers, sentence_splitter, to_text, totals
 from harness.workloads import cnn_dailymail, custom, sample_library
 
 SCORES_FILE = "rouge.json"
@@ -108,7 +108,7 @@ class ScoresFile(Accuracy, File):
 WORST = 10
 
 
-def judge(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
+def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part = len(rows) / task.samples
@@ -142,22 +142,23 @@ def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tupl
     samples = []
     for *scores, characters in rows:
         samples.append((*scores, characters * len(rows)))
-    intervals = statistics.intervals(samples).tolist()
-    return {name: (low, high) for name, (low, high) in zip(names, intervals, strict=False)}
+    intervals = map(tuple, statistics.intervals(samples).tolist())
+    return dict(zip(names, intervals, strict=False))
 
 
 def verdict(interval: tuple[float, float], low: float, high: float | None) -> GateResult:
     """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
     begin, end = interval
-    most = math.inf if high is None else high
-    if low <= begin and end <= most:
+    if high is None:
+        high = math.inf
+    if low <= begin and end <= high:
         return "PASS"
-    if end < low or begin > most:
+    if end < low or begin > high:
         return "FAIL"
     return "INCONCLUSIVE"
 
 
-def overall(checks: Sequence[ScoreCheck]) -> GateResult:
+def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
     """The worst verdict of all."""
     verdicts = [check.verdict for check in checks]
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
@@ -175,20 +176,20 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     return library or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
 
 
-def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
+def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
     """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
-    rows = score(texts, library.references)
+    rows = score_answers(texts, library.references)
     splitter, _ = sentence_splitter()
     is_nltk = splitter == "nltk punkt_tab"
-    checks = judge(rows, plan.task, plan.config.high_accuracy)
+    checks = judge_scores(rows, plan.task, plan.config.high_accuracy)
     special = set(tokenizer.all_special_ids)
     stops = [stop_of(answer, special, plan.config.max_new_tokens) for answer in answers]
     note = note_on_weights(plan)
     result = ScoresFile(
         schema_version=SCHEMA,
-        verdict="NOT JUDGED" if note else overall(checks),
+        verdict="NOT JUDGED" if note else worst_verdict(checks),
         checks=checks,
         samples=len(answers),
         full_set=plan.samples == plan.task.samples,
@@ -200,7 +201,7 @@ def evaluate(folder: Path, plan: Plan, library: sample_library.Library, tokenize
         splitter_version=metadata.version("nltk") if is_nltk else "",
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
-        log=digest(folder / ANSWERS),
+        log=log_digest(folder / ANSWERS),
     )
     write_json(folder / "rouge.json", result.flat())
     lines = sample_lines(rows, answers, stops, library)
@@ -216,7 +217,9 @@ def stop_of(answer: Sequence[int], special: Collection[int], most_tokens: int) -
     """Return why an answer ended: eos or length; empty where neither is seen in it."""
     if answer and answer[-1] in special:
         return "eos"
-    return "length" if len(answer) >= most_tokens else ""
+    if len(answer) >= most_tokens:
+        return "length"
+    return ""
 
 
 def note_on_weights(plan: Plan) -> str:
@@ -239,7 +242,7 @@ def sample_lines(
         yield (index, *lengths, stops[index], *(f"{value:.4f}" for value in scores), characters)
 
 
-def digest(log: Path) -> str:
+def log_digest(log: Path) -> str:
     """An accuracy log's SHA-256, which says that scores are of that log."""
     return hashlib.sha256(reading.read_bytes(log)).hexdigest()
 
@@ -259,7 +262,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     references = [record.reference for record in cnn_dailymail.from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)
     tokenizer = pretrained.load_tokenizer(engine.EngineConfig(model=model))
-    scores = totals(score(to_text(answers, tokenizer), references))
-    text = accuracy_txt(scores, len(answers), digest(log))
+    scores = totals(score_answers(to_text(answers, tokenizer), references))
+    text = accuracy_txt(scores, len(answers), log_digest(log))
     write_text(log.parent / "accuracy.txt", text)
     return text

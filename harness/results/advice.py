@@ -18,8 +18,8 @@ def findings(summary: Summary) -> list[str]:
     test = summary.result
     assert test
     sentences = [f"What to try: {remedy}." for remedy in advice(test)]
-    sentences += as_sentences(unsteady(test))
-    sentences += bounds(test, limits_of(summary))
+    sentences += as_sentences(drift_warnings(test))
+    sentences += bound_sentences(test, limits_of(summary))
     if summary.run.profile:
         sentences += as_sentences(summary.run.profile.slow)
     return sentences
@@ -38,7 +38,7 @@ def limits_of(summary: Summary) -> dict[str, str]:
     return limits
 
 
-def client(test: Outcome) -> str:
+def client_warning(test: Outcome) -> str:
     """Return a warning where the client's own delay shows in TTFT, or in the speed of a closed loop; else nothing."""
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
@@ -63,7 +63,7 @@ def client(test: Outcome) -> str:
     )
 
 
-def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
+def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     """Return what was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
     details = test.details
     if not details.usage:
@@ -75,17 +75,23 @@ def bounds(test: Outcome, limits: Mapping[str, str]) -> list[str]:
         return [f"**What limits the speed**: {first}.", *as_sentences(rest)]
     if test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
-    seen = ", ".join(name for name, quantity in limits.items() if quantity in details.usage)
-    unseen = ", ".join(name for name, quantity in limits.items() if quantity not in details.usage)
+    seen, unseen = list[str](), list[str]()
+    for name, quantity in limits.items():
+        if quantity in details.usage:
+            seen.append(name)
+        else:
+            unseen.append(name)
+    seen_text = ", ".join(seen)
     if unseen:
-        return [f"Not saturated in the performance test: {seen or 'none of the rest'}. Not known: {unseen}."]
+        known = seen_text or "none of the rest"
+        return [f"Not saturated in the performance test: {known}. Not known: {', '.join(unseen)}."]
     return [
-        f"No resource was saturated in the performance test ({seen}): the load, or work between the steps, set the "
-        "speed."
+        f"No resource was saturated in the performance test ({seen_text}): the load, or work between the steps, set "
+        "the speed."
     ]
 
 
-def unsteady(test: Outcome) -> list[str]:
+def drift_warnings(test: Outcome) -> list[str]:
     """A speed that changed while the engine had all its work: the mean is not what a longer test would give."""
     if test.trend is None or abs(test.trend - 1) <= UNSTEADY_DRIFT:
         return []
@@ -96,7 +102,9 @@ def unsteady(test: Outcome) -> list[str]:
 
 
 def lower_load(test: Outcome) -> str:
-    return "fewer in flight" if test.details.concurrency else "a lower rate"
+    if test.details.concurrency:
+        return "fewer in flight"
+    return "a lower rate"
 
 
 def advice(test: Outcome) -> list[str]:

@@ -101,8 +101,8 @@ class Change(NamedTuple):
     def signed(self) -> str:
         """In percent: +12.1 % (+9.2 to +15.4 %); without an interval, the mean alone."""
         if not self.has_interval:
-            return f"{number(100 * (self.mean - 1), 3, '+')} %"
-        mean, low, high = (number(100 * (ratio - 1), 3, "+") for ratio in self[:3])
+            return f"{signed_percent(self.mean)} %"
+        mean, low, high = map(signed_percent, self[:3])
         if self.low >= self.high:
             return f"{mean} %"
         return f"{mean} % ({low} to {high} %)"
@@ -123,10 +123,12 @@ class Change(NamedTuple):
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
         if LITTLE_CHANGE < change.mean < MANIFOLD:
             size, low, high = change.sizes_in_percent
-            unit, comparison = "%", f"{size} % {up if change.mean > 1 else down}"
+            direction = up if change.mean > 1 else down
+            unit, comparison = "%", f"{size} % {direction}"
         else:
             size, low, high = (number(ratio, 2) for ratio in change[:3])
-            unit, comparison = "times", f"{MULTIPLE_WORDS.get(size, f'{size} times')} {as_much}"
+            multiple = MULTIPLE_WORDS.get(size, f"{size} times")
+            unit, comparison = "times", f"{multiple} {as_much}"
         if low == high:
             return f"{comparison} ({self.basis})"
         return f"{comparison} ({low} to {high} {unit}, {self.basis})"
@@ -134,5 +136,15 @@ class Change(NamedTuple):
     @property
     def sizes_in_percent(self) -> tuple[str, str, str]:
         """Return how large the change is, at least and at most, whatever its direction."""
-        mean, *ends = (100 * abs(ratio - 1) for ratio in self[:3])
-        return number(mean, 2), number(min(ends), 2), number(max(ends), 2)
+        least, most = sorted(map(size_in_percent, (self.low, self.high)))
+        return number(size_in_percent(self.mean), 2), number(least, 2), number(most, 2)
+
+
+def signed_percent(ratio: float) -> str:
+    """Return the change of a ratio in percent, without the sign of percent."""
+    return number(100 * (ratio - 1), 3, "+")
+
+
+def size_in_percent(ratio: float) -> float:
+    """Return how large the change of a ratio is, whatever its direction."""
+    return 100 * abs(ratio - 1)

@@ -80,13 +80,13 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
     return [claim for claim in claims if claim.verdict == "differs"]
 
 
-def report(folder: Path) -> tuple[list[str], bool]:
+def report_claims(folder: Path) -> tuple[list[str], bool]:
     """Return what a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and
     whether all agree. Raises LogError, UsageError.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
-        claims = verify(folder)
+        claims = verify_run(folder)
     else:
         lines += remarks(folder)
         claims = [*summary_claims(folder)]
@@ -98,7 +98,7 @@ def report(folder: Path) -> tuple[list[str], bool]:
     return lines, not counts["differs"]
 
 
-def verify(folder: Path) -> list[Claim]:
+def verify_run(folder: Path) -> list[Claim]:
     """The claims of a run, of its probes and of its files. Raises UsageError for what is no run's, LogError."""
     try:
         return [*claims_of(folder)]
@@ -125,7 +125,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
         yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
         yield from rate_claims(test)
-        figures_by_source = sources(test, is_whole=name == "performance")
+        figures_by_source = figures_of_sources(test, is_whole=name == "performance")
         if (run.get(name) or {}).get("steady"):  # Its queries are those of the steady part.
             figures_by_source["requests.csv"].pop("queries", None)
         for source, figures in figures_by_source.items():
@@ -171,11 +171,13 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
             yield "performance.steady", place, performance.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
         for number, test in enumerate(run.get(kind) or ()):
-            level = test["load"] if test["unit"] == ClosedLoop.unit else None
+            level = None
+            if test["unit"] == ClosedLoop.unit:
+                level = test["load"]
             yield f"{kind}.{number}", folder / test["folder"], level
 
 
-def compare(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
+def compare_data(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
     """Claims that data are those that a source gives, all of them."""
     before, after = dict(leaves(said)), dict(leaves(found))
     for key in before | after:
@@ -186,7 +188,7 @@ def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
     """Claim that the files are those that the run left; files that were only stored in another way are one claim for
     each way, whatever their number.
     """
-    current = digests(folder)
+    current = file_digests(folder)
     stored_otherwise: dict[str, list[str]] = {}
     for name, digest in kept.items():
         if is_litter(Path(name)):
@@ -196,7 +198,7 @@ def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
             current[name] = digest
     for form, names in stored_otherwise.items():
         yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
-    yield from compare("", kept, "SHA-256", current)
+    yield from compare_data("", kept, "SHA-256", current)
 
 
 def form_of(path: Path, digest: str) -> str:
@@ -226,7 +228,7 @@ def as_written(path: Path, digest: str | None) -> bytes | None:
     return None
 
 
-def digests(folder: Path) -> dict[str, str]:
+def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of each file that is not too large, but for those that are made of the others or written after them, and
     for what a Mac or Windows leaves in a folder.
     """
@@ -267,7 +269,7 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         yield Claim(f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_requests)
 
 
-def sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
+def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
     """Return what gives figures of a test, by name; at a level of concurrency of its part without ramps."""
     result, joules = test.result, test.recording.joules
     rate = result.target_qps if result.scenario == "Server" else None
@@ -324,18 +326,18 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     """Yield what LoadGen's summary for people says, beside its detail log. Raises LogError."""
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
-        logged.setdefault(words(key), value)
+        logged.setdefault(label_words(key), value)
     text = ""
     if path.is_file():
         text = reading.read_text(path, errors="replace")
     lines = LINE.findall(text)
-    if words("Result is") in logged:  # an accuracy test has none of these
+    if label_words("Result is") in logged:  # an accuracy test has none of these
         labels = [label for label, _ in lines]
         lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
     for label, text in lines:
-        entry = logged.get(words(label))
+        entry = logged.get(label_words(label))
         if entry is not None:
             name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}"
             yield Claim(name, figure_of(text), log_entries.DETAIL, entry)
@@ -349,7 +351,7 @@ def figure_of(text: str) -> object:
         return text
 
 
-def words(name: str) -> frozenset[str]:
+def label_words(name: str) -> frozenset[str]:
     """The words of a label or a key of LoadGen's that tell which figure it is, whatever their order."""
     split_name = re.split(r"[\s_()]+", name.lower())
     usual_words = [ALIKE.get(word, word) for word in split_name]

@@ -58,7 +58,9 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
     attainment = slo_attainment(test.requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None and result.samples_per_sec:
-        sent_per_answer = len(test.requests) / len(test.answered) if test.answered else 1.0
+        sent_per_answer = 1.0
+        if test.answered:
+            sent_per_answer = len(test.requests) / len(test.answered)
         goodput = result.samples_per_sec * sent_per_answer * attainment / 100
     return Figures(
         tokens_per_sec=result.tokens_per_sec,
@@ -98,12 +100,7 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
         tokens_per_sec_per_user = 1000 / result.tpot_ms.p90
-    return Figures(
-        begin_s=speeds.begin_s,
-        seconds=speeds.seconds,
-        share_percent=speeds.share_percent,
-        tokens_per_sec=speeds.tokens_per_sec,
-        trend=speeds.trend,
+    latencies = dict(
         input_tokens_per_sec=window.input_tokens_per_sec or None,
         total_tokens_per_sec=window.total_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
@@ -115,6 +112,7 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         goodput=goodput,
         tokens_per_sec_per_user=tokens_per_sec_per_user,
     )
+    return Figures.model_validate(dict(speeds) | latencies)
 
 
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:

@@ -155,12 +155,12 @@ class Profile(schema.File):
         return "; ".join([*texts, *self.slow])
 
 
-def profile(folder: Path) -> Profile:
+def profile_of(folder: Path) -> Profile:
     """The profile of all traces in a folder, one a worker. Raises UsageError where one is cut, or none holds work."""
     paths = sorted(folder.glob(PATTERN))
     if not paths:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
-    traces = [read(path) for path in paths]
+    traces = [read_trace(path) for path in paths]
     device: Device = "GPU" if any("kernel" in trace for trace in traces) else "CPU"
     category = EVENT_CATEGORIES[device]
     work = [trace[category] for trace in traces if category in trace]
@@ -178,8 +178,8 @@ def profile(folder: Path) -> Profile:
     return Profile(
         device=device,
         seconds=max(map(span_of, work)) / 1e6,
-        kinds=shares(kinds, kind=str),
-        largest=shares(durations, kind=kind_of)[:LARGEST_KERNELS],
+        kinds=shares_of_time(kinds, kind=str),
+        largest=shares_of_time(durations, kind=kind_of)[:LARGEST_KERNELS],
         traces=[f"{folder.name}/{path.name}" for path in paths],
         **activity,
         **mean_counts(traces),
@@ -210,7 +210,7 @@ def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, An
 def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
     """Return the fields of a profile that say how long GPUs computed, and how long they did not."""
     all_gaps, long_gaps, idle_shares, active = list[float](), list[float](), list[float](), list[float]()
-    for span, gaps in activities(events):
+    for span, gaps in gpu_activities(events):
         all_gaps += gaps
         long_gaps.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
         idle_shares.append(sum(gaps) / (span or 1))
@@ -247,7 +247,7 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, fl
     return max(counts, default=None), median(spacings) / 1000 if spacings else None
 
 
-def read(path: Path) -> dict[str, list[Event]]:
+def read_trace(path: Path) -> dict[str, list[Event]]:
     """The kernels and operators in a trace, gzipped or not. Raises UsageError for one that is cut, or is no trace."""
     try:
         content = reading.read_bytes(path)
@@ -295,7 +295,7 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
             yield event.name, max(0.0, time)
 
 
-def activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
+def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
     """Yield for each GPU the time from its first kernel to the end of its last, and the times in it without any, in
     microseconds.
     """
@@ -318,7 +318,7 @@ def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
         yield list(track)
 
 
-def shares(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
+def shares_of_time(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
     """Times in microseconds summed by name, largest first."""
     durations_by_name: dict[str, list[float]] = defaultdict(list)
     for name, duration in times:

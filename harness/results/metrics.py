@@ -208,7 +208,7 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
-def rows(summary: Summary) -> list[tuple[Metric, str]]:
+def report_rows(summary: Summary) -> list[tuple[Metric, str]]:
     """The metrics that a run has, for its report's table with one a line."""
     test = summary.result
     is_streamed = summary.scenario.pattern.is_streamed

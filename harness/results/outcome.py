@@ -214,8 +214,10 @@ class Outcome(FrozenModel):
 
     @property
     def verdict(self) -> LatencyVerdict:
+        if not self.has_own_limits and self.valid:
+            return LatencyVerdict("VALID", "good")
         if not self.has_own_limits:
-            return LatencyVerdict("VALID", "good") if self.valid else LatencyVerdict("INVALID", "bad")
+            return LatencyVerdict("INVALID", "bad")
         if self.reasons:
             what = "".join(self.over) or "the limits"
             if len(self.over) > 1:
@@ -237,14 +239,18 @@ class Outcome(FrozenModel):
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """All that hold, the first the one to be shown."""
-        holds = {
-            Doubt.INVALID: not self.valid,
-            Doubt.DISPUTED: self.disagreements,
-            Doubt.BUSY: self.background_load,
-            Doubt.FEW: self.queries is not None and self.queries < FEWEST_P99,
-            Doubt.BUFFERED: self.is_buffered,
-        }
-        return tuple(doubt for doubt in Doubt if holds[doubt])
+        doubts = []
+        if not self.valid:
+            doubts.append(Doubt.INVALID)
+        if self.disagreements:
+            doubts.append(Doubt.DISPUTED)
+        if self.background_load:
+            doubts.append(Doubt.BUSY)
+        if self.queries is not None and self.queries < FEWEST_P99:
+            doubts.append(Doubt.FEW)
+        if self.is_buffered:
+            doubts.append(Doubt.BUFFERED)
+        return tuple(doubts)
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
         """Return the outcome of a run's own test, of which more is known than of a probe."""
@@ -406,7 +412,7 @@ def flat_load(record: Mapping[str, Any]) -> tuple[Any, str]:
     return record["samples_per_query"], Sequential.unit
 
 
-def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
     search, and is the run's own at its level.
     """
@@ -414,8 +420,8 @@ def deciding(outcomes: Iterable[Outcome]) -> list[Outcome]:
     return sorted(by_load.values(), key=attrgetter("load"))
 
 
-def best(outcomes: Iterable[Outcome]) -> Outcome | None:
+def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The load with the most output of those that keep the limits, on their own machine if any ran so."""
-    candidates = [outcome for outcome in deciding(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
+    candidates = [outcome for outcome in deciding_tests(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
     alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
     return max(alone or candidates, key=attrgetter("tokens_per_sec"), default=None)

@@ -95,7 +95,9 @@ def part_of(data: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
     """Return what a file without them does not say of a test's load and verdict, as far as the rest of it tells."""
     has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))
-    scenario = SCENARIOS.get(data.get("scenario", ""))
+    unit = ""
+    if data.get("scenario") in SCENARIOS:
+        unit = SCENARIOS[data["scenario"]].pattern.unit
     samples_per_query = data.get("samples_per_query") or 1
     queries = counted.get("requests") or data.get("samples") or 0
     reasons: list[Any] = []
@@ -103,7 +105,7 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
         reasons += data.get("invalid_reasons") or ()
     return {
         "load": data.get("concurrency") or data.get("target_qps") or samples_per_query,
-        "unit": scenario.pattern.unit if scenario else "",
+        "unit": unit,
         "has_own_limits": has_own_limits,
         "reasons": [*reasons, *over_limits(data.get("limits_ms"), counted)],
         "queries": queries // samples_per_query,

@@ -8,7 +8,7 @@ from harness.config.plan import Plan
 from harness.core.errors import UsageError
 from harness.loadgen import log_entries
 from harness.loadgen.test_run import TestRun
-from harness.results.outcome import Outcome, best
+from harness.results.outcome import Outcome, best_load
 from harness.results.records import RunFacts
 from harness.results.summary import CURVES
 from harness.runs.run_folder import TEST_FOLDERS
@@ -21,7 +21,7 @@ class ResultTest(NamedTuple):
     facts: RunFacts
 
 
-def choose(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
+def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
     """Return the test whose figures are the run's; None where no test finished.
 
     Of levels or batches it is the best within the limits, else the performance test. Of a run that ended in that one it
@@ -29,7 +29,7 @@ def choose(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | Non
     """
     have_one_length = facts.config.concurrency != "max"
     levels = [probe for probe in facts.probes if have_one_length and probe.unit in CURVES]
-    candidates = [best(levels)] if is_complete else [None, best(facts.attempts)]
+    candidates = [best_load(levels)] if is_complete else [None, best_load(facts.attempts)]
     for outcome in candidates:
         logs, plan = TEST_FOLDERS["performance"], facts.plan
         if outcome and outcome.folder:  # Older versions did not note the folder.

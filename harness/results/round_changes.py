@@ -30,7 +30,7 @@ class Scatter(NamedTuple):
     freedom: float
 
 
-def paired(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
+def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment, by its ratios to the baseline of the same round.
 
     The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of

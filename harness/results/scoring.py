@@ -103,7 +103,7 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
 
 
-def rouge(pairs: Sequence[tuple[str, str]]) -> list[Row]:
+def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
 
     One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
@@ -126,16 +126,16 @@ def rouge(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     return rows
 
 
-def score(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
+def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
     """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
     pairs = list(zip(texts, references, strict=True))
     workers = min(system.core_count(), 1 + len(pairs) // 1000)
     if workers == 1:
-        return rouge(pairs)
+        return rouge_rows(pairs)
     size = -(-len(pairs) // (4 * workers))
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [scores for rows in pool.map(rouge, chunks) for scores in rows]
+        return [scores for rows in pool.map(rouge_rows, chunks) for scores in rows]
 
 
 def totals(rows: Sequence[Row]) -> ReferenceScores:

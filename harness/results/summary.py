@@ -20,7 +20,7 @@ from harness.core.system import System
 from harness.loadgen.log_entries import DETAIL
 from harness.results.accuracy import SCORES_FILE, Accuracy, GateResult
 from harness.results.kernel_profile import Profile
-from harness.results.outcome import Known, Outcome, deciding
+from harness.results.outcome import Known, Outcome, deciding_tests
 from harness.results.performance_view import StoredOutcome
 from harness.results.records import Deviations
 from harness.results.test06_verdict import Compliance
@@ -188,7 +188,7 @@ class Summary(File):
     @property
     def curve(self) -> list[Outcome]:
         """The loads that were tested, in order, each with the test that decides."""
-        return deciding(self.tests)
+        return deciding_tests(self.tests)
 
     @property
     def levels(self) -> list[Outcome]:

@@ -45,7 +45,9 @@ class Quantity(NamedTuple):
         measured = [value for value in readings if value is not None]
         if not measured:
             return None
-        return sum(measured) / (1 if self.total else len(measured))
+        if self.total:
+            return sum(measured)
+        return sum(measured) / len(measured)
 
     def is_mine(self, name: str) -> bool:
         return re.sub(r"^gpu\d+_", "gpu_", name) == self.name
@@ -85,19 +87,23 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
 
 
 def mean(used: Used, name: str) -> float:
-    return used[name].mean if name in used else 0.0
+    if name not in used:
+        return 0.0
+    return used[name].mean
 
 
 def highest(used: Used, name: str) -> float:
-    return used[name].max if name in used else 0.0
+    if name not in used:
+        return 0.0
+    return used[name].max
 
 
-def bound(name: str, what: str, remedy: str) -> Statement:
+def bound_statement(name: str, what: str, remedy: str) -> Statement:
     """Return what set the speed, and what would move it."""
     return Statement(what, remedy, name, StatementKind.BOUND)
 
 
-def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
+def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
     """Yield what more memory, or more slots, would move."""
     waited, full = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
     has_preempted = highest(used, "preemptions") > 0
@@ -105,9 +111,9 @@ def room(used: Used, concurrency: int | None) -> Iterator[Statement]:
         what = f"the KV cache was full while {waited:,.0f} requests waited on average"
         if has_preempted:
             what += ", and requests were preempted"
-        yield bound("kv_cache", what, "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room")
+        yield bound_statement("kv_cache", what, "--kv-cache-dtype fp8, a smaller model or more GPU memory makes room")
     if concurrency and waited >= WAITING_REQUESTS and highest(used, "requests_running") >= concurrency:
-        yield bound(
+        yield bound_statement(
             "slots",
             f"all {concurrency:,} request slots were in use while {waited:,.0f} waited on average, with "
             f"{100 - full:.0f} % of the KV cache free",
@@ -126,7 +132,7 @@ def share_of_rest(percent: float, others: float) -> float:
     return 100 * max(0.0, percent - others) / left
 
 
-def launch(args: Mapping[str, object]) -> str:
+def launch_remedy(args: Mapping[str, object]) -> str:
     """Return what makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings
     tell.
     """
@@ -171,7 +177,7 @@ def ran_out(
     lost, busy = losses(times, args), list(busy_parts(used, client, others))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
     first, last = (lost, busy) if lost else (busy, [])
-    full = list(room(used, concurrency))
+    full = list(room_statements(used, concurrency))
     if full and (busy or is_clock_lowered):
         full = [useless_room(full)]
     remedies = {""}
@@ -199,7 +205,7 @@ def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Stateme
     for name, share in sorted(shares.items(), key=share_and_name, reverse=True):
         if share >= LOST_PERCENT:
             text, remedy = LOSSES[name]
-            statements.append(bound(name, text.format(number(share, 3)), remedy or launch(args)))
+            statements.append(bound_statement(name, text.format(number(share, 3)), remedy or launch_remedy(args)))
     return statements
 
 
@@ -212,7 +218,7 @@ def busy_parts(used: Used, client: bool, others: float) -> Iterator[Statement]:
     """Yield the GPU and the CPU, as far as they were busy nearly all of the time."""
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:
-        yield bound("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
+        yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
     cpu_percent = share_of_rest(mean(used, "cpu_percent"), others)
     if cpu_percent < BUSY_PERCENT:
         return
@@ -222,7 +228,7 @@ def busy_parts(used: Used, client: bool, others: float) -> Iterator[Statement]:
     time = "the time"
     if others >= NOTICED_PERCENT:
         time = "the time that other programs left"
-    yield bound("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy)
+    yield bound_statement("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy)
 
 
 def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:

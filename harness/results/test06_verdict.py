@@ -76,9 +76,10 @@ def checker_text(compliance: Compliance) -> str:
     lines = []
     names = ("First token check", "EOS check", "Sample length check")
     for name, verdict in zip(names, compliance.checks.values(), strict=True):
-        lines.append(f"{name} pass: {'Skipped' if verdict is None else verdict}")
-    lines.append(f"TEST06 verification {'complete' if compliance.passed else 'failed'}")
-    return "\n".join(lines) + "\n"
+        outcome = "Skipped" if verdict is None else str(verdict)
+        lines.append(f"{name} pass: {outcome}")
+    ending = "complete" if compliance.passed else "failed"
+    return "\n".join([*lines, f"TEST06 verification {ending}\n"])
 
 
 def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:

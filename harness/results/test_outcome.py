@@ -168,7 +168,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         input_lengths=test.input_lengths,
         output_lengths=test.output_lengths,
         longer=sum(request.output_tokens > plan.max_new_tokens for request in test.answered),
-        intervals=intervals(test),
+        intervals=percentile_intervals(test),
         client_delay_ms=test.client_delay,
         single_token=log.single_token,
         tpot_judged=log.tpot_judged,
@@ -251,7 +251,7 @@ def too_long(name: str, times: Latency | None, most_ms: float) -> Iterator[str]:
         yield f"the longest {name} is {number(times.max)} ms, beyond {number(most_ms)} ms"
 
 
-def intervals(test: TestRun) -> Intervals:
+def percentile_intervals(test: TestRun) -> Intervals:
     """Return the interval of each percentile, by kind of latency and name.
 
     There is none of what is not known of each request, nor of the slowest, which is no percentile.
@@ -272,5 +272,8 @@ def with_counts(texts: Sequence[str]) -> list[str]:
     """Return each text once, with how often it occurred."""
     counted = []
     for text, times in Counter(texts).items():
-        counted.append(f"{text} ({times:,} times)" if times > 1 else text)
+        if times > 1:
+            counted.append(f"{text} ({times:,} times)")
+        else:
+            counted.append(text)
     return counted

@@ -12,7 +12,7 @@ from harness.core.message_text import first_line
 from harness.engines.protocol import Engine
 from harness.loadgen import log, senders, sending
 from harness.loadgen.session import LoadGenSession
-from harness.results.kernel_profile import PROFILE_FILE, PROFILE_FOLDER, Profile, profile
+from harness.results.kernel_profile import PROFILE_FILE, PROFILE_FOLDER, Profile, profile_of
 from harness.results.kernel_traffic import with_traffic
 from harness.runs import run_folder
 
@@ -38,7 +38,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         sender = sending.endless(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(window(engine, load, ramp))
-        found = with_traffic(profile(folder), plan)
+        found = with_traffic(profile_of(folder), plan)
     except BenchmarkError as error:
         found = Profile(failure=first_line(error))
     found = found.model_copy(update={"schema_version": schema.SCHEMA})

@@ -173,8 +173,8 @@ def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) ->
         begin = time.monotonic()
         folder = session.test("accuracy", run.plan)
         session.display.stage("scoring")
-        evaluation = accuracy.evaluate(folder, run.plan, session.library, tokenizer)
-        session.display.done(f"accuracy {evaluation.verdict}: {answer.scores(evaluation)}")
+        evaluation = accuracy.evaluate_answers(folder, run.plan, session.library, tokenizer)
+        session.display.done(f"accuracy {evaluation.verdict}: {answer.scores_text(evaluation)}")
         session.began += time.monotonic() - begin  # --minutes are those of the speed
         if has_failed_gate(config, evaluation):
             return evaluation
@@ -228,7 +228,7 @@ def report(run: BenchmarkRun) -> Summary:
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()
-    summary = rendering.build(run.folder.path)
+    summary = rendering.build_report(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
     doubt = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
@@ -243,7 +243,7 @@ def report(run: BenchmarkRun) -> Summary:
 def report_partial(folder: RunFolder, console: Any) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
-        show(console, answer.document(rendering.build(folder.path)), folder.path / "report.html")
+        show(console, answer.document(rendering.build_report(folder.path)), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:

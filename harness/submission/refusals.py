@@ -234,8 +234,8 @@ def score_differences(entry: Entry) -> Refusals:
     except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return
-    checks = accuracy.judge(
-        scoring.score(scoring.to_text(answers, tokenizer), library.references),
+    checks = accuracy.judge_scores(
+        scoring.score_answers(scoring.to_text(answers, tokenizer), library.references),
         run.config.task,
         run.config.high_accuracy,
     )
@@ -243,7 +243,7 @@ def score_differences(entry: Entry) -> Refusals:
         recorded = run.scores.scores.get(check.name)
         if recorded is None or abs(check.score - recorded) > SCORE_TOLERANCE:
             yield f"rouge.json says {check.name} {recorded}, its log gives {check.score:g}"
-    if (verdict := accuracy.overall(checks)) != "PASS":
+    if (verdict := accuracy.worst_verdict(checks)) != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
     if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
         yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"

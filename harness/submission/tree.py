@@ -20,7 +20,7 @@ from harness.core.reading import read_text
 from harness.core.templates import render
 from harness.core.word_list import names_in
 from harness.loadgen.requests import ANSWERS
-from harness.results.accuracy import accuracy_txt, digest
+from harness.results.accuracy import accuracy_txt, log_digest
 from harness.results.scoring import CUT
 from harness.runs.run_folder import TEST_FOLDERS
 from harness.submission.entries import Entry
@@ -88,7 +88,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     copy(source, target, LOGS)
     log = source / ANSWERS
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
-    sha256 = digest(log)
+    sha256 = log_digest(log)
     rouge = entry.accuracy.scores
     if (rouge.log or sha256) != sha256:
         raise UsageError(f"{log}: rouge.json was computed from another log.")

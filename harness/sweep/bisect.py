@@ -54,8 +54,10 @@ def bisection_plan(
         changes = [*bisect_sides.testable_differences(good, bad), *changes]
     untestable = bisect_sides.untestable_texts(good, bad)
     if not changes:
-        note = f"; not testable: {'; '.join(untestable)}" if untestable else ""
-        raise UsageError(f"--bisect: {words[0]} and {words[-1]} differ in nothing that a run can set{note}.")
+        reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
+        if untestable:
+            reason += f"; not testable: {'; '.join(untestable)}"
+        raise UsageError(f"--bisect: {reason}.")
     first_rounds, most_rounds = round_limits(conditions, rounds)
     good_name, bad_name = words[0], words[-1]
     if is_ordered:
@@ -104,10 +106,12 @@ def in_order(pythons: Sequence[str]) -> list[str]:
 
 def mode_of(conditions: Sequence[Condition]) -> str:
     """Return the tests that the conditions need."""
-    are_answers = [condition.is_of_answers for condition in conditions]
-    if all(are_answers):
+    kinds = {condition.is_of_answers for condition in conditions}
+    if kinds == {True}:
         return "accuracy"
-    return "both" if any(are_answers) else "performance"
+    if kinds == {False}:
+        return "performance"
+    return "both"
 
 
 def sweep_name(words: Sequence[str]) -> str:
@@ -202,7 +206,8 @@ class BisectState(SweepState):
     def announce(self) -> None:
         """Keep how many steps and minutes are expected."""
         bisection = self.bisection
-        minutes = bisection.first_rounds * fmean(record.seconds for record in self.kept.records) / 60
+        seconds_a_run = fmean(record.seconds for record in self.kept.records)
+        minutes = bisection.first_rounds * seconds_a_run / 60
         if bisection.repeats_good:
             minutes *= 2  # GOOD runs beside each step
         expected = expected_steps(len(bisection.differences), bisection.is_ordered)

@@ -8,7 +8,7 @@ from harness.report import regression
 from harness.report.regression import Condition, GateVerdict, Judgement
 from harness.sweep.bisection import BAD, GOOD_AGAIN, Bisection
 from harness.sweep.delta_debugging import Answers, SearchState, StepAnswer, search, search_first
-from harness.sweep.experiment_result import ExperimentResult
+from harness.sweep.experiment_result import ExperimentResult, result_named
 from harness.sweep.findings import SweepReport
 
 ANSWERS_BY_VERDICT: dict[GateVerdict, StepAnswer] = {"FAIL": "fails", "PASS": "passes", "NOT JUDGED": "undecided"}
@@ -94,23 +94,23 @@ class BisectFindings:
 
     def finding(self, name: str) -> StepFinding | None:
         """Return what an experiment has shown; None where it was not begun."""
-        result = next((row for row in self.report.rows if row.name == name), None)
+        result = result_named(self.report.rows, name)
         if result is None:
             return None
         places, rounds = self.bisection.places_of(name), len(result.done)
         if not rounds:
             reason = result.failure.failed if result.failure else ""
             return StepFinding(name, places, "no verdict", 0, self.conditions[0], reason=reason)
-        judged = [(self.report.judge(result, condition), condition) for condition in self.conditions]
-        judgement = regression.gravest([judgement for judgement, _ in judged])
-        condition = next(condition for each_judgement, condition in judged if each_judgement is judgement)
-        answer = ANSWERS_BY_VERDICT[judgement.verdict]
-        can_help = can_rounds_help(result, judgement)
-        if answer == "undecided" and not can_help:
+        judgements = [self.report.judge(result, condition) for condition in self.conditions]
+        judgement = regression.gravest(judgements)
+        condition = self.conditions[judgements.index(judgement)]
+        answer, reason = ANSWERS_BY_VERDICT[judgement.verdict], ""
+        if answer == "undecided" and not can_rounds_help(result, judgement):
             answer = "no verdict"
+        if answer in ("undecided", "no verdict"):
+            reason = judgement.why
         has_rounds = self.bisection.scheduled(name) < self.bisection.most_rounds
         can_go_on = answer == "undecided" and has_rounds
-        reason = judgement.why if answer in ("undecided", "no verdict") else ""
         return StepFinding(name, places, answer, rounds, condition, judgement, reason, can_go_on)
 
     @property

@@ -32,7 +32,9 @@ def findings_of(report: SweepReport) -> BisectFindings:
 
 def exit_code(report: SweepReport) -> int:
     """Return 0 where the cause is known, else 1."""
-    return DONE if is_known_for_sure(findings_of(report)) else NOT_ACCEPTED
+    if is_known_for_sure(findings_of(report)):
+        return DONE
+    return NOT_ACCEPTED
 
 
 def is_known_for_sure(findings: BisectFindings) -> bool:
@@ -128,7 +130,9 @@ def worse_word(bad: StepFinding) -> str:
     if bad.condition.is_of_answers:
         return f"with another {metric.label}"
     faster, slower, _ = metric.words
-    return faster if bad.condition.above != metric.is_time else slower
+    if bad.condition.above == metric.is_time:
+        return slower
+    return faster
 
 
 def others_sentence(findings: BisectFindings, cause: Subset) -> str:

@@ -24,7 +24,7 @@ from harness.report.regression import Condition
 from harness.results.benchmark_run import facts_of
 from harness.runs import find
 from harness.sweep.bisection import SideDifference
-from harness.sweep.file import SWEEP_FLAGS, SettingsByPart
+from harness.sweep.file import SWEEP_FLAGS, FilePart, SettingsByPart
 
 PYTHON_START_S = 60.0
 MOST_NAMED_PACKAGES = 3
@@ -61,9 +61,11 @@ class Side:
     @property
     def by_part(self) -> SettingsByPart:
         """Return its settings as a sweep file has them."""
-        settings: SettingsByPart = {("set", name): value for name, value in self.settings.items()}
-        settings |= {("engine", name): value for name, value in self.engine.items()}
-        settings |= {("env", name): value for name, value in self.variables.items()}
+        settings: SettingsByPart = {}
+        values: dict[FilePart, Mapping[str, Any]] = {"set": self.settings, "engine": self.engine, "env": self.variables}
+        for part, values_of_part in values.items():
+            for name, value in values_of_part.items():
+                settings[part, name] = value
         if self.patches:
             settings["set", "engine_patch"] = [*self.patches]
         return settings
@@ -105,7 +107,7 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
     if Path(word).is_file():
         return
     folder = find.find_runs(word, results_dir)[-1]
-    summary = compare.read(folder).summary
+    summary = compare.read_run(folder).summary
     is_of_answers = any(condition.is_of_answers for condition in conditions)
     is_of_speed = not all(condition.is_of_answers for condition in conditions)
     if summary.gate == "FAIL" and not is_of_answers:
@@ -228,7 +230,10 @@ def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
 def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Return the packages of an environment that changed, those that a number rests on first; empty for none."""
     order = dict.fromkeys([*software.MEASURING_PACKAGES, *sorted({*before, *after})])
-    changes = [f"{name} {after.get(name, 'removed')}" for name in order if before.get(name) != after.get(name)]
+    changes = []
+    for name in order:
+        if before.get(name) != after.get(name):
+            changes.append(f"{name} {after.get(name, 'removed')}")
     left = len(changes) - MOST_NAMED_PACKAGES
     if left > 0:
         changes[MOST_NAMED_PACKAGES:] = [f"{left} more packages"]

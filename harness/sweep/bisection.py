@@ -28,9 +28,10 @@ class SideDifference:
         """BAD's side of it."""
         if self.part == "python":
             return self.name
+        if self.part == "patch" and self.bad:
+            return f"engine_patch {self.name}"
         if self.part == "patch":
-            text = f"engine_patch {self.name}"
-            return text if self.bad else f"no {text}"
+            return f"no engine_patch {self.name}"
         if self.bad is None:
             return f"no {self.name}"
         return f"{self.name}={as_text(self.bad)}"

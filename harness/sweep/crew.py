@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event, RLock
 
 from harness.core import files, nvml, processes
+from harness.core.formatting import joined
 from harness.core.progress import Display
 from harness.sweep import experiment, report
 from harness.sweep.experiment import ExperimentRecord, Job, Watch
@@ -65,7 +66,8 @@ class Crew:
         """Return what each lane does now."""
         texts = []
         for gpu, label in self.doing.items():
-            texts.append(f"GPU {gpu}: {label}" if gpu else label)
+            lane = f"GPU {gpu}" if gpu else ""
+            texts.append(joined(": ", lane, label))
         return ", ".join(texts)
 
     def show_record(self, label: str, record: ExperimentRecord) -> None:

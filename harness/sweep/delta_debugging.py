@@ -88,15 +88,13 @@ def search_first(count: int, answers: Answers) -> SearchState:
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
     """Return the place between two that is nearest to their middle, of those whose answer is open or clear."""
-    middle = (low + high) / 2
-
-    def distance(place: int) -> float:
-        return abs(place - middle)
-
-    usable = [
-        place for place in range(low + 1, high) if known.get(first_places(place), "passes") in ("fails", "passes")
-    ]
-    return min(usable, key=distance, default=None)
+    middle, nearest = (low + high) / 2, None
+    for place in range(low + 1, high):
+        if known.get(first_places(place), "passes") not in ("fails", "passes"):
+            continue
+        if nearest is None or abs(place - middle) < abs(nearest - middle):
+            nearest = place
+    return nearest
 
 
 def first_places(count: int) -> Subset:
@@ -175,8 +173,9 @@ class ExpectedSteps:
 
     @property
     def words(self) -> str:
-        noun = "step" if self.most == 1 else "steps"
-        text = f"{self.most} {noun}"
+        text = f"{self.most} steps"
+        if self.most == 1:
+            text = "1 step"
         if self.least != self.most:
             text = f"{self.least} to {text}"
         if self.for_pairs:
@@ -186,11 +185,11 @@ class ExpectedSteps:
 
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
     """Return how many steps a search among so many differences takes, by searching for planted causes."""
-    if is_ordered:
-        counts = [count_steps(count, first_places(place + 1), is_ordered=True) for place in range(count)]
-        return ExpectedSteps(min(counts), max(counts))
-    counts = [count_steps(count, frozenset([place]), is_ordered=False) for place in range(count)]
-    if count <= 2:
+    counts = []
+    for place in range(count):
+        cause = first_places(place + 1) if is_ordered else frozenset([place])
+        counts.append(count_steps(count, cause, is_ordered))
+    if is_ordered or count <= 2:
         return ExpectedSteps(min(counts), max(counts))
     pairs = combinations(range(min(count, MOST_PLANTED)), 2)
     in_pairs = [count_steps(count, frozenset(pair), is_ordered=False) for pair in pairs]

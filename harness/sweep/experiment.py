@@ -82,7 +82,9 @@ class ExperimentRecord:
     @property
     def where(self) -> str:
         """`place`, to stand behind a name."""
-        return f" on {self.place}" if self.place else ""
+        if not self.place:
+            return ""
+        return f" on {self.place}"
 
     @property
     def number(self) -> int:
@@ -92,8 +94,9 @@ class ExperimentRecord:
     @property
     def key(self) -> RunKey:
         """Return what it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
-        place = self.place if self.experiment == BASELINE else ""
-        return self.experiment, self.round, self.final, place
+        if self.experiment != BASELINE:
+            return self.experiment, self.round, self.final, ""
+        return self.experiment, self.round, self.final, self.place
 
 
 # The confidence of an interval at each look, if a sweep ends at the first that is narrow enough. By benchmarks.rounds

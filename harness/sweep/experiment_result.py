@@ -15,7 +15,7 @@ from harness.config.run import RunConfig, scenario_of
 from harness.core.formatting import Measured, plural
 from harness.results.change import FEWEST_PAIRS, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of
-from harness.results.round_changes import paired
+from harness.results.round_changes import changes_by_rounds
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.file import BASELINE, Experiment
 
@@ -133,7 +133,9 @@ class ExperimentResult:
         """The metric by which it is judged."""
         if self.experiment.is_estimate:
             return ESTIMATE_METRIC
-        return LATENCY_METRIC if self.experiment.has_fixed_rate else SPEED_METRIC
+        if self.experiment.has_fixed_rate:
+            return LATENCY_METRIC
+        return SPEED_METRIC
 
     @property
     def figure(self) -> Measured:
@@ -280,7 +282,7 @@ def changes_from(base: ExperimentResult, results: Results, error: float) -> dict
         ratios_of_rounds = result.ratios(result.metric)
         if ratios_of_rounds:
             ratios[result.name] = ratios_of_rounds
-    changes = paired(ratios, error)
+    changes = changes_by_rounds(ratios, error)
     for result in results:
         if result.background_load and result.name in changes:
             changes[result.name] = changes[result.name].on_busy_machine()
@@ -292,12 +294,11 @@ def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
     items = list(state.sweep.experiments)
     if state.capped:
         items.append(state.capped)
-    results = []
-    for item in items:
-        records = [record for record in state.records if (record.final, record.experiment) == (final, item.name)]
-        if records:
-            results.append(ExperimentResult(item, records))
-    return results
+    records: dict[str, list[ExperimentRecord]] = {item.name: [] for item in items}
+    for record in state.records:
+        if record.final == final and record.experiment in records:
+            records[record.experiment].append(record)
+    return [ExperimentResult(item, records[item.name]) for item in items if records[item.name]]
 
 
 def result_named(results: Results, name: str) -> ExperimentResult | None:

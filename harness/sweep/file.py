@@ -118,8 +118,10 @@ class VariableValues(BaseModel, extra="forbid"):
         settings: SettingsByPart = {}
         for part in FILE_PARTS:
             for key, value in getattr(self, part).items():
-                name = setting(key) if part == "set" else key
-                settings[part, name] = value
+                if part == "set":
+                    settings[part, setting(key)] = value
+                else:
+                    settings[part, key] = value
         return settings
 
 
@@ -202,9 +204,9 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
         *named_experiments(sources),
     ]
-    grids = [(source.content.grid.settings, source.at("grid")) for source in sources if source.content.grid]
-    if grids:
-        axes, where = grids[-1]
+    with_grid = [source for source in sources if source.content.grid]
+    if with_grid:
+        axes, where = grid_of(with_grid[-1])
         count = math.prod(map(len, axes.values()))
         if count > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
@@ -224,6 +226,12 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
     about = last_text(content.about for content in contents)
     return Sweep(path.stem, about, tuple(item for _, item in experiments))
+
+
+def grid_of(source: Source) -> tuple[SettingsByPart, str]:
+    """Return the axes of a file's grid, and where it stands."""
+    assert source.content.grid
+    return source.content.grid.settings, source.at("grid")
 
 
 def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
@@ -394,9 +402,12 @@ def values_of_part(settings: SettingsByPart, part: FilePart) -> ValuesByName:
 
 def changes_in_words(settings: SettingsByPart, baseline: SettingsByPart) -> Iterator[str]:
     """Yield each setting that is not the baseline's, by the part of a file that it stands in."""
-    places = [place for place in baseline | settings if settings.get(place) != baseline.get(place)]
     for part in FILE_PARTS:
-        for place in places:
-            if place[0] == part:
-                name = place[1]
-                yield f"{name}={as_text(settings[place])}" if place in settings else f"no {name}"
+        for place in baseline | settings:
+            if place[0] != part or settings.get(place) == baseline.get(place):
+                continue
+            name = place[1]
+            if place in settings:
+                yield f"{name}={as_text(settings[place])}"
+            else:
+                yield f"no {name}"

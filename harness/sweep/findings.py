@@ -18,7 +18,7 @@ from harness.report import answer_comparison, regression, subject
 from harness.report.regression import Condition, Judgement
 from harness.results.change import ASSUMED_SCATTER, FEWEST_PAIRS, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric
-from harness.results.round_changes import paired
+from harness.results.round_changes import changes_by_rounds
 from harness.sweep.experiment import State
 from harness.sweep.experiment_result import (
     BRIEF_S,
@@ -104,9 +104,11 @@ class SweepReport:
         if refusal:
             return regression.not_judged(condition, refusal)
         values, ratios = result.values(metric), result.ratios(metric)
-        change = None
-        if len(ratios) == len(values):
-            change = result.change if metric is result.metric else self.changes(metric).get(result.name)
+        change = result.change
+        if len(ratios) != len(values):
+            change = None
+        elif metric is not result.metric:
+            change = self.changes(metric).get(result.name)
         before, after = [value for value, _ in values], [value for _, value in values]
         return regression.judge_values(condition, before, after, change)
 
@@ -119,7 +121,7 @@ class SweepReport:
             ratios_of_rounds = row.ratios(metric)
             if ratios_of_rounds:
                 ratios[row.name] = ratios_of_rounds
-        return paired(ratios, self.state.error)
+        return changes_by_rounds(ratios, self.state.error)
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
         """Return why an experiment's measurement may not be judged; empty where it may."""
@@ -142,7 +144,7 @@ class SweepReport:
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
     """Return the change of one of its metrics, judged by itself."""
-    return paired({"": result.ratios(metric)}, state.error)[""]
+    return changes_by_rounds({"": result.ratios(metric)}, state.error)[""]
 
 
 def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
@@ -180,8 +182,7 @@ def finding_text(report: SweepReport) -> str:
     if report.is_timed and not base.is_usable:
         return "the baseline has no valid throughput, so no speedup can be given"
     if not report.is_timed:
-        lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
-        return f"{' and '.join(lost)} lost accuracy" if lost else "accuracy is all that was measured"
+        return accuracy_finding(report)
     if report.judged:
         return best_change(report.judged)
     if base.experiment.has_fixed_rate:
@@ -190,6 +191,14 @@ def finding_text(report: SweepReport) -> str:
     if other_work:
         return f"nothing could be compared: {plural(len(other_work), 'experiment')} did other work than the baseline"
     return "no change was measured"
+
+
+def accuracy_finding(report: SweepReport) -> str:
+    """Return what was found where no speed was measured."""
+    lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
+    if not lost:
+        return "accuracy is all that was measured"
+    return f"{' and '.join(lost)} lost accuracy"
 
 
 def best_change(judged: Results) -> str:
@@ -291,8 +300,12 @@ def uncounted_lines(report: SweepReport) -> Iterator[Line]:
     results = (*report.rows, *report.finals)
     invalid = []
     for result in results:
-        if result.is_valid is False:
-            invalid.append(f"{result.name} at full length" if result in report.finals else result.name)
+        if result.is_valid is not False:
+            continue
+        name = result.name
+        if result in report.finals:
+            name += " at full length"
+        invalid.append(name)
     if invalid:
         yield Line("INVALID", f"{first_of(invalid, MOST_NAMES)}, by LoadGen: no valid speed", "bad")
     for result in results:
@@ -346,7 +359,8 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
 def accuracy_lines(report: SweepReport) -> Iterator[Line]:
     """Yield which experiments are safe, which are not, and which hold the baseline's score."""
     if not report.is_timed:
-        yield Line("safe", ", ".join(result.name for result in report.rows if result.accuracy == "SAFE"), "good")
+        safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
+        yield Line("safe", ", ".join(safe), "good")
     unsafe = [result for result in report.rows if result.accuracy == "UNSAFE"]
     if unsafe:
         text = ", ".join(f"{result.name} ({score_loss(result, report.baseline)})" for result in unsafe)
@@ -369,7 +383,7 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
 
 def score_loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
     """Return how far a score lies below the baseline's."""
-    score, base_score = result.score, base.score if base else None
-    if score is None or base_score is None or result is base:
+    if base is None or result is base or result.score is None or base.score is None:
         return "the gate fails"
-    return f"{SCORES[SCORE_METRIC]} {number(score)}, {score - base_score:+.2f} against the baseline"
+    change = result.score - base.score
+    return f"{SCORES[SCORE_METRIC]} {number(result.score)}, {change:+.2f} against the baseline"

@@ -70,7 +70,7 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
     return type(error)(message)
 
 
-def run_command(state: SweepState, places: Sequence[Lane]) -> NoReturn:
+def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
     """A sweep, to the end of this process; what libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:

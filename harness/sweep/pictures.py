@@ -5,7 +5,19 @@ from pathlib import Path
 
 from harness.config.mlperf import SCORES
 from harness.core.document import Picture
-from harness.report.charts import HOLLOW, RING, Bar, Bars, LinePanel, Panel, Point, Scale, Series, StackedPart, save
+from harness.report.charts import (
+    HOLLOW,
+    RING,
+    Bar,
+    Bars,
+    LinePanel,
+    Panel,
+    Point,
+    Scale,
+    Series,
+    StackedPart,
+    save_pictures,
+)
 from harness.results.change import Change
 from harness.sweep.experiment_result import SCORE_METRIC, ExperimentResult, Results
 from harness.sweep.file import BASELINE
@@ -23,7 +35,7 @@ def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
     points = [result for result in report.rows if has_trade_off(result)]
     if len(points) > 1:
         drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
-    return save(drawn, folder)
+    return save_pictures(drawn, folder)
 
 
 def has_trade_off(result: ExperimentResult) -> bool:
@@ -57,16 +69,18 @@ def has_unusable(results: Results) -> bool:
 def trade_off(results: Results) -> LinePanel:
     """Accuracy against speed. What other programs slowed down is on no front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in results}
-    front = pareto_front([points[result.name] for result in results if result.is_usable and not result.background_load])
+    sound = [result for result in results if result.is_usable and not result.background_load]
+    front = pareto_front([points[result.name] for result in sound])
     series = []
     if front:
         series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING))
     for result in results:
-        point, is_busy = points[result.name], bool(result.background_load)
-        mark = "o" if result.is_usable else "X"
+        point, texts = points[result.name], list[str]()
         is_notable = not result.is_usable or result.name == BASELINE or point in front
-        texts = [result.name] if is_notable or len(results) <= MOST_LABELLED else []
-        series.append(Series("", [point], color_of(result), mark, "", is_busy, texts=texts))
+        if is_notable or len(results) <= MOST_LABELLED:
+            texts.append(result.name)
+        mark = "o" if result.is_usable else "X"
+        series.append(Series("", [point], color_of(result), mark, "", bool(result.background_load), texts=texts))
     title = "Speed against accuracy"
     if has_unusable(results):
         title += "; crosses: not usable"

@@ -94,7 +94,7 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
     pairs = {}
     for name, test in tests.items():
         if is_judged or name in inconclusive:
-            pair = answer_comparison.answers(base, test, same_splitter=True)
+            pair = answer_comparison.compare_answers(base, test, same_splitter=True)
             if pair:
                 pairs[name] = pair
     return pairs

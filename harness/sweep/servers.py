@@ -40,7 +40,7 @@ class Servers:
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
-            outcome = from_summary(rendering.build(measure_side(side, folder)))
+            outcome = from_summary(rendering.build_report(measure_side(side, folder)))
             outcome = replace(outcome, verdict=outcome.verdict and "NOT JUDGED")
         except KeyboardInterrupt:
             processes.ignore_signals()
@@ -75,7 +75,7 @@ def measure_side(side: steps.Begun, folder: RunFolder) -> Path:
     facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
     side.run._replace(folder=folder, facts=facts).save()
     if plan.config.mode != "performance":
-        accuracy.evaluate(session.test("accuracy", plan), plan, session.library, side.tokenizer)
+        accuracy.evaluate_answers(session.test("accuracy", plan), plan, session.library, side.tokenizer)
     if plan.config.mode != "accuracy":
         session.drive("performance", plan, folder.sub(TEST_FOLDERS["performance"]))
     return folder.path

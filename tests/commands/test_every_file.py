@@ -144,7 +144,9 @@ def test_a_damaged_file_ends_in_one_line(
     runs: dict[str, Path], kind: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = pictures.draw_pictures
-    monkeypatch.setattr(charts, "save", lambda drawn, folder, words="": {})  # drawing is tried where tables are damaged
+    monkeypatch.setattr(
+        charts, "save_pictures", lambda drawn, folder, words="": {}
+    )  # drawing is tried where tables are damaged
     drawn = {"scores": Picture("scores", "", "x.png", [])}
     monkeypatch.setattr(rendering, "draw_pictures", lambda *given: draw(*given) if name.endswith(".csv") else drawn)
     wrong: list[Any] = []

@@ -101,7 +101,7 @@ def test_the_report_names_the_checkpoint(folder: Path, tmp_path: Path) -> None:
     run = example_runs.run(tmp_path / "run")
     facts = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(facts | {"checkpoint": named}))
-    assert rendering.build(run).meta.checkpoint == named
+    assert rendering.build_report(run).meta.checkpoint == named
     assert f"| checkpoint | {named} |" in (run / "report.md").read_text()
     assert "quantized checkpoint" not in made_report(tmp_path / "plain")
 

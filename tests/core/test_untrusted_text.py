@@ -30,7 +30,7 @@ def test_a_report_holds_no_html_no_escapes_and_no_lines_of_others(tmp_path: Path
         command=f"python run.py --model 'a\n```\n{HTML}'",
         engine_args={"server": server, "serves": "demo", "exchange": "text in", "max_in_flight": 64},
     )
-    rendering.build(folder)
+    rendering.build_report(folder)
     page = (folder / "report.md").read_text()
     assert "<img" not in page.replace(f"--model 'a ``` {HTML}'", "")  # a code fence shows it as it is
     assert "\x1b" not in page and "\x07" not in page

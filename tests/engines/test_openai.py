@@ -342,7 +342,7 @@ def test_a_report_says_what_came_from_the_servers_cache(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     told = {"prompt_tokens": 6916, "cached_tokens": 6900, "output_tokens": 16}
     (folder / "Performance" / "server.json").write_text(json.dumps(told))
-    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    summary, page = rendering.build_report(folder), (folder / "report.md").read_text()
     assert tells(page, "6,916 prompt tokens, 99.8 % of them from its cache", "16 output tokens")
     (said,) = [line for line in map(str, summary.meta.deviations) if "cache" in line]
     assert tells(said, "99.8 %", "prompt", "cache")

@@ -293,7 +293,7 @@ def rendered(folder: Path, **found: Any) -> tuple[Any, str]:
     config = json.loads((folder / "config.json").read_text())
     config["engine_args"] = {"server": "s", "serves": "m", "exchange": "text", "max_in_flight": 9}
     (folder / "config.json").write_text(json.dumps(config))
-    return rendering.build(folder), (folder / "report.md").read_text()
+    return rendering.build_report(folder), (folder / "report.md").read_text()
 
 
 BUFFERED = {"answers": 64, "tokens": 1024, "client_tokens": 1024, "messages": 64, "first_tokens": 1024, "bundled": 64}
@@ -320,7 +320,7 @@ def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(outcome, "FEWEST_P99", 64)
     for name, found in (("a", {}), ("b", {"answers": 64, "cache_hit_percent": 57.2})):
         rendered(tmp_path / name, **found)
-    a, b = (compare.read(tmp_path / name) for name in "ab")
+    a, b = (compare.read_run(tmp_path / name) for name in "ab")
     latency = metrics.METRIC_BY_NAME["latency_p99_ms"]
     assert Sides([a], [a]).refusal_of_speed(latency) == ""
     assert tells(Sides([a], [b]).refusal_of_speed(latency), "b: ", "57.2 %", "cache")

@@ -131,7 +131,7 @@ def test_a_report_warns_where_it_shows_in_ttft(late_s: float, tmp_path: Path) ->
     example_runs.requests(
         logs, *(example_runs.timed(n, 20.0, 20.0, output_tokens=128, sent_ms=1e3 * late_s) for n in range(64))
     )
-    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    summary, page = rendering.build_report(folder), (folder / "report.md").read_text()
     test = summary.run.performance
     assert test is not None and test.client_delay_ms is not None
     assert test.client_delay_ms.p99 == pytest.approx(1000 * late_s)
@@ -171,7 +171,7 @@ def test_a_report_warns_where_places_stand_empty(delay_s: float, tmp_path: Path)
         probes=[example_runs.probe(None, True, 5.0, 1.0, tokens_per_sec=9.0, concurrency=4, queries=72)],
     )
     example_runs.requests(folder / "Performance", *in_places(delay_s))
-    test, page = rendering.build(folder).run.performance, (folder / "report.md").read_text()
+    test, page = rendering.build_report(folder).run.performance, (folder / "report.md").read_text()
     assert test is not None and test.client_delay_ms is not None
     assert test.client_delay_ms.p99 == pytest.approx(1000 * delay_s)
     assert ("client delay: slowest delay 4 ms from an answer's end" in page) == (delay_s > 0.001)

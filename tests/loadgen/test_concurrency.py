@@ -129,7 +129,7 @@ def test_a_large_test_is_a_small_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("trend", "said"), [(1.05, False), (0.8, True), (2.0, True)])
 def test_a_speed_that_changes_is_said(trend: float, said: bool) -> None:
     test = Outcome(valid=True, trend=trend)
-    assert bool(advice.unsteady(test)) == said
+    assert bool(advice.drift_warnings(test)) == said
 
 
 def measured(folder: Path, *flags: str) -> Path:

@@ -160,7 +160,7 @@ def server_test(folder: Path) -> Path:
 
 def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
     folder = server_test(tmp_path / "run")
-    summary = rendering.build(folder)
+    summary = rendering.build_report(folder)
     test, page = summary.run.performance, (folder / "report.md").read_text()
     assert test is not None and test.ttft_ms and test.tpot_ms and test.latency_ms
     assert (test.ttft_ms.min, test.tpot_ms.max, test.latency_ms.min) == (100.0, 10.0, 200.0)

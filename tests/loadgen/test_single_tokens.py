@@ -152,7 +152,7 @@ def with_longest(tmp_path: Path, logged_ms: float, found_ms: float) -> Summary:
     example_runs.requests(
         folder / "Performance", *(example_runs.timed(n, 10, t, output_tokens=128) for n, t in enumerate(times))
     )
-    return rendering.build(folder)
+    return rendering.build_report(folder)
 
 
 def test_a_log_with_impossible_numbers_is_disputed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from harness.mmlu.question_data import SUBJECTS, Data
 
 @pytest.fixture(scope="session")
 def demo() -> Data:
-    return mmlu_data.load(DEMO / "mmlu", SUBJECTS, 5, None, 0)
+    return mmlu_data.load_questions(DEMO / "mmlu", SUBJECTS, 5, None, 0)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from harness.core.errors import EngineError
 from harness.core.progress import Display
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog
-from harness.mmlu.evaluation import ask
+from harness.mmlu.evaluation import ask_all
 from harness.mmlu.question_prompts import QuestionPrompt
 from tests.conftest import patience
 
@@ -33,6 +33,6 @@ def test_an_engine_that_answers_nothing_ends_it(tmp_path: Path) -> None:
     prompt = QuestionPrompt(None, [1, 2, 3], 0, 0)  # type: ignore[arg-type]
     begin = time.monotonic()
     with pytest.raises(EngineError, match="no response from"):
-        ask([prompt], [1, 2], engine, watchdog, display, tmp_path)
+        ask_all([prompt], [1, 2], engine, watchdog, display, tmp_path)
     assert time.monotonic() - begin < patience(5)
     engine.stop_loop()

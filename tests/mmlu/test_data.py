@@ -86,13 +86,15 @@ def splits(demo: Data) -> dict[str, list[Question]]:
 @pytest.mark.parametrize("write", [as_csv, as_parquet, as_saved, as_saved_folders])
 def test_every_form_gives_the_same_questions(write: Callable[[Data, Path], None], demo: Data, tmp_path: Path) -> None:
     write(demo, tmp_path / "mmlu")
-    assert question_data.load(tmp_path / "mmlu", SUBJECTS, 5, None, 0)._replace(source="") == demo._replace(source="")
+    assert question_data.load_questions(tmp_path / "mmlu", SUBJECTS, 5, None, 0)._replace(source="") == demo._replace(
+        source=""
+    )
 
 
 def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: Path) -> None:
     def refused(*words: str, subjects: Sequence[str] = SUBJECTS, folder: Path = tmp_path) -> None:
         with pytest.raises(UsageError) as caught:
-            question_data.load(folder, subjects, 5, None, 0)
+            question_data.load_questions(folder, subjects, 5, None, 0)
         assert "\n" not in str(caught.value)
         for word in words:
             assert word in str(caught.value)
@@ -113,10 +115,10 @@ def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: P
     test.write_text(whole)
     dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:3]))
     refused("anatomy has 3 dev questions", "--num-fewshot 5")
-    assert len(question_data.load(tmp_path, ["anatomy"], 3, None, 0).test) == 6
-    found = question_data.load(tmp_path, ["anatomy"], 3, None, 0)
+    assert len(question_data.load_questions(tmp_path, ["anatomy"], 3, None, 0).test) == 6
+    found = question_data.load_questions(tmp_path, ["anatomy"], 3, None, 0)
     test.write_text("\ufeff" + whole)
-    assert question_data.load(tmp_path, ["anatomy"], 3, None, 0) == found
+    assert question_data.load_questions(tmp_path, ["anatomy"], 3, None, 0) == found
     for choices in ("abcd", 4, [1, 2, 3, 4]):
         with pytest.raises(UsageError, match=r"row 1 .*four choices"):
             question_data.check_question("row 1", {"question": "What?", "choices": choices, "answer": 0}, 0)
@@ -135,16 +137,16 @@ def test_subjects_and_domains_by_name() -> None:
 def test_a_limit_is_spread_seeded_and_nested() -> None:
     sizes = {"anatomy": 400, "astronomy": 100, "virology": 100}
     test = {s: [Question(s, n, f"{n}?", ("a", "b", "c", "d"), 0) for n in range(size)] for s, size in sizes.items()}
-    drawn = question_data.spread(test, 60, seed=1)
+    drawn = question_data.spread_sample(test, 60, seed=1)
     assert len(drawn) == 60
     for subject, size in sizes.items():
         assert Counter(q.subject for q in drawn)[subject] == pytest.approx(size / 10, abs=1)
-    assert drawn == question_data.spread(test, 60, seed=1) != question_data.spread(test, 60, seed=2)
-    assert set(question_data.spread(test, 30, seed=1)) < set(drawn)
+    assert drawn == question_data.spread_sample(test, 60, seed=1) != question_data.spread_sample(test, 60, seed=2)
+    assert set(question_data.spread_sample(test, 30, seed=1)) < set(drawn)
     assert max(q.number for q in drawn if q.subject == "anatomy") > 200
     assert [q.subject for q in drawn] == sorted(q.subject for q in drawn)
 
 
 def test_a_limit_reaches_every_subject_of_the_demo() -> None:
-    drawn = question_data.load(MMLU, SUBJECTS, 0, 57, 0).test
+    drawn = question_data.load_questions(MMLU, SUBJECTS, 0, 57, 0).test
     assert [question.subject for question in drawn] == SUBJECTS

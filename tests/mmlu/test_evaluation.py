@@ -92,7 +92,7 @@ def test_the_same_answers_as_a_plain_forward_pass(whole: Finished, demo: Data, t
     model = AutoModelForCausalLM.from_pretrained(DEMO / "model", dtype=torch.float32)
     letters = [tokenizer.encode(f" {letter}", add_special_tokens=False)[0] for letter in LETTERS]
     for row, question in list(zip(whole.samples, demo.test, strict=True))[::17]:
-        ids = tokenizer(question_prompts.text(question, demo.examples[question.subject]), return_tensors="pt")[
+        ids = tokenizer(question_prompts.prompt_text(question, demo.examples[question.subject]), return_tensors="pt")[
             "input_ids"
         ]
         with torch.no_grad():

@@ -12,7 +12,7 @@ from harness.mmlu.question_data import Data, Question
 def test_the_prompt_to_the_letter() -> None:
     example = Question("world_religions", 0, " Which?\n", ("w", "x", "y", "z"), 2)
     question = Question("world_religions", 0, "What is it?", ("a", "b ", "c", "d"), 0)
-    assert question_prompts.text(question, [example]) == (
+    assert question_prompts.prompt_text(question, [example]) == (
         "The following are multiple choice questions (with answers) about world religions.\n\n"
         "Which?\nA. w\nB. x\nC. y\nD. z\nAnswer: C\n\n"
         "What is it?\nA. a\nB. b \nC. c\nD. d\nAnswer:"
@@ -20,7 +20,7 @@ def test_the_prompt_to_the_letter() -> None:
 
 
 def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
-    prompt = question_prompts.text(demo.test[0], [])
+    prompt = question_prompts.prompt_text(demo.test[0], [])
     assert [tokenizer.decode([token]) for token in question_prompts.letter_tokens(tokenizer, prompt)] == [
         " A",
         " B",
@@ -40,17 +40,18 @@ def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
 
 
 def test_examples_that_do_not_fit_are_dropped_from_the_end(tokenizer: Any, demo: Data) -> None:
-    made = question_prompts.build(demo, 5, tokenizer, 400)
+    made = question_prompts.build_prompts(demo, 5, tokenizer, 400)
     assert [prompt.question for prompt in made] == demo.test
     assert {prompt.examples for prompt in made} >= {4, 5}
     for prompt in made:
         examples = demo.examples[prompt.question.subject]
         assert (
-            prompt.tokens == tokenizer(question_prompts.text(prompt.question, examples[: prompt.examples]))["input_ids"]
+            prompt.tokens
+            == tokenizer(question_prompts.prompt_text(prompt.question, examples[: prompt.examples]))["input_ids"]
         )
         assert len(prompt.tokens) < 400
         if prompt.examples < 5:
-            longer = question_prompts.text(prompt.question, examples[: prompt.examples + 1])
+            longer = question_prompts.prompt_text(prompt.question, examples[: prompt.examples + 1])
             assert len(tokenizer(longer)["input_ids"]) >= 400
     with pytest.raises(UsageError, match=r"--max-model-len 100 .*: \w+ \d+ needs \d+"):
-        question_prompts.build(demo, 5, tokenizer, 100)
+        question_prompts.build_prompts(demo, 5, tokenizer, 100)

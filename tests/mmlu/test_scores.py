@@ -23,18 +23,18 @@ def row(number: int, answer: str, prediction: str, subject: str = "anatomy", sur
 
 def test_accuracy_and_its_errors() -> None:
     rows = [row(n, "A", "A" if n < 7 else "B") for n in range(10)]
-    score = scores.score(rows)
+    score = scores.score_of(rows)
     assert (score.n, score.correct, score.accuracy) == (10, 7, 0.7)
     assert score.standard_error == pytest.approx(stdev([1] * 7 + [0] * 3) / math.sqrt(10))
     assert (score.low, score.high) == pytest.approx((0.39678, 0.89221), abs=1e-5)
-    assert scores.score(rows[:1]).standard_error is None
+    assert scores.score_of(rows[:1]).standard_error is None
     assert statistics.wilson(0, 4)[0] == 0
     assert statistics.wilson(4, 4)[1] == pytest.approx(1)
 
 
 def test_overall_weighs_questions_and_the_macro_average_subjects() -> None:
     rows = [row(n, "A", "A") for n in range(9)] + [row(0, "A", "B", "virology")]
-    found = scores.overall(rows, 2.0, 20, 5, [])
+    found = scores.overall_of(rows, 2.0, 20, 5, [])
     assert (found.overall_accuracy, found.macro_average) == (0.9, 0.5)
     assert found.questions_per_s == 5
     assert found.shortened_prompts == {"questions": 10, "examples_dropped": 10}
@@ -51,8 +51,8 @@ def test_domains_are_drawn_always_and_subjects_from_thirty_questions_on(tmp_path
     many = [row(n, "A", "AB"[n % 2], "virology") for n in range(30)]
     for rows, subjects in (few, []), ([*few, *many], ["virology (30)"]):
         domains = scores.group_scores(rows, "domain")
-        drawn = report.panels(domains, scores.group_scores(rows, "subject"))
+        drawn = report.score_panels(domains, scores.group_scores(rows, "subject"))
         assert [bar.name for bar in drawn[0].rows] == [f"{name} ({part.n})" for name, part in domains.items()]
         assert [bar.name for panel in drawn[1:] for bar in panel.rows] == subjects
         assert all(bar.interval and bar.interval[0] < bar.interval[1] for panel in drawn for bar in panel.rows)
-        assert len(charts.save({"score": ("scores", drawn)}, tmp_path / "plots")) == 1
+        assert len(charts.save_pictures({"score": ("scores", drawn)}, tmp_path / "plots")) == 1

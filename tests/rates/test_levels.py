@@ -220,7 +220,7 @@ def test_the_title_cost_and_replicas_are_those_of_the_level(tmp_path: Path) -> N
         update={"repeats": ["Probes/1", "Performance"], "repeats_over": 1, "speed_range": (400.0, 600.0)}
     )
     example_runs.note(rendering_folder(folder), probes=[mean])
-    summary = rendering.build(folder)
+    summary = rendering.build_report(folder)
     assert summary.result and summary.result.repeats
     assert metrics.METRIC_BY_NAME["tokens_per_sec"].of(summary) == 500.0
     assert metrics.METRIC_BY_NAME[metrics.COST].of(summary) == pytest.approx(3.6 / 0.0036 / 500.0)

@@ -41,8 +41,10 @@ def test_the_page_says_so(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "20260131-000000-x", scenario="server", server_target_qps="max")
     probes = [overloaded(27, 21, 9000), steady(42, 100)]
     example_runs.note(RunFolder(folder.parent, folder.name), probes=probes)
-    summary = rendering.build(folder)
-    assert any(tells(line.text, "of the state that the search left") for line in answer.lines(summary, True))
+    summary = rendering.build_report(folder)
+    assert any(
+        tells(line.text, "of the state that the search left") for line in answer.lines_below_title(summary, True)
+    )
     assert "of the state that the search left" in (folder / "report.md").read_text()
 
 

@@ -20,7 +20,7 @@ from harness.core.statements import Statement
 from harness.loadgen.test_run import Recording
 from harness.report import answer, compare, machine_pictures, next_command, pictures
 from harness.report import report as rendering
-from harness.report.charts import Bar, Bars, LinePanel, Scale, Series, StackedPart, figure
+from harness.report.charts import Bar, Bars, LinePanel, Scale, Series, StackedPart, draw_figure
 from harness.report.page import block_html, without_places
 from harness.results import outcome
 from harness.results.advice import findings
@@ -107,7 +107,7 @@ def test_a_test_that_is_invalid_has_its_reason_as_title_and_a_next_step(tmp_path
     folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps=8.5, ttft_limit=15)
     log = folder / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text().replace('"VALID"', '"INVALID"'))
-    page = shown(rendering.build(folder))
+    page = shown(rendering.build_report(folder))
     assert page[1] == "INVALID: slowest TTFT 20 of 15 ms at 8.5 queries/s"
     assert "INVALID        64 queries in 8 s" in page
     (command,) = [line.split(maxsplit=1)[1] for line in page if line.startswith("next ")]
@@ -120,7 +120,7 @@ def test_the_speed_and_the_cost_of_an_invalid_test_carry_its_mark(tmp_path: Path
         folder = example_runs.run(tmp_path / verdict, scenario="server", server_target_qps=8.5, price_per_hour=2.0)
         log = folder / "Performance" / "mlperf_log_detail.txt"
         log.write_text(log.read_text().replace('"VALID"', f'"{verdict}"'))
-        rendering.build(folder)
+        rendering.build_report(folder)
         assert (folder / "report.html").read_text().count("of an INVALID test") == marks
 
 
@@ -133,14 +133,14 @@ def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path)
         example_runs.probe(None, True, 3000.0, 7.0, tokens_per_sec=900.0, concurrency=16, why=over),
     ]
     example_runs.levels(folder, probes)
-    page = shown(rendering.build(folder))
+    page = shown(rendering.build_report(folder))
     assert page[1] == "300 output tokens/s with 4 requests in flight, within the limits"
     assert tells(page[3], "in flight", "tokens/s", "TTFT p99")
     assert [line.split()[:2] for line in page[4:7]] == [["1", "100"], ["4", "300"], ["16", "900"]]
     assert page[6].endswith("over: TTFT") and page[5].endswith("within")
     assert not any("VALID" in line for line in page)
     example_runs.levels(folder, [example_runs.changed(probe, why=over) for probe in probes])
-    page = shown(rendering.build(folder))
+    page = shown(rendering.build_report(folder))
     assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
 
 
@@ -160,7 +160,7 @@ def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
         example_runs.changed(level, why=over, folder="Performance"),
     ]
     example_runs.levels(folder, probes)
-    page, html = shown(rendering.build(folder)), (folder / "report.html").read_text()
+    page, html = shown(rendering.build_report(folder)), (folder / "report.html").read_text()
     assert page[1] == "200 output tokens/s with 8 requests in flight, within the limits"
     assert [line.split()[0] for line in page[4:7]] == ["4", "8", "16"] and page[6].endswith("over: TTFT")
     assert "within, overruled by a later test" in html and "with 16 requests in flight" in html
@@ -208,14 +208,14 @@ def test_nothing_lower_than_one_request_in_flight_is_advised(tmp_path: Path) -> 
     ]
     for tested, said in ((probes, False), (probes[1:], True)):
         example_runs.levels(folder, tested)
-        assert bool(next_command.next_command(rendering.build(folder))) is said
+        assert bool(next_command.next_command(rendering.build_report(folder))) is said
 
 
 def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
     folder = example_runs.run(
         tmp_path / "run", label="x" * 200, scenario="server", server_target_qps=8.5, min_duration=1.0
     )
-    page = shown(rendering.build(folder))
+    page = shown(rendering.build_report(folder))
     assert all(len(line) <= 80 for line in page if not line.startswith("next "))
     assert any(line.startswith("not comparable with MLPerf: ") for line in page)
 
@@ -238,7 +238,7 @@ def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:
         tmp_path / "run", system=HOPPER, model="other", price_per_hour=3.6, label="before | after"
     )
     files.write_json(folder / "Performance" / "machine.json", {"others": ["other programs used 1 of 2 CPU cores"]})
-    rendering.build(folder)
+    rendering.build_report(folder)
     page = first_screen(folder)
     for line in (
         "| VALID | 64 samples in 8 s |",
@@ -267,7 +267,7 @@ def summary(folder: Path, csv: str = "", **asked: Any) -> Summary:
     example_runs.run(folder, **asked)
     if csv:
         (folder / "Performance" / "machine.csv").write_text(csv)
-    return rendering.build(folder)
+    return rendering.build_report(folder)
 
 
 def behind_an_endpoint(found: Summary) -> Summary:
@@ -310,21 +310,21 @@ def test_every_p99_of_few_requests_is_marked_as_their_slowest(
     probes = [example_runs.probe(None, True, 9, 9, 5, 5, 90, 9, concurrency=n, queries=64) for n in (1, 4)]
     for folder in folders:
         example_runs.levels(folder, probes if "concurrency" in load else [])
-        rendering.build(folder)
-    runs = [compare.read(folder) for folder in folders]
+        rendering.build_report(folder)
+    runs = [compare.read_run(folder) for folder in folders]
     pages = [(folders[0] / "report.md").read_text(), example_runs.side_by_side(runs)]
     for page in pages:
         cells = latencies_under_p99(re.sub("limit at p99", "limit", page))
         assert cells and all(cell.startswith(("\N{LESS-THAN OR EQUAL TO} ", "\N{EN DASH}")) for cell in cells)
     monkeypatch.setattr(outcome, "FEWEST_P99", 32)
-    rendering.build(folders[0])
+    rendering.build_report(folders[0])
     cells = latencies_under_p99((folders[0] / "report.md").read_text())
     assert any(cell[:1].isdigit() for cell in cells)
 
 
 def test_a_page_draws_its_pictures_with_its_own_colours(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,8.5")
-    rendering.build(folder)
+    rendering.build_report(folder)
     assert not [*folder.rglob("*.svg")]
     series = [Series("one <b>", [(1.0, 2.0), (2.0, nan), (3.0, 4.0)], "green", texts=["a <i>"])]
     panel = LinePanel("a <picture>", "s", "ms", series, Scale(0.0, 4.0), Scale(0.0, 8.0), {5.0: "limit 5 ms"})
@@ -362,8 +362,8 @@ def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp
     path = tmp_path / "machine.csv"
     path.write_text("seconds,gpu0_load_percent,generation_tokens_per_sec,prompt_tokens_per_sec\n1,100,0,9\n2,100,5,9\n")
     bound = [Statement(what="the GPU was busy 100 % of the time", remedy="nothing")]
-    panels = machine_pictures.machine(Recording.read(path), bound, [])
-    drawn = figure(panels).axes
+    panels = machine_pictures.machine_panels(Recording.read(path), bound, [])
+    drawn = draw_figure(panels).axes
     for axes in drawn:
         low, high = axes.get_ylim()
         assert all(low < value < high for line in axes.lines for value in line.get_ydata())
@@ -373,10 +373,10 @@ def test_a_line_at_the_edge_is_not_cut_and_prompts_have_an_axis_of_their_own(tmp
 
 def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(pictures, "save", lambda drawn, place, words: said.append(words) or {})
+    monkeypatch.setattr(pictures, "save_pictures", lambda drawn, place, words: said.append(words) or {})
     folder = example_runs.run(tmp_path / "run", system=HOPPER, model="other", label="night")
     (folder / "Performance" / "machine.csv").write_text("seconds,cpu_percent\n1,5\n2,6\n")
-    rendering.build(folder)
+    rendering.build_report(folder)
     middle = " \N{MIDDLE DOT} "
     assert said == [
         middle.join(
@@ -388,8 +388,10 @@ def test_every_picture_says_what_it_is_of(tmp_path: Path, monkeypatch: pytest.Mo
 def test_scores_without_the_official_splitter_are_marked_on_the_screen() -> None:
     score = files.read(kept_pictures.RUNS / "demo" / "summary.json", Summary).accuracy
     assert score and score.approximate
-    assert tells(answer.scores(score), "rouge1 91.19 of 90.28 (rougeLsum and gen_len approximate); all 256 samples")
-    assert "approximate" not in answer.scores(score.model_copy(update={"approximate": []}))
+    assert tells(
+        answer.scores_text(score), "rouge1 91.19 of 90.28 (rougeLsum and gen_len approximate); all 256 samples"
+    )
+    assert "approximate" not in answer.scores_text(score.model_copy(update={"approximate": []}))
 
 
 def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
@@ -405,7 +407,7 @@ def test_a_label_is_kept_everywhere(tmp_path: Path) -> None:
 def test_a_run_that_is_kept_whole_has_the_page_that_is_made_today(run: str, tmp_path: Path) -> None:
     kept = kept_pictures.RUNS / run
     shutil.copytree(kept, tmp_path / run)
-    rendering.build(tmp_path / run)
+    rendering.build_report(tmp_path / run)
     for name in ("report.html", "report.md", "summary.json"):
         assert (tmp_path / run / name).read_text() == (kept / name).read_text(), "make pictures"
 

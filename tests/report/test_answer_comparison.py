@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.config.mlperf import ROUGE
 from harness.loadgen.requests import ANSWERS
-from harness.report.answer_comparison import SAMPLES_FILE, answers
+from harness.report.answer_comparison import SAMPLES_FILE, compare_answers
 
 ANSWER = [11, 12, 13, 14]
 
@@ -41,7 +41,9 @@ def written(folder: Path, given_answers: Sequence[Sequence[int]]) -> Path:
 def test_where_two_answers_part(
     a: list[int], b: list[int], position: int, tokens: tuple[str, str], tmp_path: Path
 ) -> None:
-    pair = answers(written(tmp_path / "a", [ANSWER, a]), written(tmp_path / "b", [ANSWER, b]), same_splitter=True)
+    pair = compare_answers(
+        written(tmp_path / "a", [ANSWER, a]), written(tmp_path / "b", [ANSWER, b]), same_splitter=True
+    )
     assert pair and pair.samples == 2
     (parted,) = pair.differing
     assert (parted.sample, parted.position, parted.a, parted.b) == (1, position, *tokens)
@@ -57,5 +59,5 @@ def test_answers_are_equal_only_where_all_of_both_is(
 ) -> None:
     place = tmp_path_factory.mktemp("pair")
     sides = [written(place / name, [pair[n] for pair in pairs]) for n, name in enumerate("ab")]
-    found = answers(*sides, same_splitter=True)
+    found = compare_answers(*sides, same_splitter=True)
     assert found and [one.sample for one in found.differing] == [n for n, (a, b) in enumerate(pairs) if a != b]

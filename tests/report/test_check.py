@@ -165,7 +165,7 @@ def test_the_logs_of_another_run(folder: Path, results: Path, capsys: pytest.Cap
     shutil.rmtree(folder / "Performance")
     shutil.copytree(max(results.glob("2*")) / "Performance", folder / "Performance")
     assert "summary.json: run.performance" in found(folder, capsys)
-    checking.build(folder)
+    checking.build_report(folder)
     assert "Performance, beginning of the run and of the test" in found(folder, capsys)
 
 
@@ -183,7 +183,7 @@ def forge(folder: Path, name: str, value: object, number: int = 0) -> None:
     assert kept["probes"][number][name] != value
     kept["probes"][number][name] = value
     (folder / "config.json").write_text(json.dumps(kept))
-    checking.build(folder)
+    checking.build_report(folder)
 
 
 def test_levels_and_scores_as_they_ended_are_consistent(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,13 +199,13 @@ UNTESTED_FIELDS = ("folder", "load", "unit", "repeats", *consistency.NOT_IN_LOGS
 @pytest.mark.parametrize("field", [name for name in Outcome.model_fields if name not in UNTESTED_FIELDS])
 def test_every_field_of_a_level(levels: Path, field: str, number: int) -> None:
     facts = facts_of(levels)
-    assert claims.differing(consistency.probes(levels, facts)) == []
+    assert claims.differing(consistency.probe_claims(levels, facts)) == []
     kept = getattr(facts.probes[number], field)
     changed: object = (kept or 0) + 1 if isinstance(kept, int | float | None) else ("another",)
     changed = not kept if isinstance(kept, bool) else changed
     changed = (Statement("another"),) if field == "reasons" else changed
     facts.probes[number] = facts.probes[number].model_copy(update={field: changed})
-    assert any(f": {field}" in str(claim) for claim in claims.differing(consistency.probes(levels, facts)))
+    assert any(f": {field}" in str(claim) for claim in claims.differing(consistency.probe_claims(levels, facts)))
 
 
 def test_levels_without_their_logs(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +227,7 @@ def test_one_log_of_two_levels(levels: Path, capsys: pytest.CaptureFixture[str])
 def test_a_digit_of_what_was_scored(levels: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     pattern = r'"data" : "\w*?\d' if name == "mlperf_log_accuracy.json" else r"\d\.\d+"
     change(levels / "Accuracy" / name, pattern, next_digit)
-    checking.build(levels)
+    checking.build_report(levels)
     assert found(levels, capsys)
 
 
@@ -248,7 +248,7 @@ def test_a_file_that_is_gone(levels: Path, capsys: pytest.CaptureFixture[str], n
 def test_a_verdict_of_the_gate(levels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scores = levels / "Accuracy" / "rouge.json"
     scores.write_text(re.sub("FAIL|INCONCLUSIVE|NOT JUDGED", "PASS", scores.read_text()))
-    checking.build(levels)
+    checking.build_report(levels)
     assert "rouge.json: verdict: PASS" in found(levels, capsys)
 
 
@@ -328,8 +328,8 @@ def test_a_test_of_a_complete_run_that_is_gone_differs(levels: Path, lost: str) 
     config.write_text(json.dumps(known))
     path = levels / lost
     shutil.rmtree(path) if path.is_dir() else path.unlink()
-    checking.build(levels)
-    assert any("missing" in str(claim) and claim.verdict == "differs" for claim in claims.verify(levels))
+    checking.build_report(levels)
+    assert any("missing" in str(claim) and claim.verdict == "differs" for claim in claims.verify_run(levels))
 
 
 def test_a_folder_that_was_renamed_is_consistent(levels: Path) -> None:

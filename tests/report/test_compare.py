@@ -27,7 +27,7 @@ def report(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
 def both(folder: Path, **changed: Any) -> list[compare.ComparedRun]:
     example_runs.rendered(folder / "a")
     example_runs.rendered(folder / "b", **changed)
-    return compare.load([folder / "a", folder / "b"])[0]
+    return compare.load_runs([folder / "a", folder / "b"])[0]
 
 
 def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_performance_only_runs_are_compared(tmp_path: Path) -> None:
 def test_two_at_a_fixed_rate_have_no_ratio(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "a", scenario="server", server_target_qps=8.0)
     example_runs.rendered(tmp_path / "b", scenario="server", server_target_qps=9.0)
-    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     assert "| TTFT p50, ms | 20 | 20 |\n" in page and "| server_target_qps | 8.0 | 9.0 |" in page
 
@@ -50,11 +50,11 @@ def test_rates_of_a_curve_were_configured_those_of_a_search_were_found(tmp_path:
     fast, slow = ({"scenario": "server", "server_target_qps": rates} for rates in ((8.0, 9.0), (4.0, 5.0)))
     example_runs.rendered(tmp_path / "a", **fast)
     example_runs.rendered(tmp_path / "b", **slow)
-    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page, "# NOT COMPARABLE: ", "configured rate")
     for name in "cd":
         example_runs.rendered(tmp_path / name, scenario="server", server_target_qps="max", max_num_seqs=ord(name))
-    assert "COMPARABLE" not in example_runs.side_by_side(compare.load([tmp_path / "c", tmp_path / "d"])[0])
+    assert "COMPARABLE" not in example_runs.side_by_side(compare.load_runs([tmp_path / "c", tmp_path / "d"])[0])
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_the_loads_of_two_curves_stand_under_each_other(
             for load in (4, 1)
         ]  # type: ignore[arg-type]
         example_runs.levels(tmp_path / name, probes)
-        rendering.build(tmp_path / name)
-    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+        rendering.build_report(tmp_path / name)
+    page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert tells(page.splitlines()[0], "b ", quicker)
     cells = [line.split(" | ")[:4] for line in page.splitlines() if any(f" {each} | " in line for each in unit)]
     low, high = ("within", "within") if "concurrency" in flags else ("VALID", "INVALID")  # of one's own limits
@@ -110,7 +110,7 @@ def test_the_loads_of_two_curves_stand_under_each_other(
 def test_what_a_comparison_rests_on_stands_in_it(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "a", price_per_hour=1.0)
     example_runs.rendered(tmp_path / "b", price_per_hour=10.0, max_new_tokens=16)
-    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+    page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert "| price_per_hour | 1.0 | 10.0 |" in page and "| max_new_tokens | 128 | 16 |" in page
 
 
@@ -168,7 +168,7 @@ def test_the_one_of_several_that_differs_does_not_decide(tmp_path: Path, odd: st
     """Whichever of them it is, the others are compared with each other."""
     for name in "abc":
         example_runs.rendered(tmp_path / name, **({"max_new_tokens": 64} if name == odd else {}))
-    runs, _ = compare.load([tmp_path / name for name in "abc"])
+    runs, _ = compare.load_runs([tmp_path / name for name in "abc"])
     found, (start, other) = compare_page.document(runs), "abc".replace(odd, "")
     assert tells(
         found.title, f"{other} is not clearly faster", f"one run of each: 1,024 output tokens/s; {start} 1,024"
@@ -213,7 +213,7 @@ def test_a_summary_that_is_damaged_is_named(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "b")
     (tmp_path / "b" / "summary.json").write_text('{"meta": 1}')
     with pytest.raises(UsageError, match=r"b/summary.json: meta: not an object"):
-        compare.load([tmp_path / "a", tmp_path / "b"])
+        compare.load_runs([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_a_comparison_says_which_run_ended_early(tmp_path: Path) -> None:
         example_runs.run(tmp_path / name)
     RunFolder(tmp_path, "b").set_status("interrupted")
     for name in ("a", "b"):
-        rendering.build(tmp_path / name)
-    page = example_runs.side_by_side(compare.load([tmp_path / "a", tmp_path / "b"])[0])
+        rendering.build_report(tmp_path / name)
+    page = example_runs.side_by_side(compare.load_runs([tmp_path / "a", tmp_path / "b"])[0])
     assert "| ended early | \u2013 | interrupted |" in page
 
 
@@ -234,7 +234,7 @@ def test_the_second_run_is_held_against_the_first(tmp_path: Path) -> None:
         head, *rows = csv.reader(path.read_text().splitlines())
         lines = [head, *([*row[:4], *(str(share * float(score)) for score in row[4:8]), row[8]] for row in rows)]
         path.write_text("".join(",".join(line) + "\n" for line in lines))
-    before, after = (compare.read(tmp_path / name) for name in ("before", "after"))
+    before, after = (compare.read_run(tmp_path / name) for name in ("before", "after"))
     score = after.paired_answers(before)
     assert score and score.scores["rouge1"].after == pytest.approx(0.8 * score.scores["rouge1"].before)
     page = example_runs.side_by_side([before, after])
@@ -250,8 +250,8 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
         example_runs.run(folder := tmp_path / name)
         log = folder / "Performance" / "mlperf_log_detail.txt"
         log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}.0'))
-        rendering.build(folder)
-    runs = {name: compare.read(tmp_path / name) for name in "ABC"}
+        rendering.build_report(folder)
+    runs = {name: compare.read_run(tmp_path / name) for name in "ABC"}
     titles = {
         order: compare_page.finding([runs[name] for name in order]).text for order in ("ABC", "CAB", "BAC", "BCA")
     }
@@ -262,7 +262,7 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
 
 def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None:
     example_runs.rendered(tmp_path / "a", label="night")
-    run = compare.read(tmp_path / "a")
+    run = compare.read_run(tmp_path / "a")
     system = run.summary.system.model_copy(update={"gpus": ["NVIDIA H200"]})
     other = run._replace(summary=run.summary.model_copy(update={"system": system}))
     assert tells(compare_page.finding([run, other]).text, "H200: night is not clearly", "; a CPU: night 1,024")
@@ -273,8 +273,8 @@ def with_label(folder: Path, label: str, others: list[str] | None = None) -> com
     example_runs.run(folder, label=label)
     if others:
         files.write_json(folder / "Performance" / "machine.json", {"others": others})
-    rendering.build(folder)
-    return compare.read(folder)
+    rendering.build_report(folder)
+    return compare.read_run(folder)
 
 
 def test_where_one_label_has_no_run_left_nothing_is_compared(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_speeds_are_compared_without_the_accuracy_log(tmp_path: Path) -> None:
     for name in "ab":
         example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
     (tmp_path / "b" / "Accuracy" / "mlperf_log_accuracy.json").unlink()
-    runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
+    runs = compare.load_runs([tmp_path / "a", tmp_path / "b"])[0]
     found = compare_page.document(runs)
     assert tells(found.title, "equal within") or tells(found.title, "not clearly")
     assert [line.text for line in found.lines if line.label == "answers"] == [
@@ -302,8 +302,8 @@ def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
     for name in "ab":
         example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
     shutil.rmtree(tmp_path / "b" / "Performance")
-    rendering.build(tmp_path / "b")
-    runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
+    rendering.build_report(tmp_path / "b")
+    runs = compare.load_runs([tmp_path / "a", tmp_path / "b"])[0]
     assert compare_page.document(runs).title == "NOT COMPARABLE: not both measured"
     assert compare_page.finding(runs).text == ""
 
@@ -312,8 +312,8 @@ def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) 
     for name in "ab":
         example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / name)
         shutil.rmtree(tmp_path / name / "Performance")
-        rendering.build(tmp_path / name)
-    runs = compare.load([tmp_path / "a", tmp_path / "b"])[0]
+        rendering.build_report(tmp_path / name)
+    runs = compare.load_runs([tmp_path / "a", tmp_path / "b"])[0]
     (said,) = (line.text for line in compare_page.document(runs).lines if line.label == "answers")
     assert compare_page.document(runs).title == said
 
@@ -321,7 +321,7 @@ def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) 
 def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
     for name in "ab":
         example_runs.rendered(tmp_path / name, scenario="singlestream")
-    runs = [compare.read(tmp_path / name) for name in "ab"]
+    runs = [compare.read_run(tmp_path / name) for name in "ab"]
     assert tells(compare_page.finding(runs).text, ": latency p90 ", " ms; a ")
 
 
@@ -337,5 +337,5 @@ def test_runs_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
     long = "a rather long label of a run that says what was changed: variant "
     for letter in "AB":
         example_runs.rendered(tmp_path / letter, label=long + letter)
-    runs = [compare.read(tmp_path / letter) for letter in "AB"]
-    assert len({*compare_picture.names(runs)}) == 2
+    runs = [compare.read_run(tmp_path / letter) for letter in "AB"]
+    assert len({*compare_picture.names_of_runs(runs)}) == 2

@@ -13,5 +13,5 @@ def run(label: str, *gpus: str) -> SimpleNamespace:
 
 def test_bars_of_several_machines_are_named_by_their_gpus() -> None:
     runs = [run("fp8", "NVIDIA H200"), run("fp8", *["NVIDIA L40S"] * 2), run("fp8")]
-    assert compare_picture.names(runs) == ["H200: fp8", "2x L40S: fp8", "a CPU: fp8"]  # type: ignore[arg-type]
-    assert compare_picture.names(runs[:1] * 2) == ["fp8 (1)", "fp8 (2)"]  # type: ignore[arg-type]
+    assert compare_picture.names_of_runs(runs) == ["H200: fp8", "2x L40S: fp8", "a CPU: fp8"]  # type: ignore[arg-type]
+    assert compare_picture.names_of_runs(runs[:1] * 2) == ["fp8 (1)", "fp8 (2)"]  # type: ignore[arg-type]

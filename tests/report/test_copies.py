@@ -26,7 +26,7 @@ def labelled(results_dir: Path, count: int = 3) -> list[Path]:
     folders = []
     for n in range(2 * count):
         folder = example_runs.run(results_dir / f"20260131-10{n:02}00", label="ab"[n % 2], scenario="offline")
-        rendering.build(folder)
+        rendering.build_report(folder)
         folders.append(folder)
     return folders
 
@@ -72,25 +72,25 @@ def test_names_and_copies_change_no_verdict(
 
 def test_copies_of_one_run_are_one_run(tmp_path: Path) -> None:
     run = example_runs.run(tmp_path / "run")
-    rendering.build(run)
+    rendering.build_report(run)
     copies = [Path(shutil.copytree(run, tmp_path / name)) for name in ("copy", "another")]
-    runs, left_out = compare.load([run, *copies])
+    runs, left_out = compare.load_runs([run, *copies])
     assert [found.folder.name for found in runs] == ["run"] and len(left_out) == 2
     with pytest.raises(UsageError, match="two runs or more, not 1"):
-        compare.load([run])
+        compare.load_runs([run])
     other = example_runs.run(tmp_path / "other")
-    rendering.build(other)
-    runs, left_out = compare.load([run, *copies, other])
+    rendering.build_report(other)
+    runs, left_out = compare.load_runs([run, *copies, other])
     assert [found.folder.name for found in runs] == ["run", "other"]
     assert [str(copy) in reason for copy, reason in zip(copies, left_out, strict=True)] == [True, True]
 
 
 def test_a_copy_that_was_rendered_again_is_a_copy(tmp_path: Path) -> None:
     run = example_runs.run(tmp_path / "run")
-    rendering.build(run)
+    rendering.build_report(run)
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    rendering.build(copy)
-    assert compare.read(run).identity == compare.read(copy).identity
+    rendering.build_report(copy)
+    assert compare.read_run(run).identity == compare.read_run(copy).identity
 
 
 def test_two_runs_of_one_second_are_two(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_two_runs_of_one_second_are_two(tmp_path: Path) -> None:
     log = second / "Performance" / "mlperf_log_detail.txt"
     log.write_text(log.read_text() + "\n")  # the logs of two tests are never the same
     for folder in (first, second):
-        rendering.build(folder)
-    assert len(compare.load([first, second])[0]) == 2
+        rendering.build_report(folder)
+    assert len(compare.load_runs([first, second])[0]) == 2
 
 
 def test_the_start_decides_what_is_older_and_the_newest(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_line_that_stands_twice_in_a_merged_history_counts_once(tmp_path: Path
 
 def test_a_run_compared_with_its_copies_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = example_runs.run(tmp_path / "run")
-    rendering.build(run)
+    rendering.build_report(run)
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
     report.compare_runs([run, copy], None, None, None)
     said = capsys.readouterr()

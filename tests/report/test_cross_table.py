@@ -36,7 +36,7 @@ def curve(place: Path, gpu: str) -> Path:
         )
         probes.append(probe)
     example_runs.levels(folder, probes)
-    rendering.build(folder)
+    rendering.build_report(folder)
     return folder
 
 

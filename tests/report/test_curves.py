@@ -29,7 +29,7 @@ def test_several_rates_make_a_curve(tmp_path: Path) -> None:
         for qps in (4.0, 8.5, 16.0)
     ]
     example_runs.note(RunFolder(tmp_path, "run"), probes=probes)
-    summary = rendering.build(folder)
+    summary = rendering.build_report(folder)
     assert summary.run.search == probes
     page = (folder / "report.md").read_text()
     assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | 85 | 4.25 | 8.5 |" in page
@@ -47,7 +47,7 @@ def test_marks_are_hollow_where_the_machine_was_busy_and_nowhere_else(tmp_path: 
     busy = example_runs.probe(5.0, True, 40.0, 9.0, others=["other programs used 1 of 2 CPU cores"])
     assert Doubt.BUSY in busy.doubts
     example_runs.note(RunFolder(tmp_path, "run"), probes=[quiet, busy, over])
-    rendering.build(folder)
+    rendering.build_report(folder)
     marks = re.findall(r'class="mark ([\w ]+)" data-i="(\d)"', (folder / "report.html").read_text())
     assert {place for kinds, place in marks if "unsure" in kinds} == {"1"}
     assert {place for kinds, place in marks if "out" in kinds.split()} == {"2"}
@@ -57,7 +57,7 @@ def test_a_batch_is_no_rate_that_replicas_are_counted_by(tmp_path: Path) -> None
     folder = example_runs.run(tmp_path / "run", category="edge", scenario="multistream", samples_per_query="2,8")
     batch = example_runs.probe(None, True, 20.0, 2.0, samples_per_sec=120.0, samples_per_query=2, latency_p99=20.0)
     example_runs.note(RunFolder(tmp_path, "run"), probes=[batch])
-    rendering.build(folder)
+    rendering.build_report(folder)
     assert "## Tests at each load" in (folder / "report.md").read_text()
     assert "replicas" not in (folder / "report.md").read_text()
     assert 'id="peak"' not in (folder / "report.html").read_text()
@@ -86,16 +86,16 @@ def test_only_the_point_of_the_answer_is_labelled_with_its_load() -> None:
     good, best, invalid = at(50, 60, load=5.0), at(20, 100, load=6.0), at(21, 101, valid=False, load=7.0)
     drawn = curve(invalid, good, best)
     assert drawn.best and drawn.best.test.load == 6.0
-    panel = load_pictures.curves({"": drawn})[-1]
+    panel = load_pictures.load_curves({"": drawn})[-1]
     assert [text for each in panel.series for text in each.texts] == ["6/s"]
-    none = load_pictures.curves({"": curve(invalid)})[-1]
+    none = load_pictures.load_curves({"": curve(invalid)})[-1]
     assert not [text for each in none.series for text in each.texts]
 
 
 def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
     one = curve(at(50, 60, load=5.0), at(20, 100, valid=False, load=6.0))
-    assert {*load_pictures.curves({"": one})[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
-    panels = load_pictures.curves({"a run": one, "another": one})
+    assert {*load_pictures.load_curves({"": one})[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
+    panels = load_pictures.load_curves({"a run": one, "another": one})
     assert {*panels[2].keys} == {"a run", "another"}
     assert {each.mark for each in panels[2].series} == {"o", "s"}
 
@@ -119,11 +119,11 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
         cost=Cost(price_per_hour=3.6),
     )
     folder = example_runs.run(tmp_path / "run", concurrency="1,16,64,256")
-    summary = rendering.build(folder)
+    summary = rendering.build_report(folder)
     run = summary.run.model_copy(update={"search": probes, "performance": test})
     found = LoadPicture.of(summary.model_copy(update={"run": run}), None)
     assert found is not None
-    panel = load_pictures.curves({"": found})[-1]
+    panel = load_pictures.load_curves({"": found})[-1]
     assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
     assert [text for each in panel.series for text in each.texts] == ["64"]
 
@@ -165,7 +165,7 @@ def with_best(folder: Path, best: int, busy: str = "") -> Summary:
         over = [{"name": "TTFT", "what": "TTFT p99 over its limit"}] if probe["load"] > best else []
         probe |= {"reasons": over, "others": [busy] if busy else []}
     (folder / "config.json").write_text(json.dumps(config))
-    return rendering.build(folder)
+    return rendering.build_report(folder)
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_title_numbers_index_comparison_and_gate_name_one_level(levels: Path) ->
         said = f"{number(speed)} output tokens/s with {probe.text}, {few}within the limits"
         assert answer.title(summary) == said and f"<h1>{said}" in (after / "report.html").read_text()
         assert rendering.history_line(summary)["tokens_per_sec"] == pytest.approx(speed)
-        runs, _ = compare.load([before, after])
+        runs, _ = compare.load_runs([before, after])
         ratio = speed / (metrics.METRIC_BY_NAME["tokens_per_sec"].of(runs[0].summary) or 0.0)
         found = compare_page.document(runs)
         change = Change.between([1.0], [ratio]).describe(metrics.METRIC_BY_NAME["tokens_per_sec"])

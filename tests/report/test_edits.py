@@ -143,7 +143,7 @@ def edited(folder: Path, edit: Edit) -> Iterator[None]:
 
 def differing(folder: Path) -> list[str]:
     """What `util_logs.py --check` says that differs."""
-    lines, agrees = claims.report(folder)
+    lines, agrees = claims.report_claims(folder)
     found = [line.removeprefix("differs").lstrip() for line in lines if line.startswith("differs")]
     assert agrees == (not found)
     return found
@@ -152,7 +152,7 @@ def differing(folder: Path) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_as_it_ended_agrees(folders: dict[str, Path], kind: str) -> None:
     assert differing(folders[kind]) == []
-    assert consistency.check(folders[kind]) == ([], "", [])
+    assert consistency.check_run(folders[kind]) == ([], "", [])
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=[f"{each.file} {each.names or each.pattern}" for each in EDITS])
@@ -161,7 +161,7 @@ def test_an_edit_is_found(folders: dict[str, Path], edit: Edit) -> None:
     with edited(folder, edit):
         plain = differing(folder)
         assert bool(plain) == (edit.check == "util_logs.py"), plain
-        found = plain if plain or edit.check == "none" else consistency.check(folder)[0]
+        found = plain if plain or edit.check == "none" else consistency.check_run(folder)[0]
     named = [line for line in found if (edit.names or edit.file) in line]
     assert bool(named) == (edit.check != "none"), found
 

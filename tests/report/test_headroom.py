@@ -70,7 +70,7 @@ def test_fewer_bits_are_advised_where_work_bounds_the_gpu(
     tmp_path: Path, bound: str, quantization: str, is_advised: bool
 ) -> None:
     example_runs.run(tmp_path / "run", system=HOPPER, model="other")
-    summary = rendering.build(tmp_path / "run")
+    summary = rendering.build_report(tmp_path / "run")
     test = summary.run.performance
     assert test is not None
     bounds = [Statement("what set the speed", name=bound)] if bound else []

@@ -74,7 +74,7 @@ def test_every_number_of_a_kept_run_is_the_same(name: str, tmp_path: Path) -> No
     for path in sorted(unpacked(name, tmp_path).rglob("summary.json")):
         before = dict(numbers(files.read_json(path)))
         old = files.read(path, Summary)
-        made = rendering.build(path.parent)
+        made = rendering.build_report(path.parent)
         after = dict(numbers(files.read_json(path)))
         before = {key: value for key, value in before.items() if not any(part in key for part in OTHER_ESTIMATES)}
         lost = {
@@ -102,7 +102,7 @@ def test_every_number_of_a_kept_sweep_is_the_same(tmp_path: Path) -> None:
     assert len(complete) == 3
     for record in complete:
         assert record.run is not None
-        made = from_summary(rendering.build(path.parent / record.run))
+        made = from_summary(rendering.build_report(path.parent / record.run))
         values = {name: made.values[name] for name in record.outcome.values}
         assert values == pytest.approx(record.outcome.values), record.experiment
 
@@ -122,8 +122,8 @@ def test_kept_levels_are_read_by_today_s_names(tmp_path: Path) -> None:
 def test_a_run_of_an_older_format_is_made_again_and_not_checked(tmp_path: Path) -> None:
     (path,) = unpacked("server", tmp_path).rglob("config.json")
     with pytest.raises(UsageError, match=r"of format 5, .* this version checks format 6 and later"):
-        consistency.check(path.parent)
-    rendering.build(path.parent)
+        consistency.check_run(path.parent)
+    rendering.build_report(path.parent)
     path.write_text(path.read_text().replace('"schema_version": 5', '"schema_version": 4'))
     with pytest.raises(UsageError, match=r"of format 4, .* this version renders format 5 and later"):
-        rendering.build(path.parent)
+        rendering.build_report(path.parent)

@@ -81,8 +81,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for name, flags in ASKED.items():
         folder = example_runs.run(place / name, **flags)
         write_json(folder / "Performance" / "machine.json", {"others_cpu_cores": 0.0, "others": []})
-        rendering.build(folder)
-        found[name] = compare.read(folder)
+        rendering.build_report(folder)
+        found[name] = compare.read_run(folder)
     return found
 
 
@@ -92,7 +92,7 @@ def like(summary: Summary, case: Case) -> Summary:
     assert test is not None
     is_own = bool(test.details.concurrency or test.details.arrivals)
     levels = tuple(level(unit, n, speed, over, case) for n, (speed, over) in enumerate(case.levels, start=1))
-    chosen = (outcome.best(levels) or levels[-1]) if unit in CURVES and len(levels) > 1 else None
+    chosen = (outcome.best_load(levels) or levels[-1]) if unit in CURVES and len(levels) > 1 else None
     changed: dict[str, Any] = {
         "samples": case.samples * test.details.samples_per_query,
         "valid": case.is_valid or is_own,
@@ -163,7 +163,7 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
     assert metrics.values(summary, "mlflow")[SPEED] == speed
     is_clean = not (found.flaws or case.is_busy)
     after = ComparedRun(before.folder, before.facts, summary)
-    reason = compare_page.refusal(before, after, "A", "B")
+    reason = compare_page.refusal_text(before, after, "A", "B")
     if name not in GIVEN:  # whose rate was given, so that no speed of it is compared
         assert (reason == "") == is_clean, reason
     judged = regression.judge(Sides([before], [after]), [parse_condition("tokens_per_sec>0")])
@@ -182,7 +182,7 @@ def test_an_index_says_what_a_title_says(tmp_path: Path) -> None:
     for n, why in enumerate(("", "TTFT p99 3,000 of 2,000 ms")):
         folder = example_runs.run(tmp_path / f"2026013{n}-a", concurrency="4")
         example_runs.levels(folder, [example_runs.probe(None, True, tokens_per_sec=300.0, concurrency=4, why=why)])
-        summary = rendering.build(folder)
+        summary = rendering.build_report(folder)
         history.finish(RunFolder(tmp_path, folder.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
     rows = [line for line in (tmp_path / "index.md").read_text().splitlines() if "-a" in line]
@@ -203,10 +203,10 @@ def test_a_result_below_a_busy_level_is_compared_with_nothing(tmp_path: Path, as
         example_runs.levels(folder, levels)
         for place in folder.rglob("mlperf_log_detail.txt"):
             write_json(place.parent / "machine.json", {"others_cpu_cores": 0.0, "others": []})
-        rendering.build(folder)
-        compared.append(compare.read(folder))
+        rendering.build_report(folder)
+        compared.append(compare.read_run(folder))
     assert [run.summary.result and run.summary.result.load for run in compared] == [8, 2]
-    assert compare_page.refusal(*compared, "A", "B") == "the machine was busy in B"
+    assert compare_page.refusal_text(*compared, "A", "B") == "the machine was busy in B"
     judged = regression.judge(Sides([compared[0]], [compared[1]]), [parse_condition("tokens_per_sec<-3%")])
     assert judged[0].verdict == "NOT JUDGED"
     said = [line.text for line in answer.document(compared[1].summary).lines]

@@ -57,7 +57,7 @@ FLAGS = ("--backend", "echo", "--mode", "performance", "--min-duration", "3", "-
 def test_each_file_of_a_test_once_and_once_for_its_digest(load: tuple[str, ...], tmp_path: Path) -> None:
     done = run(tmp_path, *FLAGS, *load, "--extra-metrics")
     with opens() as paths:
-        rendering.build(done.folder)
+        rendering.build_report(done.folder)
     found = of_tests(paths, done.folder)
     assert {name: found[name] for name in READ} == dict.fromkeys(READ, 2)
     assert set(found.values()) <= {1, 2}

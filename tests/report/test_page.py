@@ -14,7 +14,7 @@ from harness.loadgen.requests import Request
 from harness.loadgen.test_run import RECORDING
 from harness.report import report as rendering
 from harness.report.machine_pictures import SHARE_COLORS
-from harness.report.published_strip import strip
+from harness.report.published_strip import strip_of
 from harness.results.benchmark_run import facts_of
 from harness.results.gpu_time_shares import SHARES
 from harness.results.outcome import Outcome, Queue
@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "Performance" / "mlperf_log_detail.txt").write_text(log)
     rows = [f"{second},{second % 7 * 10}" for second in range(1, 9)]
     (folder / "Performance" / RECORDING).write_text("\n".join(["seconds,cpu_percent", *rows]) + "\n")
-    rendering.build(folder)
+    rendering.build_report(folder)
     return folder
 
 
@@ -256,7 +256,7 @@ def test_the_data_are_saved_as_csv(run: Path, tab: Tab) -> None:
 
 def test_a_comparison_is_a_page_of_the_same_kind(run: Path, tab: Tab, tmp_path: Path) -> None:
     other, page = example_runs.run(tmp_path / "other", scenario="server", server_target_qps=8.5), tmp_path / "both.html"
-    rendering.build(other)
+    rendering.build_report(other)
     report.compare_runs([run, other], None, None, page)
     tab.open(page, 360)
     tab.run("document.querySelectorAll('details').forEach(one => one.open = true)")
@@ -280,7 +280,7 @@ def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
     names = ["requests_running", "requests_waiting", "kv_cache_percent", "generation_tokens_per_sec", "cpu_percent"]
     rows = [",".join(map(str, (n, *((n * k * 7919 % 1009) / 10 for k in range(1, 6))))) for n in range(1, 700)]
     (logs / RECORDING).write_text("\n".join([",".join(["seconds", *names]), *rows]) + "\n")
-    rendering.build(folder)
+    rendering.build_report(folder)
     assert (folder / "report.html").stat().st_size < LARGEST_PAGE
     assert not re.search(r"data:image", (folder / "report.html").read_text())
 
@@ -292,7 +292,7 @@ def test_a_run_of_full_length_stays_small(tmp_path: Path) -> None:
 def test_no_published_result_lies_outside_the_picture(
     scenario: str, rate: float, unit: Unit, device: str, count: int
 ) -> None:
-    found = strip(scenario, device, count, rate, unit)
+    found = strip_of(scenario, device, count, rate, unit)
     if found is None:
         assert not results_of(scenario, unit, on_cpu=not count)
         return
@@ -308,7 +308,7 @@ def test_no_published_result_lies_outside_the_picture(
 
 def test_one_card_is_told_what_one_card_was_published_with() -> None:
     """Its own kind's results of a single accelerator; a pool is no such card."""
-    found, pool = (strip("Offline", "NVIDIA H200", count, 60.0, "samples/s") for count in (1, 8))
+    found, pool = (strip_of("Offline", "NVIDIA H200", count, 60.0, "samples/s") for count in (1, 8))
     assert found and [round(one.rate("samples/s"), 2) for one in found.alone] == [60.92]
     assert pool and pool.alone == []
     assert "Of a system with one card: 60.92 samples/s" in (ROOT / "docs/runs/h200-whole/report.html").read_text()

@@ -49,7 +49,7 @@ def test_a_run_that_ends_after_two_of_three_rates(
     example_runs.note(run, probes=probes)
     run.set_status(status, reason)
     run_lock.forget_locks()  # as where another process, which is gone, began it
-    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    summary, page = rendering.build_report(folder), (folder / "report.md").read_text()
     assert re.match(rf"# No result: {said}", page)
     assert "| 8.5 | VALID | 1,088 | 8.5 | 42.5 | 85 | 4.25 | 8.5 |" in page
     assert "![Latency by load" in page and (folder / "plots" / "search.png").exists()
@@ -69,7 +69,7 @@ def test_a_valid_test_counts_though_the_next_one_was_interrupted(tmp_path: Path,
     run = RunFolder(tmp_path, "run")
     example_runs.note(run, attempts=[example_runs.probe(7.5, True, 10, 20, 5, 7, 1088, 8.5, folder="Attempts/1")])
     run.set_status("interrupted", "interrupted")
-    summary, page = rendering.build(folder), (folder / "report.md").read_text()
+    summary, page = rendering.build_report(folder), (folder / "report.md").read_text()
     test = summary.run.performance
     assert test and test.valid and test.folder == ("Performance" if log == "whole" else "Attempts/1")
     assert re.search(r"\| ended early \| interrupted \|\n\| VALID \|", page)
@@ -81,10 +81,10 @@ def test_a_test_that_was_cut_short_is_no_result(tmp_path: Path) -> None:
     logs = folder / "Performance" / "mlperf_log_detail.txt"
     logs.write_text("".join(line for line in logs.read_text().splitlines(True) if "result_" not in line))
     with pytest.raises(LogError, match=EARLY):
-        rendering.build(folder)
+        rendering.build_report(folder)
     RunFolder(tmp_path, "run").set_status("interrupted")
     with pytest.raises(UsageError, match=r"run: no test "):
-        rendering.build(folder)
+        rendering.build_report(folder)
 
 
 @pytest.mark.parametrize("cut", [True, False])
@@ -113,7 +113,7 @@ def test_a_failed_gate_begins_with_its_scores_and_where_the_worst_answers_are(tm
     checks = [check | {"score": 28.613, "verdict": "FAIL"} for check in ACCURACY["checks"][:1]]
     kept = ScoresFile(**ACCURACY | {"checks": checks}, schema_version=SCHEMA, log="sha")
     files.write_json(folder / "Accuracy" / "rouge.json", kept.flat())
-    rendering.build(folder)
+    rendering.build_report(folder)
     first = (folder / "report.html").read_text().partition("<section")[0]
     assert f"{checks[0]['name']} 28.61 of 38.39" in first and "Accuracy/worst.md" in first
     assert first.count("<li ") <= 3
@@ -141,7 +141,7 @@ def test_a_run_without_a_finished_test_has_no_report(tmp_path: Path) -> None:
     example_runs.record(run, resolve(RunConfig(model="demo"), [], 0), command="c", started="s", system={})
     run.set_status("failed", "too few samples")
     with pytest.raises(UsageError, match=r"no test .*\(too few samples\)"):
-        rendering.build(run.path)
+        rendering.build_report(run.path)
     assert not (run.path / "report.md").exists()
 
 

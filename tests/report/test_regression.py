@@ -33,8 +33,8 @@ def run(folder: Path, speed: float = 1024.0, others: list[str] | None = None, **
     log.write_text(log.read_text().replace('"value": 1024.0', f'"value": {speed}'))
     if others:
         files.write_json(folder / "Performance" / "machine.json", {"others": others})
-    rendering.build(folder)
-    return compare.read(folder)
+    rendering.build_report(folder)
+    return compare.read_run(folder)
 
 
 def judged(
@@ -186,9 +186,9 @@ def test_a_run_that_is_invalid_is_judged_only_if_a_latency_made_it_so(
                 for line in text.splitlines(True)
             )
         log.write_text(text)
-        rendering.build(tmp_path / name)
+        rendering.build_report(tmp_path / name)
         found.append(
-            judged("ttft_p99_ms>+10%", [run(tmp_path / f"{name}-a", **server)], [compare.read(tmp_path / name)])
+            judged("ttft_p99_ms>+10%", [run(tmp_path / f"{name}-a", **server)], [compare.read_run(tmp_path / name)])
         )
     assert (found[0].verdict, found[1].verdict) == ("FAIL", "NOT JUDGED")
     assert "INVALID" in found[1].why
@@ -228,7 +228,7 @@ def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, m
 
 def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:
     example_runs.another(ROOT / "docs" / "runs" / "demo", tmp_path / "a")
-    before, other = compare.read(tmp_path / "a"), run(tmp_path / "b")
+    before, other = compare.read_run(tmp_path / "a"), run(tmp_path / "b")
     scores = before.summary.accuracy
     assert scores
     failed = other.summary.run.model_copy(update={"accuracy": scores.model_copy(update={"verdict": "FAIL"})})
@@ -344,8 +344,8 @@ def test_a_comparison_shows_probes_and_why_speeds_differ(tmp_path: Path) -> None
         probe = example_runs.probe(4.0, True, 40.0, 4.0, 20.0, 2.0, 512.0, 4.0)
         example_runs.note(RunFolder(tmp_path, name), probes=[probe])
         (folder / "Performance" / "machine.csv").write_text("seconds,requests_waiting,requests_running\n1,7,9\n")
-        rendering.build(folder)
-        runs.append(compare.read(folder))
+        rendering.build_report(folder)
+        runs.append(compare.read_run(folder))
     page = example_runs.side_by_side(runs)
     assert "| b | 4 queries/s | VALID | 512 | 20 | 40 | 2 | 4 |" in page
     assert "| requests waiting, mean | 7 | 7 |" in page
@@ -359,9 +359,9 @@ def test_curves_of_several_runs_are_one_picture(tmp_path: Path) -> None:
         )
         probes = [example_runs.probe(qps, True, 10 * qps, qps, 5 * qps, qps / 2, 128 * qps, qps) for qps in (4.0, 8.5)]
         example_runs.note(RunFolder(tmp_path, name), probes=probes)
-        rendering.build(folder)
-        runs.append(compare.read(folder))
-    assert compare_picture.names(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
+        rendering.build_report(folder)
+        runs.append(compare.read_run(folder))
+    assert compare_picture.names_of_runs(runs) == ["datacenter-server (1)", "datacenter-server (2)", "night"]
     curves = [panel for panel in compare_picture.panels(runs) if isinstance(panel, LinePanel)]
     assert [len({one.mark for one in panel.series} - {""}) for panel in curves] == [3, 3, 3]
     assert [panel.down.is_log for panel in curves] == [True, True, False]

@@ -25,7 +25,7 @@ ESCAPES = "\x1b[2J\x1b]0;gone\x07\u202e"
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     folder = example_runs.run(tmp_path / "results" / "run", scenario="server", server_target_qps=4.0)
-    rendering.build(folder)
+    rendering.build_report(folder)
     return folder
 
 
@@ -57,14 +57,14 @@ def contents(place: Path) -> dict[str, bytes]:
 def test_no_file_of_a_run_is_written_through_a_link(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = written_by(lambda: rendering.build(run), run)
+    written = written_by(lambda: rendering.build_report(run), run)
     assert {"summary.json", "report.md", "report.html", "overview.png", "plots"} <= {path.name for path in written}
     for path in written:
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         stand_ins(path, elsewhere)
         before = contents(elsewhere)
-        rendering.build(run)
+        rendering.build_report(run)
         assert contents(elsewhere) == before, path
         assert not path.is_symlink() and path.exists()
         assert str(path) in capsys.readouterr().err
@@ -124,7 +124,7 @@ def test_a_pipe_among_its_files_neither_hangs_nor_ends_in_a_stack(run: Path, nam
 @pytest.mark.parametrize("flag", ["--plot", "--page", "--csv"])
 def test_a_pipe_that_nobody_reads_is_one_line(flag: str, run: Path, tmp_path: Path) -> None:
     other = example_runs.run(tmp_path / "results" / "other", scenario="server", server_target_qps=4.0)
-    rendering.build(other)
+    rendering.build_report(other)
     pipe = tmp_path / "pipe.png"
     os.mkfifo(pipe)
     done = command("report.py", "--compare", run, other, flag, pipe)

@@ -64,7 +64,7 @@ def test_each_file_that_was_stored_otherwise_is_named_by_its_form(
     store: Callable[[bytes], bytes], name: Path, folder: Path
 ) -> None:
     (folder / name).write_bytes(store((RUN / name).read_bytes()))
-    lines = [str(claim) for claim in claims.differing(claims.verify(folder))]
+    lines = [str(claim) for claim in claims.differing(claims.verify_run(folder))]
     if name.parts[0] in claims.LATER:
         assert lines == []  # they have no digest
     else:

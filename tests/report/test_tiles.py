@@ -18,7 +18,7 @@ from tests.support import example_runs
 
 def tiles(folder: Path) -> dict[str, str]:
     """Heading and text of each."""
-    rendering.build(folder)
+    rendering.build_report(folder)
     found = re.findall(
         r'<section class="tile">\s*<h2>(.*?)</h2>(.*?)</section>', (folder / "report.html").read_text(), re.S
     )

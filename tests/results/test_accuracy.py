@@ -21,8 +21,8 @@ from harness.config import mlperf
 from harness.core.errors import LoadGenError
 from harness.core.statistics import FEWEST_SAMPLES, intervals
 from harness.results import scoring
-from harness.results.accuracy import judge, overall
-from harness.results.scoring import read_log, rouge, sentence_splitter, totals
+from harness.results.accuracy import judge_scores, worst_verdict
+from harness.results.scoring import read_log, rouge_rows, sentence_splitter, totals
 from tests.conftest import ROOT
 
 DEMO = json.loads((ROOT / "demo" / "cnn_eval.json").read_text())
@@ -105,14 +105,16 @@ def test_scores_are_those_of_a_plain_loop_over_rouge_score():
     scorer = RougeScorer(list(mlperf.ROUGE), use_stemmer=True)
     _, split = sentence_splitter()
     texts = muddled(1)
-    for row, text, reference in zip(rouge(list(zip(texts, REFERENCES, strict=True))), texts, REFERENCES, strict=True):
+    for row, text, reference in zip(
+        rouge_rows(list(zip(texts, REFERENCES, strict=True))), texts, REFERENCES, strict=True
+    ):
         lines = "\n".join(split(text.strip()))
         plain = scorer.score("\n".join(split(reference.strip())), lines)
         assert row == (*(100 * plain[name].fmeasure for name in mlperf.ROUGE), len(lines))
 
 
 def test_gen_len_counts_one_newline_between_sentences_as_officially():
-    (row,) = rouge([("First point.\n\nSecond point.  Third one.", "First point.")])
+    (row,) = rouge_rows([("First point.\n\nSecond point.  Third one.", "First point.")])
     assert row[-1] == len("First point.\nSecond point.\nThird one.")
 
 
@@ -121,23 +123,23 @@ def test_cores_change_nothing(monkeypatch: pytest.MonkeyPatch):
     texts, references = muddled(2) * 8, REFERENCES * 8
     assert len(texts) > 2000
     monkeypatch.setattr(scoring.system, "core_count", lambda: 2)
-    assert scoring.score(texts, references) == rouge(list(zip(texts, references, strict=True)))
+    assert scoring.score_answers(texts, references) == rouge_rows(list(zip(texts, references, strict=True)))
 
 
 @settings(max_examples=20, deadline=None)
 @given(order=st.permutations(range(24)))
 def test_the_order_of_samples_changes_nothing(order: list[int]):
     texts = muddled(3)[:24]
-    straight = totals(rouge(list(zip(texts, REFERENCES[:24], strict=True))))
+    straight = totals(rouge_rows(list(zip(texts, REFERENCES[:24], strict=True))))
     texts = [texts[index] for index in order]
-    mixed = totals(rouge([(text, REFERENCES[index]) for text, index in zip(texts, order, strict=True)]))
+    mixed = totals(rouge_rows([(text, REFERENCES[index]) for text, index in zip(texts, order, strict=True)]))
     assert mixed.gen_len == straight.gen_len
     for name in mlperf.ROUGE:
         assert getattr(mixed, name) == pytest.approx(getattr(straight, name), abs=2e-4)
 
 
 def scored(texts: list[str], references: list[str]) -> list[tuple[float, ...]]:
-    return rouge(list(zip(texts, references, strict=True)))
+    return rouge_rows(list(zip(texts, references, strict=True)))
 
 
 def a_task(samples: int, rows: list[tuple[float, ...]]) -> mlperf.Task:
@@ -154,30 +156,30 @@ def scaled(rows: list[tuple[float, ...]], share: float) -> list[tuple[float, ...
 def test_the_whole_set_is_judged_by_the_official_rule_alone():
     rows = scored(muddled(4), REFERENCES)
     task = a_task(len(rows), rows)
-    assert overall(judge(rows, task)) == "PASS"
+    assert worst_verdict(judge_scores(rows, task)) == "PASS"
     for share, verdict in ((0.9901, "PASS"), (0.9899, "FAIL")):
-        checks = judge(scaled(rows, share), task)
+        checks = judge_scores(scaled(rows, share), task)
         assert {check.verdict for check in checks[:4]} == {verdict}
         assert all(check.interval is None for check in checks)
-    assert overall(judge(scaled(rows, 0.995), task, True)) == "FAIL"
-    assert judge([(*row[:-1], 1.2 * row[-1]) for row in rows], task)[4].verdict == "FAIL"
+    assert worst_verdict(judge_scores(scaled(rows, 0.995), task, True)) == "FAIL"
+    assert judge_scores([(*row[:-1], 1.2 * row[-1]) for row in rows], task)[4].verdict == "FAIL"
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
 def test_few_samples_decide_nothing(share: float):
     rows = scored(muddled(5), REFERENCES)
     few = scaled(rows, share)[: FEWEST_SAMPLES - 1]
-    assert {check.verdict for check in judge(few, a_task(10_000, rows))} == {"INCONCLUSIVE"}
+    assert {check.verdict for check in judge_scores(few, a_task(10_000, rows))} == {"INCONCLUSIVE"}
 
 
 def test_a_part_of_the_set_is_judged_by_intervals():
     rows = scored(muddled(5), REFERENCES)
     task = a_task(10_000, rows)
-    checks = judge(rows, task)
+    checks = judge_scores(rows, task)
     assert all(check.interval and check.interval[0] < check.score < check.interval[1] for check in checks)
-    assert overall(judge(rows[:40], task)) == "INCONCLUSIVE"
-    assert overall(judge(scaled(rows, 0.5), task)) == "FAIL"
-    assert overall(judge(scaled(rows, 1.2), task)) == "PASS"
+    assert worst_verdict(judge_scores(rows[:40], task)) == "INCONCLUSIVE"
+    assert worst_verdict(judge_scores(scaled(rows, 0.5), task)) == "FAIL"
+    assert worst_verdict(judge_scores(scaled(rows, 1.2), task)) == "PASS"
 
 
 def test_intervals_are_seeded_and_cover_the_mean():
@@ -287,14 +289,14 @@ def test_half_installed_data_are_as_none(
     name, split = sentence_splitter()
     assert name == "built-in"
     assert split("The council met. It voted on a bridge.") == ["The council met.", "It voted on a bridge."]
-    assert rouge([("The council met. It voted.", "The council met.")])[0][-1] == len("The council met.\nIt voted.")
+    assert rouge_rows([("The council met. It voted.", "The council met.")])[0][-1] == len("The council met.\nIt voted.")
 
 
 @pytest.mark.parametrize("rows", [2, 5, 10])
 def test_of_a_part_of_the_set_the_length_is_held_against_that_part_alone(rows: int) -> None:
     reference = mlperf.ReferenceScores(rouge1=40.0, rouge2=20.0, rougeL=30.0, rougeLsum=35.0, gen_len=10_000.0)
     task = mlperf.Task(samples=10, reference=reference)
-    checks = {check.name: check for check in judge([(40.0, 20.0, 30.0, 35.0, 1000.0)] * rows, task)}
+    checks = {check.name: check for check in judge_scores([(40.0, 20.0, 30.0, 35.0, 1000.0)] * rows, task)}
     least, most = mlperf.bounds(reference, False)["gen_len"]
     length = checks["gen_len"]
     assert most and (length.low, length.high) == (pytest.approx(least * rows / 10), pytest.approx(most * rows / 10))

@@ -151,7 +151,7 @@ def test_a_report_has_limit_measured_and_ratio(tmp_path: Path, llama: RunConfig)
     limits = CardLimits.of(llama, [H200]).model_dump()
     folder = example_runs.run(tmp_path / "run", model="other")
     example_runs.note(RunFolder(tmp_path, "run"), card_limits=limits)
-    test = rendering.build(folder).run.performance
+    test = rendering.build_report(folder).run.performance
     assert test and test.samples_per_sec == 8
     prompts, answers = test.details.input_lengths, test.details.output_lengths
     assert prompts and answers
@@ -172,7 +172,7 @@ def test_a_report_of_an_unknown_card_says_what_is_missing(tmp_path: Path, llama:
     folder = example_runs.run(tmp_path / "run", model="other")
     limits = CardLimits.of(llama, [GPU("NVIDIA X", 10**11)])
     example_runs.note(RunFolder(tmp_path, "run"), card_limits=limits.model_dump())
-    rendering.build(folder)
+    rendering.build_report(folder)
     assert "NVIDIA X is not in" in (folder / "report.md").read_text()
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from harness.core import statistics
 from harness.results.change import ONE_RUN_EACH, Change
 from harness.results.metrics import METRIC_BY_NAME, Metric
-from harness.results.round_changes import paired
+from harness.results.round_changes import changes_by_rounds
 
 SPEED, LATENCY, POWER = (METRIC_BY_NAME[name] for name in ("tokens_per_sec", "latency_p50_ms", "gpu_power_w_mean"))
 
@@ -66,7 +66,7 @@ def test_the_side_of_a_bound(bound: float, side: str) -> None:
 
 def in_rounds(**ratios: list[float]) -> dict[str, Change]:
     """The changes of experiments that all ran in the same rounds."""
-    return paired({name: dict(enumerate(found)) for name, found in ratios.items()})
+    return changes_by_rounds({name: dict(enumerate(found)) for name, found in ratios.items()})
 
 
 @pytest.mark.parametrize("count", [3, 5, 12])
@@ -98,7 +98,7 @@ def sweep(rng: np.random.Generator, rounds: int, changes: list[float], scatter: 
     for number, change in enumerate(changes):
         ratios = np.exp(np.log(change) + drift + rng.normal(0, scatter, rounds) - base)
         found[str(number)] = dict(enumerate(ratios.tolist()))
-    return paired(found)
+    return changes_by_rounds(found)
 
 
 @pytest.mark.parametrize(("rounds", "power"), [(3, 0.6), (4, 0.8), (5, 0.9)])
@@ -120,7 +120,7 @@ def test_a_round_that_an_experiment_missed_takes_nothing_from_the_others() -> No
     rng = np.random.default_rng(5)
     ratios = {str(n): dict(enumerate(np.exp(rng.normal(0, 0.01, 5)).tolist())) for n in range(6)}
     del ratios["3"][2], ratios["4"][0]
-    found = paired(ratios)
+    found = changes_by_rounds(ratios)
     assert found["3"].basis.endswith("of 4 pairs") and found["0"].basis.endswith("of 5 pairs")
     assert 1 < (found["3"].high / found["3"].low) / (found["0"].high / found["0"].low) < 1.1
 

@@ -20,7 +20,7 @@ def run(place: Path, name: str, gpu: str, price: float, **flags: Any) -> Path:
     folder = example_runs.run(
         place / name, system=system, price_per_hour=price, scenario="server", server_target_qps=8.0, **flags
     )
-    rendering.build(folder)
+    rendering.build_report(folder)
     return folder
 
 
@@ -52,7 +52,7 @@ def test_the_cheapest_of_each_workload_is_marked(tmp_path: Path) -> None:
 
 def test_rivals_do_the_same_work(tmp_path: Path) -> None:
     folders = [run(tmp_path, gpu, gpu, 1.0, label=gpu) for gpu in ("one", "other")]
-    rendering.build(
+    rendering.build_report(
         example_runs.run(
             tmp_path / "off", system=example_runs.SYSTEM | {"gpus": ["one"]}, price_per_hour=9, label="off"
         )
@@ -78,7 +78,7 @@ def test_what_does_not_count_is_not_the_cheapest(tmp_path: Path) -> None:
     folders = [run(tmp_path, gpu, gpu, price) for gpu, price in (("dear", 4.0), ("cheap", 1.0))]
     logs = folders[1] / "Performance"
     (logs / "machine.json").write_text('{"others": ["other programs used 2 of 2 CPU cores"]}')
-    rendering.build(folders[1])
+    rendering.build_report(folders[1])
     rows = {row[0]: row[-1] for row in matrix(read(*folders), ["gpu"]).rows}
     assert rows == {"dear": "cheapest within the limits", "cheap": "other programs used 2 of 2 CPU cores"}
 
@@ -92,7 +92,7 @@ def test_levels_are_lines_where_the_batch_is_an_axis(tmp_path: Path) -> None:
         ),
     ]
     example_runs.levels(folder, probes)
-    rendering.build(folder)
+    rendering.build_report(folder)
     table = matrix(read(folder), ["gpu", "batch"])
     speed = [*table.columns].index("output tokens/s")
     assert [(row[1], row[speed], row[-1]) for row in table.rows] == [
@@ -110,7 +110,7 @@ def test_loads_are_in_their_order_and_no_run_is_left_out(tmp_path: Path) -> None
     ]
     example_runs.levels(folders[0], probes)
     for folder in folders:
-        rendering.build(folder)
+        rendering.build_report(folder)
     silent = read(*folders)
     silent.append(silent[1].model_copy(update={"run": silent[1].run.model_copy(update={"performance": None})}))
     rows = matrix(silent, ["batch"]).rows
@@ -133,7 +133,7 @@ def test_a_setting_is_an_axis_and_any_other_word_is_refused(tmp_path: Path) -> N
 def test_ratios_to_a_named_run_are_marked_where_one_was_busy(tmp_path: Path) -> None:
     folders = [run(tmp_path, gpu, gpu, 1.0, label=gpu) for gpu in ("old", "new")]
     (folders[0] / "Performance" / "machine.json").write_text('{"others": ["other programs used 2 of 2 CPU cores"]}')
-    rendering.build(folders[0])
+    rendering.build_report(folders[0])
     table = matrix(read(*folders), ["gpu"], reference="old")
     speed = [*table.columns].index("output tokens/s")
     ratio = next(row for row in table.rows if row[speed - 1] == "to old")

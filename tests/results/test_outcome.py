@@ -8,7 +8,7 @@ from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.loadgen.test_run import TestRun
 from harness.results.benchmark_run import facts_of
-from harness.results.outcome import Doubt, best, deciding
+from harness.results.outcome import Doubt, best_load, deciding_tests
 from harness.results.test_outcome import outcome_of, own_outcome_of
 from tests.support import example_runs
 from tests.support.example_runs import probe
@@ -22,7 +22,7 @@ def test_of_several_tests_of_a_load_the_last_decides() -> None:
         probe(qps=1.0, tokens_per_sec=11.0),
         probe(qps=2.0, tokens_per_sec=22.0),
     ]
-    assert [(test.load, test.tokens_per_sec) for test in deciding(tests)] == [(1.0, 11.0), (2.0, 22.0)]
+    assert [(test.load, test.tokens_per_sec) for test in deciding_tests(tests)] == [(1.0, 11.0), (2.0, 22.0)]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
@@ -33,14 +33,14 @@ def test_the_best_is_the_highest_of_those_that_kept_whatever_their_order(order: 
         probe(qps=3.0, tokens_per_sec=25.0),  # kept at a higher load, with less output
         probe(qps=4.0, tokens_per_sec=40.0, valid=False, why="TTFT p99 3,000 of 2,000 ms"),
     ]
-    found = best([tests[n] for n in order])
+    found = best_load([tests[n] for n in order])
     assert found and found.load == 2.0
 
 
 def test_a_test_on_a_busy_machine_is_the_best_only_alone() -> None:
     quiet = probe(qps=1.0, tokens_per_sec=10.0)
     busy = probe(qps=2.0, tokens_per_sec=20.0, busy="other programs used 2 of 2 CPU cores")
-    assert best([quiet, busy]) == quiet and best([busy]) == busy
+    assert best_load([quiet, busy]) == quiet and best_load([busy]) == busy
 
 
 @pytest.mark.parametrize(("batch", "samples", "queries"), [(4, 64, 16), (4, 480, 120), (1, 120, 120)])

@@ -71,7 +71,7 @@ def test_without_ramps_the_speeds_are_of_the_answers_that_ended_in_that_part(tmp
     failed, late = frozenset({0, 9, 10, 17}), frozenset({1, 13, 22})
     run = example_runs.run(tmp_path / "run", concurrency=AT_ONCE, ttft_limit=2000, tpot_limit=100)
     example_runs.requests(run / "Performance", *closed_loop(failed, late))
-    summary = rendering.build(run)
+    summary = rendering.build_report(run)
     assert summary.run.performance
     steady, whole = summary.run.performance.details.steady, summary.run.performance.details.whole
     assert steady

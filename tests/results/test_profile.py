@@ -105,7 +105,7 @@ def test_the_kind_of_a_kernel(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", [NAME, "rank0.1.pt.trace.json"])
 def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
-    found = kernel_profile.profile(write(tmp_path / "Profile", ON_GPU, name))
+    found = kernel_profile.profile_of(write(tmp_path / "Profile", ON_GPU, name))
     assert (found.device, found.seconds, found.traces) == ("GPU", 0.001, [f"Profile/{name}"])
     assert found.idle_percent == pytest.approx(10)
     assert {kind.name: (kind.ms, kind.calls) for kind in found.kinds} == {
@@ -125,14 +125,14 @@ def test_kernels_by_kind_and_the_idle_share(tmp_path: Path, name: str) -> None:
 def test_two_gpus_are_summed_and_their_idle_shares_averaged(tmp_path: Path) -> None:
     write(tmp_path, ON_GPU)
     write(tmp_path, [event("gemm", 0, 100), event("gemm", 300, 100)], "rank1.1.pt.trace.json.gz")
-    found = kernel_profile.profile(tmp_path)
+    found = kernel_profile.profile_of(tmp_path)
     assert found.idle_percent == pytest.approx((10 + 50) / 2)
     assert (found.kinds[0].name, found.kinds[0].calls) == ("matrix products", 3)
     assert len(found.traces) == 2
 
 
 def test_operators_count_with_the_time_in_no_other(tmp_path: Path) -> None:
-    found = kernel_profile.profile(write(tmp_path, ON_CPU))
+    found = kernel_profile.profile_of(write(tmp_path, ON_CPU))
     assert (found.device, found.idle_percent, found.seconds) == ("CPU", None, 0.0011)
     assert {kind.name: round(kind.ms, 6) for kind in found.kinds} == {
         "matrix products": 0.7,  # 200 of linear, 500 of addmm
@@ -146,32 +146,32 @@ def test_a_cut_trace_is_refused_by_name(tmp_path: Path, length: int) -> None:
     path = write(tmp_path, ON_GPU) / NAME
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(UsageError, match=NAME):
-        kernel_profile.profile(tmp_path)
+        kernel_profile.profile_of(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"traceEvents": 1}', '{"traceEvents": [1]}', '{"other": []}'])
 def test_what_is_no_trace_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.pt.trace.json").write_text(text)
     with pytest.raises(UsageError, match=r"a\.pt\.trace\.json: not a whole trace"):
-        kernel_profile.profile(tmp_path)
+        kernel_profile.profile_of(tmp_path)
 
 
 @pytest.mark.parametrize("bad", [{"dur": "long"}, {"dur": None}, {"args": 1}, {"ts": None}])
 def test_a_kernel_without_its_times_is_refused(tmp_path: Path, bad: dict[str, Any]) -> None:
     write(tmp_path, [event("gemm", 0, 1) | bad])
     with pytest.raises(UsageError, match=NAME):
-        kernel_profile.profile(tmp_path)
+        kernel_profile.profile_of(tmp_path)
 
 
 def test_a_trace_without_work_is_no_profile(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no kernel and no operator"):
-        kernel_profile.profile(write(tmp_path, [event("sync", 0, 1, "cuda_runtime")]))
+        kernel_profile.profile_of(write(tmp_path, [event("sync", 0, 1, "cuda_runtime")]))
     with pytest.raises(UsageError, match="left no trace"):
-        kernel_profile.profile(tmp_path / "nothing")
+        kernel_profile.profile_of(tmp_path / "nothing")
 
 
 def test_long_names_are_cut_after_their_kind_is_known(tmp_path: Path) -> None:
-    found = kernel_profile.profile(write(tmp_path, [event("x" * 3000 + "gemm", 0, 1)]))
+    found = kernel_profile.profile_of(write(tmp_path, [event("x" * 3000 + "gemm", 0, 1)]))
     assert (len(found.largest[0].name), found.largest[0].kind) == (kernel_profile.NAME_LENGTH, "matrix products")
 
 
@@ -238,7 +238,7 @@ def test_a_report_has_what_kernels_move_and_names_the_slow(llama: Any, tmp_path:
     found = llama("0.32.0", tokens_per_step=28000.0)
     (folder / "Profile").mkdir()
     files.write_json(folder / "Profile" / "profile.json", found.model_dump(mode="json") | {"seconds": 10.9})
-    rendering.build(folder)
+    rendering.build_report(folder)
     report = (folder / "report.md").read_text()
     assert "| 71,680 | 1.3 | 27 |" in report and "| 2,752 | – | – | – |" in report
     assert "Activation: 10.5 % of GPU time at 1.3 of 4.8 TB/s." in report  # what limits the speed
@@ -290,7 +290,7 @@ def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
             ("gpu_user_annotation", 7, 7),  # the same steps again
         ]
     ]
-    found = kernel_profile.profile(write(tmp_path, [*ON_GPU, *steps]))
+    found = kernel_profile.profile_of(write(tmp_path, [*ON_GPU, *steps]))
     assert (found.tokens_per_step, found.read_per_step) == (200, 5000)
     assert {kind.name for kind in found.kinds} == {
         "matrix products",
@@ -298,7 +298,7 @@ def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
         "normalization and activation",
         "other",
     }
-    without = kernel_profile.profile(
+    without = kernel_profile.profile_of(
         write(tmp_path / "b", [*ON_GPU, event("execute_context_1(9)", 0, 9, "user_annotation")])
     )
     assert (without.tokens_per_step, without.read_per_step) == (None, None)
@@ -397,7 +397,7 @@ def test_the_window_has_the_load_of_its_scenario(bench: Any, flags: dict[str, An
     assert (engine.profiled, engine.running_now, found.failure) == ([True, False], 0, "")
     assert 0 < engine.asked_then[0] < engine.asked_then[1]  # in the middle of the load
     assert engine.most == in_flight or (in_flight is None and engine.asked)
-    summary = rendering.build(place.folder.path)
+    summary = rendering.build_report(place.folder.path)
     assert summary.run.profile == found
     assert summary.plots["profile"] == "plots/profile.png"
     report = (place.folder.path / "report.md").read_text()
@@ -418,7 +418,7 @@ def test_an_engine_that_fails_takes_nothing_from_the_measured_result(bench: Any,
     plan, place = bench(FakeEngine(fails=True), **flags)
     said = profiling.run_profile(plan, place).headline
     assert tells(said, "failed", "the load ended: ", "engine process ended")
-    summary = rendering.build(place.folder.path)
+    summary = rendering.build_report(place.folder.path)
     assert summary.run.performance is not None and summary.run.performance.tokens_per_sec == 1024
     assert "profile" not in summary.plots
     assert "profiler failed: the load ended" in (place.folder.path / "report.md").read_text()
@@ -480,7 +480,7 @@ def test_a_damaged_profile_is_refused_by_name(tmp_path: Path) -> None:
     (folder / "Profile").mkdir()
     (folder / "Profile" / "profile.json").write_text('{"kinds": 3}')
     with pytest.raises(UsageError, match=r"profile\.json: kinds"):
-        rendering.build(folder)
+        rendering.build_report(folder)
     files.write_json(folder / "Profile" / "profile.json", {"schema_version": 99})
     with pytest.raises(UsageError, match="newer version"):
-        rendering.build(folder)
+        rendering.build_report(folder)

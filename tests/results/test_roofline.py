@@ -116,7 +116,7 @@ def test_what_a_rate_comes_to(tmp_path: Path) -> None:
 def test_the_share_stands_in_the_report_of_a_known_card(tmp_path: Path) -> None:
     run = example_runs.run(tmp_path / "run", system={**example_runs.SYSTEM, "gpus": ["NVIDIA H200"]}, model="other")
     example_runs.note(RunFolder(tmp_path, "run"), concurrency=256)
-    test = rendering.build(run).run.performance
+    test = rendering.build_report(run).run.performance
     assert test and test.details.mfu_percent and 0 < test.details.mfu_percent < 100
     assert "| MFU, % |" in (run / "report.md").read_text()
 

@@ -132,7 +132,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     new = Metric("samples_twice", "a new one", "run.performance.samples", "higher", SHOWN)
     monkeypatch.setattr(metrics, "METRICS", (*metrics.METRICS, new))
     run = example_runs.run(tmp_path / "20260131-a")
-    summary = rendering.build(run)
+    summary = rendering.build_report(run)
     history.finish(run_folder.RunFolder(tmp_path, run.name), rendering.history_line(summary))
     rendering.write_index(tmp_path)
     assert "| a new one | 64 |" in (run / "report.md").read_text()
@@ -140,7 +140,7 @@ def test_a_new_metric_is_one_declaration(tmp_path: Path, monkeypatch: pytest.Mon
     assert json.loads((tmp_path / "history.jsonl").read_text())["samples_twice"] == 64
     assert mlflow.entry(run).numbers["samples_twice"] == 64
     example_runs.rendered(tmp_path / "20260131-b")
-    runs, _ = compare.load([run, tmp_path / "20260131-b"])
+    runs, _ = compare.load_runs([run, tmp_path / "20260131-b"])
     assert "| a new one | 64 | 64 (1.000) |" in example_runs.side_by_side(runs)
     assert sweep_report.Metric is Metric and new in metrics.metrics_of("sweep")
 
@@ -186,7 +186,7 @@ def test_a_damaged_file_is_named_and_so_is_its_fault(tmp_path: Path, name: str, 
 
 def test_our_own_mistakes_are_not_called_a_damaged_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = example_runs.run(tmp_path / "run")
-    monkeypatch.setattr(rendering, "summarize", lambda *_: {}["ours"])
+    monkeypatch.setattr(rendering, "summary_of", lambda *_: {}["ours"])
     monkeypatch.setattr(sys, "argv", ["report.py", str(run)])
     with pytest.raises(KeyError):
         main("report")
@@ -206,12 +206,12 @@ def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) 
         kept = json.loads((tmp_path / "run" / name).read_text())
         del kept["schema_version"]
         (tmp_path / "run" / name).write_text(json.dumps(kept))
-    runs, _ = compare.load([tmp_path / "run", tmp_path / "other"])
+    runs, _ = compare.load_runs([tmp_path / "run", tmp_path / "other"])
     assert "| output tokens/s | 1,024 | 1,024 (1.000) |" in example_runs.side_by_side(runs)
     assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
     before = (tmp_path / "run" / "report.md").read_bytes()
     with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {RENDERED}"):
-        rendering.build(tmp_path / "run")
+        rendering.build_report(tmp_path / "run")
     assert (tmp_path / "run" / "report.md").read_bytes() == before
 
 
@@ -231,7 +231,10 @@ def test_a_setting_of_an_older_version_is_read_by_its_name_or_named(tmp_path: Pa
     path.write_text(json.dumps(record))
     facts = benchmark_run.facts_of(tmp_path / "run")
     assert facts.plan.config.round == "6.1" and "unread" not in facts.model_dump()
-    assert rendering.build(tmp_path / "run").meta.notes[-1] == "config.json: --stagger is no setting of this version"
+    assert (
+        rendering.build_report(tmp_path / "run").meta.notes[-1]
+        == "config.json: --stagger is no setting of this version"
+    )
     assert "--stagger is no setting of this version" in (tmp_path / "run" / "report.md").read_text()
 
 
@@ -261,7 +264,7 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path, monkeypatch: pyte
         (folder / "config.json").write_text(json.dumps(config))
         files.write_json(folder / "Performance" / "machine.json", {"gpu_joules": 8192.0})
         (folder / "Performance" / "machine.csv").write_text("seconds,memory_gib,gpu0_memory_gib\n1.0,9.5,7.5\n")
-    there, here = (rendering.build(folder) for folder in (away, near))
+    there, here = (rendering.build_report(folder) for folder in (away, near))
     assert there.gpus == here.gpus == 0
     assert there.run.performance and here.run.performance
     assert (there.run.performance.joules_per_output_token, there.run.performance.details.peak_memory_gib) == (
@@ -273,7 +276,7 @@ def test_a_gpu_counts_where_the_engine_used_it(tmp_path: Path, monkeypatch: pyte
 
 def test_answers_that_are_longer_than_allowed_are_told(tmp_path: Path) -> None:
     folder = example_runs.run(tmp_path / "run", max_new_tokens=127)
-    summary = rendering.build(folder)
+    summary = rendering.build_report(folder)
     assert summary.run.performance and summary.run.performance.details.longer == 64
     assert tells((folder / "report.md").read_text(), "64 of 64 answers ", "longer ", " 127 tokens ")
     example_runs.rendered(tmp_path / "kept")

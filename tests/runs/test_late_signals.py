@@ -52,7 +52,7 @@ def check(place: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run(tmp_path: Path) -> None:
-    begun = partial(Warm, before=partial(interrupt, "harness.report.report", "build"))
+    begun = partial(Warm, before=partial(interrupt, "harness.report.report", "build_report"))
     flags = ("--backend", "echo", "--mode", "performance", "--min-duration", "1")
     code, output, _ = launch("run.py", tmp_path, *flags, start=begun)
     assert code == 0 and "interrupted" not in output, output
@@ -62,7 +62,7 @@ def test_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_evaluation(tmp_path: Path) -> None:
-    begun = partial(Warm, before=partial(interrupt, "harness.mmlu.evaluation", "write"))
+    begun = partial(Warm, before=partial(interrupt, "harness.mmlu.evaluation", "write_results"))
     with serving(Fake(scores=(-3.0, -1.0, -5.0, -9.0))) as fake:
         flags = ("--subjects", "anatomy", "--num-fewshot", "1", "--endpoint", fake.address)
         code, output, _ = launch("mmlu.py", tmp_path, *flags, start=begun)
@@ -76,7 +76,7 @@ def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_report, "build_report", sweep_report.build_report)  # as it was, afterwards
     monkeypatch.setattr(processes, "guards", {os.getpid(): None})  # this process is not to be guarded
     processes.install_signal_handlers()
-    interrupt("harness.sweep.report", "build")
+    interrupt("harness.sweep.report", "build_report")
     with Display(Console(quiet=True)) as display:
         ran = {BASELINE: "complete", "a": "complete"}
         loop.run_sweep(state, [Lane()], display, lambda job, *_: ExperimentRecord(job.item.name, 0, ran[job.item.name]))

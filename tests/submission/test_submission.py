@@ -223,10 +223,10 @@ def rewrite(folder: Path, **values: Any) -> None:
 
 def retell(folder: Path) -> None:
     """Lets LoadGen's summary say what its detail log, which was rewritten, says."""
-    logged = {claims.words(key): entry for key, entry, _ in log_entries.records(folder / log_entries.DETAIL)}
+    logged = {claims.label_words(key): entry for key, entry, _ in log_entries.records(folder / log_entries.DETAIL)}
 
     def line(found: re.Match[str]) -> str:
-        entry = logged.get(claims.words(found[1]))
+        entry = logged.get(claims.label_words(found[1]))
         if not isinstance(entry, bool | int | float):
             return found[0]
         said = ("Yes" if entry else "NO") if isinstance(entry, bool) else str(entry)

@@ -198,4 +198,4 @@ def side_by_side(runs: Runs) -> str:
 
 
 def rendered(folder: Path, **options: Any) -> Summary:
-    return rendering.build(run(folder, **options))
+    return rendering.build_report(run(folder, **options))

@@ -37,7 +37,7 @@ from harness.loadgen.senders import Batches
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.sut import SUT
 from harness.loadgen.watchdog import Watchdog
-from harness.results.accuracy import Accuracy, evaluate
+from harness.results.accuracy import Accuracy, evaluate_answers
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail as samples
 from harness.workloads.sample_library import Library
@@ -171,7 +171,7 @@ class Laboratory:
         self.engine.sampling = fault.sampling
         with patch.object(session, "make_sut", partial(without_times, fault.make)):
             folder = bench.test("accuracy", self.plan)
-        return evaluate(folder, self.plan, self.library, self.tokenizer)
+        return evaluate_answers(folder, self.plan, self.library, self.tokenizer)
 
 
 @contextmanager

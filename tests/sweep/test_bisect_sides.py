@@ -29,7 +29,7 @@ ANSWERS = [parse_condition("answers changed>1%")]
 def finished(folder: Path, system: dict[str, Any] | None = None, **flags: Any) -> Path:
     """A finished run with its report."""
     run = example_runs.run(folder, system, **flags)
-    rendering.build(run)
+    rendering.build_report(run)
     return run
 
 

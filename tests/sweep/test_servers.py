@@ -296,7 +296,7 @@ def test_without_flags_it_is_a_short_test() -> None:
 def test_finished_runs_are_compared_as_report_does(tmp_path: Path) -> None:
     runs = [str(folders.run(tmp_path / name)) for name in ("before", "after")]
     for run in runs:
-        rendering.build(Path(run))
+        rendering.build_report(Path(run))
     done, same = called("compare", "compare", *runs), called("report", "report.py", "--compare", *runs)
     assert done.returncode == 0 and "before" in done.stdout and done.stdout == same.stdout
 

@@ -391,7 +391,7 @@ def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
     example_runs.run(folder)
     found = plan(asked.changed(min_duration=5.0), tokenizer)
     example_runs.record(RunFolder(folder.parent, folder.name), found)
-    return rendering.build(folder)
+    return rendering.build_report(folder)
 
 
 def test_the_report_says_what_was_asked(tokenizer: Any, tmp_path: Path) -> None:
@@ -411,8 +411,8 @@ def test_the_report_says_what_was_asked(tokenizer: Any, tmp_path: Path) -> None:
 def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
     for name in ("chat", "code"):
         rendered(tmp_path / name, tokenizer, config(name, total_sample_count=16))
-    (a, b), _ = compare.load([tmp_path / "chat", tmp_path / "code"])
-    assert compare_page.refusal(a, b, "A", "B") == "other work (--workload)"
+    (a, b), _ = compare.load_runs([tmp_path / "chat", tmp_path / "code"])
+    assert compare_page.refusal_text(a, b, "A", "B") == "other work (--workload)"
     assert re.search(
         r"\| workload \| chat \w{12} \| code \w{12} \|", example_runs.side_by_side([a, b])
     )  # also of one name
