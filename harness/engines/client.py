@@ -6,7 +6,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from os import environ
-from typing import Any, ClassVar, NamedTuple
+from types import SimpleNamespace
+from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from aiohttp import (
@@ -322,7 +323,7 @@ class Client:
 def note_sent() -> TraceConfig:
     """Notes in a request's exchange when it is written to a connection."""
 
-    async def note_time(session: ClientSession, context: Any, params: Any) -> None:
+    async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
         if context.trace_request_ctx is not None:
             context.trace_request_ctx.sent_at = time.perf_counter()
 

@@ -9,11 +9,14 @@ CPU has no AMX, the call does nothing.
 
 from collections import Counter
 from os import environ
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from harness.engines import patches
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.worker_base import WorkerBase
 
 CHOSEN_PATCHES = list(filter(None, environ.get(patches.VARIABLE, "").split(",")))
 
@@ -27,7 +30,7 @@ KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that ar
 class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
-    def chosen_kernels(self: Any) -> dict[str, str]:
+    def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
         """The attention backend, the kernel of most linear layers, by vLLM's names, and what patches change of them;
         without what vLLM does not say.
         """
@@ -43,7 +46,7 @@ class Extension:
         return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
 
 
-def linear_kernel(module: Any) -> str:
+def linear_kernel(module: torch.nn.Module) -> str:
     """The kernel class that a layer's method holds, or, where it holds none, the method's own class."""
     holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
     attributes = (value for holder in holders for value in vars(holder).values())

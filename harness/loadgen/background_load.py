@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import psutil
@@ -68,7 +68,18 @@ def busy_s() -> float:
     return sum(busy_time(times) for core, times in core_times if core in cores())
 
 
-def busy_time(times: Any) -> float:
+class CoreTimes(Protocol):
+    """The seconds that a core has spent in each way, as psutil has them on Linux; their sum is all its time."""
+
+    guest: float
+    guest_nice: float
+    idle: float
+    iowait: float
+
+    def __iter__(self) -> Iterator[float]: ...
+
+
+def busy_time(times: CoreTimes) -> float:
     guests = times.guest + times.guest_nice  # user time holds these already
     return float(sum(times) - times.idle - times.iowait - guests)
 

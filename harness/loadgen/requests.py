@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
 from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
@@ -58,6 +58,25 @@ def read_trace(folder: Path) -> list[Sample]:
     return sorted(reader.samples, key=lambda sample: sample.order)
 
 
+class EventArguments(TypedDict, total=False):
+    """The times and numbers of an event in LoadGen's trace; which of them it has depends on its name."""
+
+    issue_delay: int
+    issue_to_done: int
+    sample_seq: int
+    sample_idx: int
+    issue_start_ns: int
+    complete_ns: int
+
+
+class Event(TypedDict):
+    """An event of LoadGen's trace; `ts` is in microseconds, other times are in nanoseconds."""
+
+    name: str
+    ts: float
+    args: EventArguments
+
+
 class TraceReader:
     """Reads LoadGen's trace, which is JSON with one event a line.
 
@@ -82,7 +101,7 @@ class TraceReader:
         elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
             self._take_completion(read_event(line))
 
-    def _take_completion(self, event: Any) -> None:
+    def _take_completion(self, event: Event) -> None:
         about = event["args"]
         number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
         if event["name"] == "Token":
@@ -94,8 +113,9 @@ class TraceReader:
         self.samples.append(Sample(number, index, event["ts"] / 1e3, first_ms, done_ms, delay_ms))
 
 
-def read_event(line: str) -> Any:
-    return DECODER.decode(line.rstrip().rstrip(","))
+def read_event(line: str) -> Event:
+    event: Event = DECODER.decode(line.rstrip().rstrip(","))
+    return event
 
 
 REQUESTS_FILE = "requests.csv"

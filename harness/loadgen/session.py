@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.config.plan import Plan
 from harness.core import files, nvml, progress
@@ -186,7 +185,7 @@ class LoadGenSession:
         """
         return self.library.salted(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
-    def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def measure(self, work: Coroutine[object, object, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""
         self.watchdog.reset()
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 from itertools import cycle
-from typing import Any
 
 from harness.config.plan import Plan
 from harness.core import files, schema
@@ -57,7 +56,7 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
 
 
-async def window(engine: Engine, work: Coroutine[Any, Any, object], ramp: float) -> None:
+async def window(engine: Engine, work: Coroutine[object, object, object], ramp: float) -> None:
     """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
     loading = asyncio.create_task(work)
     try:

@@ -97,7 +97,7 @@ def results(result: TestResult) -> dict[str, float | None]:
     """Return what the checker takes a test's result from."""
     if estimate := ESTIMATES.get(result.scenario):
         slow = result.latency_ms.p90 if result.latency_ms else None
-        return {estimate: result.early_stopping.get(estimate), "latency p90": slow}
+        return {estimate: result.early_stopping.number(estimate), "latency p90": slow}
     return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
