@@ -1,11 +1,10 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
 from pathlib import Path
-from typing import Any
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
-from harness.config.pretrained import load_shape
+from harness.config.pretrained import ModelShape, load_shape
 from harness.config.quantization import Quantized, stored_formats
 from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
@@ -54,7 +53,7 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
     return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head_width(shape) * width * tokens)
 
 
-def head_width(shape: Any) -> int:
+def head_width(shape: ModelShape) -> int:
     return int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
 
 

@@ -5,10 +5,11 @@ table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from harness.core.formatting import gpu_names
 from harness.core.given_values import as_flag
+from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.system import System
 
 SAME_RATE = 0.01  # rates that differ by more have latencies that say nothing of each other
@@ -40,14 +41,20 @@ class Comparable(NamedTuple):
         return cls(machine=machine, software=software, **aspects)
 
     @classmethod
-    def from_history(cls, line: Mapping[str, Any]) -> Self:
+    def from_history(cls, line: Mapping[str, object]) -> Self:
         """A run by its line of a history, as far as that tells."""
-        work, setup = (texts if isinstance(texts := line.get(key), dict) else {} for key in ("work", "setup"))
+        settings = dict_or_empty(line, "setup")
         columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
-        lists = (texts if isinstance(texts := line.get(key), list) else [] for key in ("flaws", "others"))
-        flaws, busy = ({str(text): True for text in texts} for texts in lists)
-        validity = flaws or ({} if line.get("valid") is True else {INVALID: True})
-        return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=validity)
+        validity = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
+        if not validity and line.get("valid") is not True:
+            validity = {INVALID: True}
+        return cls(
+            work=dict_or_empty(line, "work"),
+            settings=settings | columns,
+            machine={"gpus": line.get("gpus")},
+            busyness=dict.fromkeys(map(str, list_or_empty(line, "others")), True),
+            validity=validity,
+        )
 
 
 class Difference(NamedTuple):

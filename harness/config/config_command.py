@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import typer
 
@@ -18,11 +18,11 @@ Config = TypeVar("Config", bound=Settings)
 
 
 def config_command(
-    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: Any
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: object
 ) -> Command:
     """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
 
-    def function(context: typer.Context, config: str | None, **flags: Any) -> object:
+    def function(context: typer.Context, config: str | None, **flags: object) -> object:
         named_flags = {}
         for name, value in flags.items():
             source = context.get_parameter_source(name)
@@ -53,7 +53,7 @@ def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     ]
 
 
-def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
+def option(kind: type[Settings], name: str) -> tuple[object, object]:
     """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
     as text, which the settings convert and check.
     """
@@ -65,7 +65,7 @@ def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
         "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS),
     )
     numbers = f"{takes}[,{takes}...]" if "array" in types else takes
-    hint: Any = str
+    hint: object = str
     if "boolean" in types or "path" in types:
         hint = bool if "boolean" in types else Path
     elif "texts" in types:

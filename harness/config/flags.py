@@ -14,6 +14,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from harness.config.value_types import choices, describe, kinds
@@ -70,7 +71,7 @@ def setting(key: str) -> str:
     return RENAMED_SETTINGS.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
+def flag(default: object, panel: str, affects: Affects, metavar: str = "") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
     below it is its help; without one it is not shown.
 
@@ -101,14 +102,19 @@ class Settings(BaseModel):
     """The flags of -h, in its order; --help-all has the rest."""
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
-    def __init__(self, /, **settings: Any) -> None:
+    def __init__(self, /, **settings: object) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
             raise UsageError(mistake(type(self), error, settings)) from None
 
     @classmethod
-    def load(cls, path: Path, /, **flags: Any) -> Self:
+    def of(cls, settings: Mapping[str, object]) -> Self:
+        """Settings whose names are known only as the program runs. Raises UsageError."""
+        return cls(**settings)
+
+    @classmethod
+    def load(cls, path: Path, /, **flags: object) -> Self:
         """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'; `flags` win. Raises
         UsageError.
         """
@@ -124,7 +130,7 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def read(cls, value: Any, info: ValidationInfo) -> Any:
+    def read(cls, value: object, info: ValidationInfo) -> object:
         """Text as the choice or the list that it writes out; true and false are no numbers."""
         name = str(info.field_name)
         types = kinds(cls, name)
@@ -166,15 +172,15 @@ class Settings(BaseModel):
         """The settings that follow from others, some of which were `given`."""
         return {}
 
-    def changed(self, **settings: Any) -> Self:
+    def changed(self, **settings: object) -> Self:
         """Return the same settings but for some, which are checked as all are."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
-    def values(self, names: Iterable[str]) -> dict[str, Any]:
+    def values(self, names: Iterable[str]) -> dict[str, object]:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def differing(cls, settings: Mapping[str, object]) -> dict[str, object]:
         """Return what of a record's settings is other than the default, and a setting of this version."""
         return {
             name: settings[name]
@@ -185,9 +191,7 @@ class Settings(BaseModel):
     @classmethod
     def flags(cls) -> dict[str, Flag]:
         """Return how each setting is shown, by name."""
-        fields: Mapping[str, Any] = cls.model_fields
-        unseen = {"flag": Flag("", "nothing")}
-        return {name: (info.json_schema_extra or unseen)["flag"] for name, info in fields.items()}
+        return {name: flag_of(info) for name, info in cls.model_fields.items()}
 
     @classmethod
     def affecting(cls, *what: Affects) -> tuple[str, ...]:
@@ -195,7 +199,14 @@ class Settings(BaseModel):
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
 
 
-def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
+def flag_of(info: FieldInfo) -> Flag:
+    """Return how a field of settings is shown: not at all, unless it is a flag."""
+    extra = info.json_schema_extra
+    shown: object = extra.get("flag") if isinstance(extra, dict) else None
+    return shown if isinstance(shown, Flag) else Flag("", "nothing")
+
+
+def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """The first thing that is wrong with settings, in one line."""
     errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])

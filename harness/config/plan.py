@@ -1,7 +1,7 @@
 """A run with every setting resolved; the rates are found in runner/rate.py."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypedDict, Unpack
 
 from harness.config import arrival_patterns, mlperf, mlperf_deviations, models, server_addresses
 from harness.config.arrival_patterns import Replay
@@ -22,6 +22,15 @@ class TestPart(NamedTuple):
     text: str
     seconds: float | None
     bound: Literal["", "at least ", "at most "] = ""
+
+
+class Resolved(TypedDict, total=False):
+    """The fields of a plan that are resolved as the run goes on."""
+
+    config: RunConfig
+    target_qps: float | None
+    expected_latency_ms: float | None
+    concurrency: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +81,8 @@ class Plan(Load):
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
         flags |= {name: getattr(self, name) for name in ("max_model_len", "tensor_parallel_size", "data_parallel_size")}
-        lists = {"endpoint": self.config.endpoint, "engine_patch": flags.pop("engine_patch")}
+        del flags["engine_patch"]
+        lists = {"endpoint": self.config.endpoint, "engine_patch": self.config.engine_patch}
         flags |= {name: list(values) for name, values in lists.items() if values}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
         return flags | {
@@ -159,7 +169,7 @@ class Plan(Load):
         """Return why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         return mlperf_deviations.deviations(self)
 
-    def with_note(self, note: str, **changes: Any) -> "Plan":
+    def with_note(self, note: str, **changes: Unpack[Resolved]) -> "Plan":
         """Return the same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeFloat
 
@@ -33,7 +33,7 @@ def chooser(given: frozenset[str]) -> str:
     return "" if "scenario" in given else next((name for name in CHOOSES if name in given), "")
 
 
-def scenario_of(settings: Mapping[str, Any]) -> str:
+def scenario_of(settings: Mapping[str, object]) -> str:
     """The scenario that settings name, or that one of them chooses, as they stand in a file."""
     named = frozenset(name for name, value in settings.items() if value)
     return CHOOSES.get(chooser(named), str(settings.get("scenario", "offline")))

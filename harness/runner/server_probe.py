@@ -28,7 +28,8 @@ class Tried(NamedTuple):
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     # One streamed answer shows them.
-    served = RunConfig(**RunConfig.differing(config.values(EndpointFlags.model_fields)), concurrency=1)
+    server_flags = RunConfig.differing(config.values(EndpointFlags.model_fields))
+    served = RunConfig.of(server_flags | {"concurrency": 1})
     engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()
 
     async def ask() -> None:

@@ -5,7 +5,9 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from rich.console import Console
 
 from harness import engines
 from harness.config import checkpoint, pretrained, quantization
@@ -240,7 +242,7 @@ def report(run: BenchmarkRun) -> Summary:
     return summary
 
 
-def report_partial(folder: RunFolder, console: Any) -> None:
+def report_partial(folder: RunFolder, console: Console) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         show(console, answer.document(rendering.build(folder.path)), folder.path / "report.html")

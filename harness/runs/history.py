@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -140,7 +139,7 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
                         yield text, {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
 
 
-def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:
+def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
     """Renders results_dir/index.md, newest run first, from the lines of the history that are of this `kind`."""
     lines = []
     for line in read_history(results_dir):

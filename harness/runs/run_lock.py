@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.core.file_limits import MIB
 
@@ -109,7 +109,7 @@ def life_of(folder: Path) -> Life:
         os.close(file)
 
 
-def record_of(file: int) -> Mapping[str, Any]:
+def record_of(file: int) -> Mapping[str, object]:
     """Return what the file of a lock says; nothing where it is damaged. Raises OSError for what is no file."""
     text = os.read(file, LARGEST_LOCK_FILE)
     try:
@@ -119,7 +119,7 @@ def record_of(file: int) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def is_from_here(record: Mapping[str, Any]) -> bool:
+def is_from_here(record: Mapping[str, object]) -> bool:
     """Return whether a lock was made where its process numbers and locks are this process's own."""
     here = whereabouts()
     return all(record.get(name) == value for name, value in here.items())

@@ -39,7 +39,7 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
         return library_of_trace(config, tokenizer)
     if config.input_len:
         given_settings = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
-        profile = WorkloadProfile(about=DESCRIPTION, **given_settings)
+        profile = WorkloadProfile.of({"about": DESCRIPTION} | given_settings)
         return draw_library(
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )

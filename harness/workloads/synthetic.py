@@ -70,7 +70,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
         raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
     try:
         given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
-        return WorkloadProfile(**{"about": workload.imitates} | given)
+        return WorkloadProfile.of({"about": workload.imitates} | given)
     except UsageError as error:
         raise UsageError(f"--workload {path}: {error}") from None
 
@@ -79,7 +79,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
     is where its lengths stand.
     """
-    sharing = Shared(**profile.values(Shared.model_fields))
+    sharing = Shared.of(profile.values(Shared.model_fields))
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)
     count = config.sample_limit or SYNTHETIC_COUNT
