@@ -32,7 +32,7 @@ def weight_bytes(config: EngineConfig) -> int:
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(
-            f"--model {config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken."
+            f"{config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken.", flag="--model"
         )
     attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
@@ -40,8 +40,9 @@ def weight_bytes(config: EngineConfig) -> int:
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
     if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
-            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
-            f"{LARGEST_WEIGHTS_BYTES / 2**40:,.0f} are taken."
+            f"{config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
+            f"{LARGEST_WEIGHTS_BYTES / 2**40:,.0f} are taken.",
+            flag="--model",
         )
     return size
 
@@ -87,4 +88,6 @@ def check_architecture(config: EngineConfig) -> None:
     """Raises UsageError for a model that the installed vLLM has no class for."""
     classes, names = vllm_source.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):
-        raise UsageError(f"--model {config.model}: this vLLM has no model of its architecture, {', '.join(names)}.")
+        raise UsageError(
+            f"{config.model}: this vLLM has no model of its architecture, {', '.join(names)}.", flag="--model"
+        )

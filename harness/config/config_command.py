@@ -28,7 +28,7 @@ def config_command(
             source = context.get_parameter_source(name)
             if source is not None and source.name != "DEFAULT":
                 named_flags[name] = value
-        with ends_in_one_line(f" (with --config {config})" if config else ""):
+        with ends_in_one_line(Path(config) if config else None):
             return main(kind.load(Path(config), **named_flags) if config else kind(**named_flags))
 
     accepted = parameters(kind)

@@ -122,10 +122,12 @@ class Settings(BaseModel):
 
         data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, most=LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
-            raise UsageError(f"--config {path}: expected lines of `flag: value`.")
+            raise UsageError(f"{path}: expected lines of `flag: value`.", flag="--config", path=path)
         settings = {setting(str(key)): value for key, value in data.items()}
         if twice := [key for key in map(str, data) if setting(key) != key and setting(key) in data]:
-            raise UsageError(f"--config {path}: {setting(twice[0])} is given twice, also as {twice[0]}.")
+            raise UsageError(
+                f"{path}: {setting(twice[0])} is given twice, also as {twice[0]}.", flag="--config", path=path
+            )
         return cls(**settings | flags)
 
     @field_validator("*", mode="before")

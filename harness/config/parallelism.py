@@ -30,7 +30,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     copies = max(1, len(gpus) // tensor) if data == "auto" else data
     if tensor * copies > most and not config.has_other_hosts:
         raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; "
-            f"{most} visible."
+            f"{tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; {most} visible.",
+            flag="--tensor-parallel-size",
         )
     return tensor, copies

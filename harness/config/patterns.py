@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from harness.config.workload import RequestSet
 from harness.core.statistics import fewest_queries
 
 if TYPE_CHECKING:
     from harness.config.mlperf import LatencyLimits, Scenario
+    from harness.config.workload import RequestSet
 
 LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
@@ -54,7 +54,7 @@ class Load:
     """The load that a test is to send, as far as its plan knows it."""
 
     config: LoadConfig
-    request_set: RequestSet | None = None  # the user's own requests in place of MLPerf's samples
+    request_set: "RequestSet | None" = None  # the user's own requests in place of MLPerf's samples
     samples: int  # size of the set
     min_duration_s: float
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent

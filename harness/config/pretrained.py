@@ -44,15 +44,16 @@ def load_shape(config: EngineConfig) -> ModelShape:
 
     file = Path(config.model_path) / "config.json"
     if file.is_file() and file.stat().st_size > LARGEST_SETTINGS:
-        raise UsageError(f"--model {config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.")
+        raise UsageError(f"{config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.", flag="--model")
     loader: Loader[ModelShape] = AutoConfig
     shape = loaded(loader, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
-        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
+        raise UsageError(f"{config.model}: not a Llama-like model: its config has no {missing[0]}.", flag="--model")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
         if not (type(value := getattr(shape, key, 1)) is int and value > 0):
             raise UsageError(
-                f"--model {config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted."
+                f"{config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted.",
+                flag="--model",
             )
     return shape
 
@@ -63,7 +64,9 @@ def loaded(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
-        raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
+        raise UsageError(
+            f"{config.model_path}: not a folder; a model is a folder or a name of the hub.", flag="--model"
+        )
     if place.is_dir():
         check_model_files(place, config)
     is_alone = not place.is_dir() and not is_hub_reachable()
@@ -82,7 +85,7 @@ def check_model_files(folder: Path, config: EngineConfig) -> None:
             if path.exists():
                 check_regular(path.stat(), path, LARGEST_MODEL_JSON)
         except OSError as error:
-            raise UsageError(f"--model {config.model}: {path.name}: {why(error)}.") from None
+            raise UsageError(f"{config.model}: {path.name}: {why(error)}.", flag="--model") from None
 
 
 def load_tokenizer(config: EngineConfig) -> Tokenizer:

@@ -153,9 +153,8 @@ class Command(TyperCommand):
             except LoadGenError as error:  # a log that the user named
                 raise UsageError(str(error)) from None
             except UsageError as error:  # the word is a flag of another command
-                flag, _, rest = str(error).partition(" ")
-                is_own = not flag.startswith("--") or flag in self.options_by_flag
-                raise error if is_own else UsageError(rest) from None
+                is_own = not error.flag or error.flag in self.options_by_flag
+                raise error if is_own else UsageError(error.text) from None
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         shown_parameters = self.parameters

@@ -37,7 +37,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
             try:
                 columns[name].append(finite(line[name]))
             except reading.DAMAGED:
-                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
+                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.", path=path) from None
     return columns
 
 

@@ -185,9 +185,9 @@ def parse_as(path: Path, data: object, kind: type[Parsed]) -> Parsed:
         faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
         where = ".".join(map(str, faults[0]["loc"]))
         said = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
-        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.") from None
+        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.", path=path) from None
     except UsageError as error:  # a setting that this version refuses
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", path=path) from None
 
 
 def submodule_path(path: Path) -> Path:

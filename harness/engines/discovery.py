@@ -55,6 +55,14 @@ Say = Callable[[str], object]  # shows a line
 ListedModel = Mapping[str, object]  # an entry of a server's list of models
 
 
+class UnreachedError(UsageError):
+    """A server that does not answer, and the reason, as a sentence."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}", flag="--endpoint")
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Discovery:
     """Asks the servers of a run, over its session."""
@@ -77,8 +85,10 @@ class Discovery:
                 if listed.get("data") or status in (401, 403):
                     return
                 state = f"status {status}, no model listed"
+            except UnreachedError as error:
+                state = error.reason
             except UsageError as error:
-                state = str(error).removeprefix(f"--endpoint {address}: ")
+                state = str(error)
             if state != before:
                 self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {state}")
             before = state
@@ -149,11 +159,11 @@ class Discovery:
                     error_message(header, LONGEST_SERVER_NAME),
                 )
         except TimeoutError:
-            raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
+            raise UnreachedError(address, f"no answer within {limit_s:g} s.") from None
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
-            raise UsageError(f"--endpoint {address}: {await why_unreached(error, address)}.") from None
+            raise UnreachedError(address, f"{await why_unreached(error, address)}.") from None
 
 
 def is_one(models: Mapping[str, ListedModel]) -> bool:

@@ -153,8 +153,7 @@ class Engine:
     @property
     def ended(self) -> str:
         """`failure` with the engine's name: a client's name holds its addresses."""
-        failure = self.failure or ""
-        return failure if failure.startswith(self.name) else f"{self.name}: {failure}"
+        return f"{self.name}: {self.failure or ''}"
 
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""

@@ -246,6 +246,13 @@ class VLLM(Engine):
             signals = "".join(f": {name} {processes.by_signal(-code)}" for name, code in ended.items() if code < 0)
         return f"vLLM's engine process ended unexpectedly{signals}"
 
+    @property
+    def ended(self) -> str:
+        """`failure`, which names vLLM itself where its own process ended."""
+        if self._links and self._links.is_broken:
+            return super().ended
+        return self.failure or ""
+
     def close(self) -> None:
         if self._llm is not None:
             if handler := self._llm.output_handler:  # else it logs the engine's end as a failure

@@ -200,14 +200,15 @@ def read_requests(folder: Path) -> list[Request]:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != REQUEST_COLUMNS:
                 raise UsageError(
-                    f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}."
+                    f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}.",
+                    path=path,
                 )
             for cells in table:
                 requests.append(parse_line(cells, len(requests)))
     except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.") from None
+        raise UsageError(f"{path}: {why(error)}.", path=path) from None
     except (ValueError, csv.Error) as error:
-        raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.") from None
+        raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.", path=path) from None
     return requests
 
 

@@ -154,7 +154,7 @@ class Recording(NamedTuple):
         columns = csv_files.read_columns(path) if path.exists() else {}
         seconds = columns.pop("seconds", [])
         if None in seconds or (columns and not seconds):
-            raise UsageError(f"{path}: a line has no seconds.")
+            raise UsageError(f"{path}: a line has no seconds.", path=path)
         return cls([second for second in seconds if second is not None], columns)
 
     @property

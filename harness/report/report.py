@@ -55,7 +55,7 @@ def no_test_error(folder: Path) -> UsageError:
     """Return the error of a folder in which no test finished, with the reason where its status has one."""
     status = run_folder.status_of(folder)
     reason = f" ({status.reason})" if status and status.reason else ""
-    return UsageError(f"{folder}: no test finished{reason}; nothing to render.")
+    return UsageError(f"{folder}: no test finished{reason}; nothing to render.", path=folder)
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:

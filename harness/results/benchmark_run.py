@@ -32,12 +32,12 @@ def facts_of(folder: Path) -> RunFacts:
     if not path.exists():
         is_kept = (folder / "summary.json").exists()
         what = "the summary that was kept of a run, without its logs" if is_kept else "no config.json in it"
-        raise UsageError(f"{folder}: {what}; not a run folder.")
+        raise UsageError(f"{folder}: {what}; not a run folder.", path=folder)
     match facts := read_json(path):
         case {"plan": {**plan}} if "running" not in plan:
-            raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+            raise UsageError(f"{folder}: written in an older format; use the version that wrote it.", path=folder)
         case {**found} if "plan" not in found:
-            raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
+            raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).", path=folder)
     return parse_as(path, facts, RunFacts)
 
 

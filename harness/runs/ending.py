@@ -31,7 +31,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         except BenchmarkError as cause:
             error = cause
     error = as_input(error)
-    if isinstance(error, UsageError) and run.name in str(error):  # the run's own folder: no wrong input, but its disk
+    if isinstance(error, UsageError) and is_within(error.path, run.path):  # no wrong input, but the disk of the run
         error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
@@ -50,6 +50,10 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     if run.path.is_dir():
         errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
     return code
+
+
+def is_within(path: Path | None, folder: Path) -> bool:
+    return path is not None and path.resolve().is_relative_to(folder.resolve())
 
 
 def exit(code: int, log: Path) -> NoReturn:

@@ -110,7 +110,7 @@ def find(config: RunConfig) -> str:
     if path:
         check_sum(path)
         if not path.exists():
-            raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")
+            raise UsageError(f"{path}: {os.strerror(errno.ENOENT)}.", flag="--dataset-path")
         return str(path)
     name, version = CNN_DATASET
     from datasets import config as libraries_folders
@@ -175,7 +175,9 @@ def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
     data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
-        raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
+        raise UsageError(
+            f"{path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.", flag="--dataset-path"
+        )
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 

@@ -67,12 +67,12 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     path = workload.path or Path()
     data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, most=LARGEST_PROFILE)
     if not isinstance(data, dict):
-        raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
+        raise UsageError(f"{path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.", flag="--workload")
     try:
         given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
         return WorkloadProfile.of({"about": workload.imitates} | given)
     except UsageError as error:
-        raise UsageError(f"--workload {path}: {error}") from None
+        raise UsageError(f"{path}: {error}", flag="--workload") from None
 
 
 def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
@@ -87,7 +87,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     if turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
     if count < turns:
-        raise UsageError(f"--total-sample-count {count}: a conversation has {turns} turns.")
+        raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
     mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")

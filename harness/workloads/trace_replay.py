@@ -26,12 +26,12 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     if least != "auto":
         if due[-1] < least:
             raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or "
-                "lower the rate."
+                f"{least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or lower the rate.",
+                flag="--min-duration",
             )
         due = due[: bisect_left(due, least) + 1]
     if len(due) < 2:
-        raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
+        raise UsageError(f"{trace.path}: fewer than two requests within --min-duration.", flag="--arrivals")
     return Replay(len(due), due[-1]), due
 
 
