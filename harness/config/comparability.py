@@ -70,15 +70,15 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     """Return what keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
     empty where nothing does.
     """
-    found = []
+    all_differences = []
     for aspect in Comparable._fields:
         if aspect in ignore:
             continue
         mine, theirs = getattr(a, aspect), getattr(b, aspect)
         for name in dict.fromkeys([*mine, *theirs]):
             if name not in ignore and keeps_apart(aspect, name, mine, theirs):
-                found.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
-    return found
+                all_differences.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
+    return all_differences
 
 
 def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
@@ -97,21 +97,29 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
     return mine == theirs
 
 
-def reason(found: Sequence[Difference], names: Sequence[str]) -> str:
+def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     """The first aspect in which two runs of these names differ, in words; empty where they do not."""
-    if not found:
+    if not all_differences:
         return ""
-    aspect = found[0].aspect
-    first = [difference for difference in found if difference.aspect == aspect]
+    aspect = all_differences[0].aspect
+    differing = [difference for difference in all_differences if difference.aspect == aspect]
     if aspect == "busyness":
-        busy = [name for n, name in enumerate(names) if any((difference.a, difference.b)[n] for difference in first)]
+        name_a, name_b = names
+        busy = []
+        if any(difference.a for difference in differing):
+            busy.append(name_a)
+        if any(difference.b for difference in differing):
+            busy.append(name_b)
         return f"the machine was busy in {' and '.join(busy)}"
     if aspect in FLAWS:
-        having = [
-            [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has] for difference in first
-        ]
-        return "; ".join(
-            f"{' and '.join(those)}: {difference.name}" for those, difference in zip(having, first, strict=True)
-        )
-    flags = sorted(as_flag(difference.name) if aspect == "work" else difference.name for difference in first)
-    return f"other {aspect} ({', '.join(flags)})"
+        return "; ".join(flaw_text(difference, names) for difference in differing)
+    settings = [difference.name for difference in differing]
+    if aspect == "work":
+        settings = [as_flag(name) for name in settings]
+    return f"other {aspect} ({', '.join(sorted(settings))})"
+
+
+def flaw_text(difference: Difference, names: Sequence[str]) -> str:
+    """Return a flaw with the names of the runs that have it."""
+    flawed = [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has]
+    return f"{' and '.join(flawed)}: {difference.name}"

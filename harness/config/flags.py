@@ -184,11 +184,11 @@ class Settings(BaseModel):
     @classmethod
     def differing(cls, settings: Mapping[str, object]) -> dict[str, object]:
         """Return what of a record's settings is other than the default, and a setting of this version."""
-        return {
-            name: settings[name]
-            for name, info in cls.model_fields.items()
-            if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default)
-        }
+        changed = dict[str, object]()
+        for name, info in cls.model_fields.items():
+            if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default):
+                changed[name] = settings[name]
+        return changed
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:
@@ -204,8 +204,8 @@ class Settings(BaseModel):
 def flag_of(info: FieldInfo) -> Flag:
     """Return how a field of settings is shown: not at all, unless it is a flag."""
     extra = info.json_schema_extra
-    shown: object = extra.get("flag") if isinstance(extra, dict) else None
-    return shown if isinstance(shown, Flag) else Flag("", "nothing")
+    flag: object = extra.get("flag") if isinstance(extra, dict) else None
+    return flag if isinstance(flag, Flag) else Flag("", "nothing")
 
 
 def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
@@ -214,12 +214,15 @@ def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str,
     name = str(errors[0]["loc"][0])
     if errors[0]["type"] == "extra_forbidden":
         return unknown_setting(name, list(kind.model_fields))
-    if own_messages := [
-        message for detail in errors if detail["type"] == "value_error" and (message := str(detail["ctx"]["error"]))
-    ]:
-        return f"{kind.named(name)}: {own_messages[0]}."
+    own_messages = [str(detail["ctx"]["error"]) for detail in errors if detail["type"] == "value_error"]
+    own_message = next(filter(None, own_messages), "")
+    if own_message:
+        return f"{kind.named(name)}: {own_message}."
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
-    takes = " or ".join(describe(*detail, kind.flags()[name].metavar) for detail in kinds(kind, name).items())
-    got = hide_word(value) if isinstance(value := settings[name], str) else value
+    metavar = kind.flags()[name].metavar
+    takes = " or ".join(describe(type_name, schema, metavar) for type_name, schema in kinds(kind, name).items())
+    got = settings[name]
+    if isinstance(got, str):
+        got = hide_word(got)
     return f"{kind.named(name)} takes {takes}; got {got!r}."

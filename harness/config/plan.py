@@ -205,11 +205,16 @@ class Plan(Load):
         """The parts of a run in one line, with the sum of their times."""
         test_parts = self.parts(before)
         timed = [part for part in test_parts if part.seconds is not None]
+        untimed = [part for part in test_parts if part.seconds is None]
         part_texts = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
-        part_texts += [f"{part.name} as long as it takes" for part in test_parts if part.seconds is None]
-        is_least = len(timed) < len(test_parts) or any(part.bound == "at least " for part in test_parts)
-        summed = sum(part.seconds or 0.0 for part in timed if not (is_least and part.bound == "at most "))
-        return f"{'at least' if is_least else 'about'} {minutes(summed)} {start}: {', '.join(part_texts)}"
+        part_texts += [f"{part.name} as long as it takes" for part in untimed]
+        summed = timed
+        prefix = "about"
+        if untimed or any(part.bound == "at least " for part in test_parts):
+            summed = [part for part in timed if part.bound != "at most "]
+            prefix = "at least"
+        seconds = sum(part.seconds or 0.0 for part in summed)
+        return f"{prefix} {minutes(seconds)} {start}: {', '.join(part_texts)}"
 
 
 def minutes(seconds: float) -> str:

@@ -66,8 +66,10 @@ def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     weights, inputs = dict_or_empty(group, "weights"), dict_or_empty(group, "input_activations")
     bits = number_in(weights, "num_bits")
     kind = "fp" if weights.get("type", "float") == "float" else "int"
-    scales = ("dynamic" if inputs.get("dynamic", True) else "static") if inputs else WEIGHTS_ALONE
-    return StoredFormat(f"{kind}{bits}" if bits else method, bits, scales, method)
+    activations = WEIGHTS_ALONE
+    if inputs:
+        activations = "dynamic" if inputs.get("dynamic", True) else "static"
+    return StoredFormat(f"{kind}{bits}" if bits else method, bits, activations, method)
 
 
 def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
@@ -83,17 +85,19 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
         return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
     shared = dict_or_empty(stored, "global_quant_config")  # Quark's
     candidates = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
-    words = next(text for text in (str(candidate).lower() for candidate in candidates if candidate))
+    words = str(next(filter(None, candidates))).lower()
     name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
     if inputs := dict_or_empty(shared, "input_tensors"):
-        scales = "dynamic" if inputs.get("is_dynamic", True) else "static"
+        activations = "dynamic" if inputs.get("is_dynamic", True) else "static"
     elif "activation_scheme" in stored:
-        scales = "static" if stored["activation_scheme"] == "static" else "dynamic"
+        activations = "static" if stored["activation_scheme"] == "static" else "dynamic"
     elif method == "fbgemm_fp8" or "dynamicactivation" in words or "per_token" in words:
-        scales = "dynamic"
+        activations = "dynamic"
+    elif stored.get("quant_algo"):
+        activations = "static"
     else:
-        scales = "static" if stored.get("quant_algo") else WEIGHTS_ALONE if "weightonly" in words else ""
-    return StoredFormat(name, width, scales, method)
+        activations = WEIGHTS_ALONE if "weightonly" in words else ""
+    return StoredFormat(name, width, activations, method)
 
 
 def number_in(words: Mapping[str, object], key: str) -> int | float:

@@ -39,7 +39,9 @@ def resolve(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
         )
-    seed = config.seed
+    seeds = mlperf.SEEDS_BY_ROUND[config.round]
+    if config.seed is not None:
+        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     return Plan(
         config=config,
         task=task,
@@ -48,7 +50,7 @@ def resolve(
         max_model_len=context(config, request_set),
         tensor_parallel_size=tensor,
         data_parallel_size=data,
-        seeds=mlperf.SEEDS_BY_ROUND[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
+        seeds=seeds,
         reference_model=reference_model,
         random_weights=random_weights,
         notes=tuple(notes),
@@ -94,7 +96,8 @@ def query_samples(config: RunConfig, count: int) -> int:
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
     given_samples = config.samples_per_query
-    if (most := given_samples if isinstance(given_samples, int) else max(given_samples)) > count:
+    most = given_samples if isinstance(given_samples, int) else max(given_samples)
+    if most > count:
         raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
     return most
 
@@ -125,8 +128,7 @@ def context(config: RunConfig, request_set: RequestSet | None) -> int:
         request_set.check_context(given_context, f"--max-model-len is {given_context:,}")
     if request_set and supported:
         request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
-    return (
-        max(config.model_spec.context, request_set.longest if request_set else 0)
-        if given_context == "auto"
-        else given_context
-    )
+    if given_context != "auto":
+        return given_context
+    longest_request = request_set.longest if request_set else 0
+    return max(config.model_spec.context, longest_request)

@@ -30,7 +30,9 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
 
 def chooser(given: frozenset[str]) -> str:
     """The flag that chooses the scenario; empty where it was named, or none does."""
-    return "" if "scenario" in given else next((name for name in CHOOSES if name in given), "")
+    if "scenario" in given:
+        return ""
+    return next((name for name in CHOOSES if name in given), "")
 
 
 def scenario_of(settings: Mapping[str, object]) -> str:
@@ -195,14 +197,18 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             lengths.lengths(as_flag(name), getattr(self, name))
         scenario = CHOOSES.get(chooser(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
-        return super().implications(given) | {
+        implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
             "extra_metrics": self.extra_metrics or any(map(server_addresses.exporter, self.telemetry_url)),
             "scenario": scenario,
-            "mode": "performance" if self.quick and self.mode == "both" else self.mode,
-            "category": rules.categories[0] if self.category == "auto" else self.category,
-            **{name: getattr(self, name) or default for name, default in rules.pattern.defaults.items()},
         }
+        if self.quick and self.mode == "both":
+            implied["mode"] = "performance"
+        if self.category == "auto":
+            implied["category"] = rules.categories[0]
+        for name, default in rules.pattern.defaults.items():
+            implied[name] = getattr(self, name) or default
+        return implied
 
     @property
     def speed_test(self) -> str:
@@ -239,8 +245,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
-        flag = self.concurrency
-        return tuple(sorted(flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()))
+        given_levels = self.concurrency
+        if isinstance(given_levels, int):
+            return (given_levels,)
+        return tuple(sorted(given_levels)) if isinstance(given_levels, tuple) else ()
 
     @property
     def headline(self) -> str:

@@ -127,8 +127,8 @@ class Command(TyperCommand):
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
-            shown_name = name if name in flags else before if before in flags else f"{word!r:.60}"
-            check_printable(shown_name, word.replace("\n", "") if name in MANY_LINES else word)
+            flag_of_word = next((candidate for candidate in (name, before) if candidate in flags), "")
+            check_printable(flag_of_word or f"{word!r:.60}", word.replace("\n", "") if name in MANY_LINES else word)
         for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
@@ -245,6 +245,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
                 owners = [pair for pair in owners if not flag or pair[0] != flag]
             if not flag or word != flag:
                 owners.append((flag, word))
-        return (f"{flag}={word}" if flag else word for flag, word in owners)
+        for flag, word in owners:
+            yield f"{flag}={word}" if flag else word
 
     return rewritten

@@ -96,9 +96,11 @@ def check_space(path: Path) -> None:
 
 def existing(path: Path) -> Path:
     """The path, or the nearest folder above it that is there."""
-    return next(
-        candidate for candidate in (path, *path.absolute().parents) if candidate.exists() or candidate.is_symlink()
-    )
+    candidates = iter((path, *path.absolute().parents))
+    nearest = next(candidates)
+    while not (nearest.exists() or nearest.is_symlink()):
+        nearest = next(candidates)
+    return nearest
 
 
 def free_gib(folder: Path) -> float:
@@ -183,9 +185,11 @@ def parse_as(path: Path, data: object, kind: type[Parsed]) -> Parsed:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
         faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
-        where = ".".join(map(str, faults[0]["loc"]))
-        said = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
-        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.", path=path) from None
+        place = ".".join(map(str, faults[0]["loc"]))
+        text = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
+        if place:
+            text = f"{place}: {text}"
+        raise UsageError(f"{path}: {text}.", path=path) from None
     except UsageError as error:  # a setting that this version refuses
         raise UsageError(f"{path}: {error}", path=path) from None
 

@@ -74,8 +74,10 @@ def is_installed() -> bool:
 
 def command_of(name: str) -> str:
     """Return how one types another command of this program, as this one was called."""
-    file = f"{name}.py" if (locations.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
-    return f"{PROGRAM_NAME} {name}" if is_installed() else f"python {file}"
+    if is_installed():
+        return f"{PROGRAM_NAME} {name}"
+    has_file = (locations.CHECKOUT / f"{name}.py").exists()
+    return f"python {name}.py" if has_file else f"python -m harness {name}"
 
 
 def adopt_orphans() -> None:

@@ -214,9 +214,8 @@ class Screen(io.TextIOWrapper):
 
 def lasting_console(descriptor: int) -> Console:
     """A console on a copy of a file descriptor."""
-    return Console(
-        file=Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True), highlight=False
-    )
+    copy = os.fdopen(os.dup(descriptor), "wb")
+    return Console(file=Screen(copy, errors="replace", line_buffering=True), highlight=False)
 
 
 @contextmanager

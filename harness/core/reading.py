@@ -153,9 +153,11 @@ def size(node: "Node", sizes: dict[int, int | None]) -> int:
         return known_size
     sizes[id(node)] = None
     check_node(node)
-    children = node.value if isinstance(node.value, list) else []
-    parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
-    sizes[id(node)] = total = 1 + sum(size(part, sizes) for part in parts)
+    total = 1
+    for child in node.value if isinstance(node.value, list) else []:
+        parts = child if isinstance(child, tuple) else (child,)  # a mapping's children are pairs of key and value
+        total += sum(size(part, sizes) for part in parts)
+    sizes[id(node)] = total
     return total
 
 

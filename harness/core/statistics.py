@@ -59,10 +59,13 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     (Welch 1947). A side of one value is taken to scatter as the other; of one and one the half is 0: it is not known.
     """
     sides = (before, after)
-    scatter = [variance(side) if len(side) > 1 else None for side in sides]
-    alike = max((each for each in scatter if each is not None), default=0.0)
-    terms = [(alike if each is None else each) / len(side) for each, side in zip(scatter, sides, strict=True)]
-    if not (total := sum(terms)):
+    shared_scatter = max((variance(side) for side in sides if len(side) > 1), default=0.0)
+    terms = []
+    for side in sides:
+        scatter = variance(side) if len(side) > 1 else shared_scatter
+        terms.append(scatter / len(side))
+    total = sum(terms)
+    if not total:
         return fmean(after) - fmean(before), 0.0
     shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
     freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
@@ -160,11 +163,11 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
     By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
     sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
     """
-    return bisect_left(
-        range(MOST_QUERIES),
-        True,
-        key=lambda count: count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE,
-    )
+
+    def is_enough(count: int) -> bool:
+        return count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
+
+    return bisect_left(range(MOST_QUERIES), True, key=is_enough)
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:

@@ -97,7 +97,9 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
     if instructions:
         shown_text = min(instructions)[:SHOWN_CHARACTERS]
         yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
-    unread = Counter(name for record in records for name in record.unread)
+    unread = Counter[str]()
+    for record in records:
+        unread.update(record.unread)
     if unread:
         yield unread_note(unread, "record")
 

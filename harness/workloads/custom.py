@@ -72,12 +72,10 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     check_length_flag(config, found)
     usable = usable_requests(config, tokenizer, found)
-    usable_requests_list = found.requests[: len(found.requests) - usable.unfit]
-    content, sharing, salt = (
-        digest(usable_requests_list, config.max_new_tokens),
-        Shared(salt=config.salt or "none"),
-        None,
-    )
+    fitting_requests = found.requests[: len(found.requests) - usable.unfit]
+    content = digest(fitting_requests, config.max_new_tokens)
+    sharing = Shared(salt=config.salt or "none")
+    salt = None
     notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
     if sharing.salt != "none":  # after the token that begins every text, where there is one
         begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
@@ -85,13 +83,15 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
     keeps_turns = found.turns and config.concurrency is not None  # else nobody waits for an answer
-    talks = [request.number for request in usable.requests] if keeps_turns else None
+    talks = None
+    if keeps_turns:
+        talks = [request.number for request in usable.requests]
     return with_request_set(
         Library(usable.prompts, str(found.path), usable.new_tokens, conversations=talks, salt=salt),
         lambda index: found.where(usable.requests[index]),
         name=config.workload_name,
         about=about,
-        samples=len(usable_requests_list),
+        samples=len(fitting_requests),
         exact=False,
         digest=content,
         notes=tuple(filter(None, notes)),

@@ -101,19 +101,24 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     up to a share of MOST_BAD. Raises UsageError for the first of more, where no request is in any, and for a key that
     would have to be sent.
     """
-    read: list[ReadRow] = []
+    good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
     for row in rows.rows:
         try:
-            read.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
+            good_rows.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
         except UnsentKeyError:
             raise
         except UsageError as error:
             faults.append(error)
     if len(faults) > MOST_BAD * len(rows.rows):
         raise faults[0]
-    requests = [request for row in read for request in row.requests]
-    passed_over = sum(not row.requests for row in read)
+    requests = list[StoredRequest]()
+    unread = Counter[str]()
+    for good_row in good_rows:
+        requests += good_row.requests
+        unread.update(good_row.unread)
+    with_requests = [good_row for good_row in good_rows if good_row.requests]
+    passed_over = len(good_rows) - len(with_requests)
     if not requests:
         nothing = "no conversation has a question with an answer" if passed_over else "no request is in it"
         raise UsageError(f"{path}: {nothing}.")
@@ -121,14 +126,13 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     if faults:
         fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
         left_out = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {fault}"
-    unread = Counter(name for row in read for name in row.unread)
     return StoredRequests(
         path,
         tuple(requests),
         rows.unit,
         passed_over,
-        turns=any(row.is_chat for row in read),
-        is_sharegpt=all(row.is_sharegpt for row in read if row.requests),
+        turns=any(good_row.is_chat for good_row in good_rows),
+        is_sharegpt=all(good_row.is_sharegpt for good_row in with_requests),
         left_out=left_out,
         unread=unread_note(unread, rows.unit),
     )

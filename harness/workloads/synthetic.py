@@ -69,8 +69,10 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.", flag="--workload")
     try:
-        given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
-        return WorkloadProfile.of({"about": workload.imitates} | given)
+        settings = {"about": workload.imitates} | {str(key): value for key, value in data.items()}
+        if config.salt:
+            settings["salt"] = config.salt
+        return WorkloadProfile.of(settings)
     except UsageError as error:
         raise UsageError(f"{path}: {error}", flag="--workload") from None
 
@@ -91,11 +93,12 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if not sharing.prefix_len and turns == 1:
-        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
-        new, talks = [write.draw(source) for _ in range(count)], None
-    else:
+    if sharing.prefix_len or turns > 1:
         prompts, new, talks = conversations(profile, source, words, count)
+    else:
+        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
+        new = [write.draw(source) for _ in range(count)]
+        talks = None
     salt = Salt.of(sharing, words)
     library = Library(prompts, "random token ids", new, conversations=talks, salt=salt, words=words)
     return with_request_set(
@@ -118,10 +121,12 @@ def conversations(
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new, history = list[TokenIds](), list[int](), TokenIds()
-    for each in range(count):
-        if each % profile.turns == 0:
+    for place in range(count):
+        if place % profile.turns == 0:
             history = list(source.choice(heads))
         prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
         new.append(profile.output_len.draw(source))
         history = [*prompts[-1], *source.choices(words, k=new[-1])]
-    return prompts, new, [each // profile.turns for each in range(count)] if profile.turns > 1 else None
+    if profile.turns == 1:
+        return prompts, new, None
+    return prompts, new, [place // profile.turns for place in range(count)]

@@ -55,24 +55,26 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
             f"{path}: not a trace; the first line must be {TRACE_COLUMNS}[{TRACE_PREFIX_COLUMNS}]: "
             f"{PAGE} says how to make it."
         )
-    reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
+    reader = csv.reader(text.splitlines(), strict=True)
+    requests = list[Recorded]()
+    unfit = empty = 0
     try:
         names = next(reader)
         for cells in filter(None, reader):
             if cells[1:3] == ["", ""]:  # a request that failed
                 empty += 1
                 continue
-            found = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
-            if context and found.prompt_tokens + found.output_tokens > context:
+            request = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
+            if context and request.prompt_tokens + request.output_tokens > context:
                 unfit += 1
             else:
-                kept.append(found)
-            if len(kept) == most:
+                requests.append(request)
+            if len(requests) == most:
                 break
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
-    trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
-    if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
+    trace = Trace(path, tuple(sorted(requests, key=lambda request: request.at_s)), unfit, empty)
+    if len(requests) < 2 or len(requests) > MOST_RATE * trace.span_s:
         fits = f" that fit {context:,} tokens" if unfit else ""
         raise UsageError(
             f"{path}: needs at least two requests at different times{fits}, and no more than {MOST_RATE:,} requests/s "
@@ -99,7 +101,7 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
 
 
 def whole(name: str, text: str, most: int) -> int:
-    found = whole_number(text)
-    if not found or found > most:
+    number = whole_number(text)
+    if not number or number > most:
         raise not_taken(name, f"a whole number from 1 to {most:,}", text)
-    return found
+    return number
