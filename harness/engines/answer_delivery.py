@@ -174,17 +174,18 @@ class ServerUse(schema.FrozenModel):
 
     def _differing_counts(self) -> Iterator[str]:
         """Yield where a server's counts of tokens are not those of what was sent and came."""
-        each = max(1, self.answers)
+        answers = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
             more = number(100 * (came - counted) / max(1, counted), 3, "+")
             yield (
-                f"`usage` has {number(counted / each)} tokens an answer, {number(came / each)} are counted here "
+                f"`usage` has {number(counted / answers)} tokens an answer, {number(came / answers)} are counted here "
                 f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
             )
-        if (self.unexplained_tokens or 0) > SAME_COUNT * came:
+        unexplained = self.unexplained_tokens or 0
+        if unexplained > SAME_COUNT * came:
             yield (
-                f"by `usage` {number((self.unexplained_tokens or 0) / each)} tokens an answer are neither prompt nor "
+                f"by `usage` {number(unexplained / answers)} tokens an answer are neither prompt nor "
                 "output: thinking that is not sent, or prompts from a cache; they are not in the result"
             )
         if self.uncounted and self.tokens != came:
@@ -220,16 +221,16 @@ class ServerUse(schema.FrozenModel):
 
     def _doubtful_times(self) -> Iterator[str]:
         """Yield what makes speeds and latencies those of something else than the engine."""
-        each = max(1, self.answers)
+        answers = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
             yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
         if self.is_buffered:
             counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
-            tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
+            tokens, messages, first, rushed = (number(count / answers, 3) for count in counts)
             yield (
-                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / each, 3)} % of the answers "
+                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / answers, 3)} % of the answers "
                 f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
                 "once)"
             )

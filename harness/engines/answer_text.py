@@ -44,7 +44,8 @@ def message_text(choice: Mapping[str, object]) -> str:
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):
         return part_text(choice.get("text")) + part_text(chat)
-    thought = next((text for key in THOUGHT_KEYS if (text := part_text(chat.get(key)))), "")
+    thoughts = (part_text(chat.get(key)) for key in THOUGHT_KEYS)
+    thought = next(filter(None, thoughts), "")
     answered = "".join(part_text(chat.get(key)) for key in ANSWER_KEYS)
     called = "".join(call_text(chat.get(key)) for key in CALL_KEYS)
     return part_text(choice.get("text")) + thought + answered + called

@@ -143,14 +143,16 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
     try:
         message = from_json(page)
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
-        found = [float(top[f"token_id:{token}"]) for token in choices]
-        most = max(found)
-        scale = most + math.log(math.fsum(math.exp(value - most) for value in found))
+        logprobs = [float(top[f"token_id:{token}"]) for token in choices]
+        most = max(logprobs)
+        scale = most + math.log(math.fsum(math.exp(logprob - most) for logprob in logprobs))
     except DAMAGED:
         return None
+    if not math.isfinite(scale):
+        return None
     usage = usage_in(message)
-    logprobs = tuple(value - scale for value in found)
-    return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
+    cached_tokens = usage.cached_tokens if usage else None
+    return ChoiceLogprobs(tuple(logprob - scale for logprob in logprobs), cached_tokens)
 
 
 class EventReader:
@@ -183,7 +185,7 @@ class EventReader:
             raise EndpointError(
                 f"{self.address} sent a line of more than {LARGEST_ANSWER_BYTES / 2**20:,.0f} MiB, and went on"
             )
-        return [event for line in lines if (event := self._take(line))]
+        return list(filter(None, map(self._take, lines)))
 
     def _take(self, line: bytes) -> Message | bytes | None:
         """The message that a line ends; None for any other line."""

@@ -196,7 +196,8 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
             for address in config.endpoint:
                 await discovery.ready(address)
                 lists.append((await discovery.models(address))[0])
-            return {name: model for name, model in lists[0].items() if all(name in listed for listed in lists)}
+            common_names = set(lists[0]).intersection(*lists)
+            return {name: model for name, model in lists[0].items() if name in common_names}
 
     return asyncio.run(ask())
 

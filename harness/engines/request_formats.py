@@ -53,7 +53,9 @@ class RequestFormat(NamedTuple):
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
-        into = "chat messages in" if self.chat else "token ids in" if self.ids_in else "text in"
+        into = "token ids in" if self.ids_in else "text in"
+        if self.chat:
+            into = "chat messages in"
         out = "token ids out" if self.ids_out else "text out, its tokens as `usage` or the model's tokenizer counts"
         least = "" if self.min_tokens else "; the server does not take min_tokens"
         counts = "" if self.usage else "; the server does not take stream_options"

@@ -87,17 +87,19 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
     to compare with.
     """
-    found, grown = list[Measured](), partial(increase, before, now)
+    cells, grown = list[Measured](), partial(increase, before, now)
     for column in METRIC_COLUMNS:
-        values = [value for source in column.metrics.split() for value in now.get(source, [])]
+        values = list[float]()
+        for source in column.metrics.split():
+            values += now.get(source, [])
         total, over = {
             "sum": (sum(values), len(values) > 0),
             "mean": (sum(values), len(values)),
             "rate": (grown(column.metrics), seconds),
             "ratio": (grown(column.metrics), grown(column.of_all)),
         }[column.how]
-        found.append(round(column.scale * total / over, 2) if total is not None and over else None)
-    return found
+        cells.append(round(column.scale * total / over, 2) if total is not None and over else None)
+    return cells
 
 
 def increase(before: Readings, now: Readings, metrics: str) -> Measured:
@@ -125,9 +127,12 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
     reading lacks one.
     """
     then, now = samples(before), samples(after)
-    counts = [(then[source], now[source]) for source in GENERATED.split()]
-    pairs = [pair for was, is_ in counts if len(was) == len(is_) for pair in zip(was, is_, strict=True)]
-    return sum(first == last for first, last in pairs), len(pairs)
+    idle = replicas = 0
+    for source in GENERATED.split():
+        if len(then[source]) == len(now[source]):
+            replicas += len(now[source])
+            idle += sum(first == last for first, last in zip(then[source], now[source], strict=True))
+    return idle, replicas
 
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
@@ -186,5 +191,7 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
 def parse(text: str) -> list[Sample]:
     """The samples of a page in Prometheus' text format. Raises ValueError for what is none."""
     families = text_string_to_metric_families(f"{text}\n")
-    samples = [sample for family in families for sample in family.samples]
-    return [sample for sample in samples if not math.isnan(sample.value)]
+    samples = list[Sample]()
+    for family in families:
+        samples += [sample for sample in family.samples if not math.isnan(sample.value)]
+    return samples

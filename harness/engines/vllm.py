@@ -172,11 +172,11 @@ class VLLM(Engine):
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         params = sampling_params(Sampling(1, 0), True, tuple(choices))
         output = [output async for output in self._outputs(prompt, params)][-1]
-        found = output.outputs[0].logprobs[0]
-        logprobs = tuple(found[token].logprob if token in found else math.nan for token in choices)
-        if any(map(math.isnan, logprobs)):
+        by_token = output.outputs[0].logprobs[0]
+        logprobs = [by_token[token].logprob for token in choices if token in by_token]
+        if len(logprobs) < len(choices) or any(map(math.isnan, logprobs)):
             raise EngineError("the model's probabilities are not numbers (NaN): broken weights, or too coarse a format")
-        return ChoiceLogprobs(logprobs, output.num_cached_tokens or 0)
+        return ChoiceLogprobs(tuple(logprobs), output.num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
         from vllm.inputs.engine import tokens_input

@@ -37,11 +37,10 @@ class Extension:
         config = self.vllm_config.compilation_config
         backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
         attention = Counter(backend.get_name() for backend in backends if backend)
-        linear = {
-            module: linear_kernel(module) for module in self.get_model().modules() if hasattr(module, "quant_method")
-        }
-        found = {"attention": attention, "linear": Counter(linear.values())}
-        kernels = {name: names.most_common(1)[0][0] for name, names in found.items() if names}
+        layers = [module for module in self.get_model().modules() if hasattr(module, "quant_method")]
+        linear = {layer: linear_kernel(layer) for layer in layers}
+        counts = {"attention": attention, "linear": Counter(linear.values())}
+        kernels = {part: names.most_common(1)[0][0] for part, names in counts.items() if names}
         patched = patches.applied_kernels(CHOSEN_PATCHES, linear)
         return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
 
@@ -49,6 +48,8 @@ class Extension:
 def linear_kernel(module: torch.nn.Module) -> str:
     """The kernel class that a layer's method holds, or, where it holds none, the method's own class."""
     holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
-    attributes = (value for holder in holders for value in vars(holder).values())
-    kernels = [type(value).__name__ for value in attributes if type(value).__module__.startswith(KERNELS)]
-    return kernels[0] if kernels else type(holders[-1]).__name__ if holders else "none"
+    for holder in holders:
+        for value in vars(holder).values():
+            if type(value).__module__.startswith(KERNELS):
+                return type(value).__name__
+    return type(holders[-1]).__name__ if holders else "none"

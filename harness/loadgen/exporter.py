@@ -113,13 +113,18 @@ def samples(address: str) -> Iterator[GpuSample]:
     rows = server_metrics.parse_rows(text, {*DCGM_COLUMNS, ENGINE_ACTIVE})
     if not rows:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: no field of DCGM's is on it.")
-    split = {card_of(row.labels) for row in rows if any(row.labels.get(label) for label in INSTANCES)}
+    split = {card_of(row.labels) for row in rows if is_of_part(row.labels)}
     for name, labels, values in server_metrics.fold(rows, INSTANCES):
         gpu, host = card_of(labels)
         is_split = (gpu, host) in split
         column, value = column_of(name, values, is_split)
         if column and 0 <= value < LARGEST_READING:
             yield GpuSample(gpu, host, labels.get("modelName", "unknown"), column, value, is_split)
+
+
+def is_of_part(labels: Mapping[str, str]) -> bool:
+    """Return whether a row is of a part of a GPU (MIG)."""
+    return any(labels.get(label) for label in INSTANCES)
 
 
 def card_of(labels: Mapping[str, str]) -> tuple[str, str]:

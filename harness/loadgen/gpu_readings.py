@@ -119,7 +119,9 @@ def recording(
         begin = time.monotonic()
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
-            names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
+            names = list[str]()
+            for index in range(count + len(far)):
+                names += [f"gpu{index}_{column}" for column in GPU_NAMES]
             names += [column.name for column in server_metrics.METRIC_COLUMNS]
             table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
             psutil.cpu_percent()  # it tells of the time since it was last called
@@ -128,7 +130,8 @@ def recording(
                 seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
                 machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
                 row_values, now = read_gpus(), remote()
-                row_values += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
+                for gpu in far:
+                    row_values += map(now.get(gpu, {}).get, GPU_NAMES)
                 table.writerow([*machine, *row_values, *server_metrics.row(before, counted, seconds - then)])
                 then, before = seconds, counted
                 file.flush()
@@ -194,7 +197,7 @@ def tell_gpus(asked: Connection, count: int) -> None:
         while True:
             values = list[Measured]()
             if nvml:
-                queries = [partial(read, nvml, gpu) for gpu in handles[:count] for read in reads.values()]
-                values = [answer_or_none(query) for query in queries]
+                for gpu in handles[:count]:
+                    values += [answer_or_none(partial(read, nvml, gpu)) for read in reads.values()]
             asked.send(values)  # the first unasked, with which the counters begin
             asked.recv()

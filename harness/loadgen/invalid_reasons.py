@@ -56,11 +56,10 @@ Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 def reasons(values: Entries) -> list[Statement]:
     """Return why a result is INVALID: a statement or more for each failed check."""
-    problems = [
-        Statement(name=check, what=what, remedy=remedy)
-        for check in failed_checks(values)
-        for what, remedy in SENTENCES[check](values)
-    ]
+    problems = []
+    for check in failed_checks(values):
+        for what, remedy in SENTENCES[check](values):
+            problems.append(Statement(name=check, what=what, remedy=remedy))
     return problems or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
 
 

@@ -209,7 +209,8 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
         if values[name] not in allowed:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
-    if (counted := values.count("num_errors") or 0) > len(errors):
+    counted = values.count("num_errors") or 0
+    if counted > len(errors):
         errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
     if verdict not in ("VALID", "INVALID", None):
         raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
@@ -219,9 +220,13 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     samples_per_query = values.count("generated_samples_per_query") if scenario_entries.multi_sample_queries else 1
     samples = queries and samples_per_query and queries * samples_per_query
     spent = scenario_entries.seconds(values)
+    early_stopping = {key: value for key, value in values.items() if key.startswith("early_stopping")}
     effective = {key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")}
     seeds = {name: values.count(f"effective_{name}_rng_seed") for name in SEED_NAMES}
-    mean_rate = finite(samples / spent) if samples and spent else None
+    rate = finite(samples / spent) if samples and spent else None
+    if scenario_entries.samples:
+        rate = values.number(scenario_entries.samples)
+    mean_latency_ns = values.number("result_mean_latency_ns")
     return TestResult(
         loadgen_version=str(values["loadgen_version"]),
         scenario=str(values["effective_scenario"]),
@@ -236,14 +241,14 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         queries=queries,
         duration_s=spent,
         tokens_per_sec=values.number(scenario_entries.tokens),
-        samples_per_sec=values.number(scenario_entries.samples) if scenario_entries.samples else mean_rate,
+        samples_per_sec=rate,
         target_qps=values.number("effective_target_qps"),
         scheduled_qps=values.number("result_scheduled_samples_per_sec"),
         latency_ms=latency(values, scenario_entries.edges, scenario_entries.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
-        mean_sample_latency_ms=mean / 1e6 if (mean := values.number("result_mean_latency_ns")) else None,
-        early_stopping=Entries({key: value for key, value in values.items() if key.startswith("early_stopping")}),
+        mean_sample_latency_ms=mean_latency_ns / 1e6 if mean_latency_ns else None,
+        early_stopping=Entries(early_stopping),
         seeds={name: seed for name, seed in seeds.items() if seed is not None},
         effective=Entries(effective),
         errors=errors,

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -86,7 +86,7 @@ class InFlight(NamedTuple, Generic[Item]):
         async with tasks() as group:
             for _ in range(self.at_once):
                 group.create_task(follow())
-        return [*unsent, *(item for talk in source for item in talk)]
+        return [*unsent, *chain.from_iterable(source)]
 
 
 class AtTimes(NamedTuple):
@@ -132,7 +132,7 @@ def conversations(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
 
 
 class StreamingEngine(Protocol):
-    """What answers a prompt, as `Engine.stream` does."""
+    """An engine, or what stands for one, that answers a prompt as `Engine.stream` does."""
 
     def stream(
         self, prompt: list[int], max_new_tokens: int | None, exchange: Exchange | None, is_whole: bool, /

@@ -19,7 +19,9 @@ def issued(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
     config, prompts, talks = plan.config, library.prompts, library.conversations or ()
     match plan.pattern:
         case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more
-            return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
+            return Batches(
+                config.batch_size, lambda request: (request.order // len(prompts), -len(prompts[request.sample]))
+            )
         case Burst():
             return Batches(config.batch_size)
         case ClosedLoop() if plan.concurrency:  # an accuracy test sends all its queries

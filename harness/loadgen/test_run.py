@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -172,7 +172,8 @@ class Recording(NamedTuple):
 
     def highest(self, name: str) -> float:
         """The highest value that any GPU reported of a quantity; 0 for none."""
-        return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
+        values = chain.from_iterable(self.column(f"{gpu}_{name}") for gpu in self.gpus)
+        return max(filter(None, values), default=0.0)
 
     @property
     def missing(self) -> int:

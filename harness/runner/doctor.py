@@ -117,15 +117,16 @@ def require(config: RunConfig) -> None:
 
 def packages(config: RunConfig) -> str:
     """Each package by the lock: of the whole, or of what a client takes."""
-    lock = LOCKS["client" if config.endpoint else "cpu" if is_for_cpu() else "gpu"]
+    engine = "cpu" if is_for_cpu() else "gpu"
+    lock = LOCKS["client" if config.endpoint else engine]
     install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
     name = lock.rpartition("}")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
-    wrong = [
-        f"{name} {here} for {version}"
-        for name, version in wanted.items()
-        if (here := installed_version(name)) != version
-    ]
+    wrong = []
+    for name, version in wanted.items():
+        here = installed_version(name)
+        if here != version:
+            wrong.append(f"{name} {here} for {version}")
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
         raise UsageError(
@@ -239,8 +240,9 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 def other_programs(config: RunConfig) -> str:
     with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
-    if found := load.warnings("just now"):
-        raise UsageError("; ".join(found))
+    warnings = load.warnings("just now")
+    if warnings:
+        raise UsageError("; ".join(warnings))
     return "idle" if load.cpu_cores is not None else "a server here is another user's, or in a container"
 
 

@@ -37,12 +37,12 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         sender = sending.endless(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(window(engine, load, ramp))
-        found = with_traffic(profile(folder), plan)
+        profiled = with_traffic(profile(folder), plan)
     except BenchmarkError as error:
-        found = Profile(failure=first_line(error))
-    found = found.model_copy(update={"schema_version": schema.SCHEMA})
-    files.write_json(folder / PROFILE_FILE, found.model_dump(mode="json"))
-    return found
+        profiled = Profile(failure=first_line(error))
+    profiled = profiled.model_copy(update={"schema_version": schema.SCHEMA})
+    files.write_json(folder / PROFILE_FILE, profiled.model_dump(mode="json"))
+    return profiled
 
 
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:

@@ -158,7 +158,9 @@ def is_correctable(plan: Plan, result: TestResult) -> bool:
 def held_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
     """Return what became of the last full test, in words."""
     last = tests.attempts[-1]
-    why = " with room" if last.has_held else f" ({last.why})" if last.why else ""
+    why = f" ({last.why})" if last.why else ""
+    if last.has_held:
+        why = " with room"
     return f"{number(plan.target_qps)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s{why}"
 
 

@@ -87,7 +87,9 @@ class HistoryRate(TrialRate):
 
     def find(self, bench: Bench) -> Plan:
         config = bench.plan.config
-        gpus = None if config.endpoint else [gpu.name for gpu in nvml.gpus()]
+        gpus = None
+        if not config.endpoint:
+            gpus = [gpu.name for gpu in nvml.gpus()]
         offline = known_offline(bench.plan, gpus, read_history(config.results_dir))
         return share_of(bench.plan, *offline) if offline else super().find(bench)
 

@@ -75,8 +75,11 @@ def exit(code: int, log: Path) -> NoReturn:
 def explain(error: EngineError, log: Path) -> str:
     """The error with its root cause, which vLLM's processes tell only to their log."""
     cause, sentence = root_cause(log), str(error).replace(" See root cause above.", "")
-    more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
-    return f"{sentence}{f' ({cause})' if cause and cause not in sentence else ''}{more}"
+    if cause and cause not in sentence:
+        sentence += f" ({cause})"
+    if log.exists() and log.stat().st_size:
+        sentence += f"; more in {log}"
+    return sentence
 
 
 def death(text: str) -> tuple[str, bool]:
@@ -87,7 +90,8 @@ def death(text: str) -> tuple[str, bool]:
     number = int(ended[2]) if ended and ended[2] else next(named, None)
     if not ended and not number:
         return "", False
-    sentence = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
+    process = f"worker {ended[1]}" if ended else "a process of it"
+    sentence = f"{process} {by_signal(number) if number else 'died'}"
     where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     return f"{sentence} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else sentence, bool(number)
 
@@ -103,5 +107,9 @@ def root_cause(log: Path) -> str:
     died, signalled = death(text)
     exceptions = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
-    causes = (f"{name}: {what}" for name, what in exceptions if not any(word in what for word in vague))
-    return shorten(died if signalled else next(causes, died), LONGEST_QUOTE, placeholder=" ...")
+    cause = died
+    for name, what in [] if signalled else exceptions:
+        if not any(word in what for word in vague):
+            cause = f"{name}: {what}"
+            break
+    return shorten(cause, LONGEST_QUOTE, placeholder=" ...")

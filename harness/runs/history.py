@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
@@ -49,11 +49,15 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     for name in names:
         rmtree(results_dir / name)
     if (path := results_dir / "history.jsonl").exists():  # other lines stay as they are, damaged ones, too
-        gone = [f'"run": "{name}"' for name in names]
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
-        write_text(path, "".join(line for line in lines if not any(each in line for each in gone)))
+        write_text(path, "".join(line for line in lines if not is_of_any(line, names)))
     mend_latest(results_dir)
     return names
+
+
+def is_of_any(line: str, names: Iterable[str]) -> bool:
+    """Return whether a line of the history, which may be damaged, is of one of these runs."""
+    return any(f'"run": "{name}"' in line for name in names)
 
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
