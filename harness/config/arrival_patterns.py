@@ -101,11 +101,11 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
     source, due, work = Random(seed), [0.0], 0.0
     while due[-1] < seconds:
         work += shape.gap(source, numbers)
-        due.append(when(work, scale * first, scale * last, seconds))
+        due.append(arrival_s(work, scale * first, scale * last, seconds))
     return tuple(due)
 
 
-def when(count: float, first: float, last: float, seconds: float) -> float:
+def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
     """After how many seconds so many requests have come, at a rate that goes linearly from `first` to `last` within
     `seconds` and stays.
     """

@@ -31,7 +31,7 @@ def config_command(
         with ends_in_one_line(Path(config) if config else None):
             return main(kind.load(Path(config), **named_flags) if config else kind(**named_flags))
 
-    accepted = parameters(kind)
+    accepted = command_parameters(kind)
     function.__signature__ = inspect.Signature(accepted)  # type: ignore[attr-defined]
     function.__annotations__ = {
         accepted_parameter.name: accepted_parameter.annotation for accepted_parameter in accepted
@@ -40,12 +40,12 @@ def config_command(
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
-def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
+def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
         None, help="YAML file with any of these settings; flags win.", rich_help_panel=RESULTS_TOPIC, metavar="FILE"
     )
-    flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
+    flags = ((name, *setting_option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
     return [
         parameter("context", annotation=typer.Context),
         *(parameter(name, annotation=hint, default=made) for name, hint, made in flags),
@@ -53,7 +53,7 @@ def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     ]
 
 
-def option(kind: type[Settings], name: str) -> tuple[object, object]:
+def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
     as text, which the settings convert and check.
     """

@@ -106,7 +106,7 @@ class Settings(BaseModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise UsageError(mistake(type(self), error, settings)) from None
+            raise UsageError(first_mistake(type(self), error, settings)) from None
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
@@ -208,7 +208,7 @@ def flag_of(info: FieldInfo) -> Flag:
     return flag if isinstance(flag, Flag) else Flag("", "nothing")
 
 
-def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
+def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """The first thing that is wrong with settings, in one line."""
     errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])

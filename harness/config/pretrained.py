@@ -46,7 +46,7 @@ def load_shape(config: EngineConfig) -> ModelShape:
     if file.is_file() and file.stat().st_size > LARGEST_SETTINGS:
         raise UsageError(f"{config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.", flag="--model")
     loader: Loader[ModelShape] = AutoConfig
-    shape = loaded(loader, config)
+    shape = load_with(loader, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
         raise UsageError(f"{config.model}: not a Llama-like model: its config has no {missing[0]}.", flag="--model")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
@@ -58,7 +58,7 @@ def load_shape(config: EngineConfig) -> ModelShape:
     return shape
 
 
-def loaded(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
+def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
     """Return what one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on
     this machine alone, where it would try for a minute. Raises UsageError with the way out.
     """
@@ -93,7 +93,7 @@ def load_tokenizer(config: EngineConfig) -> Tokenizer:
     from transformers import AutoTokenizer
 
     loader: Loader[Tokenizer] = AutoTokenizer
-    return loaded(loader, config)
+    return load_with(loader, config)
 
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:

@@ -28,7 +28,7 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
 }
 
 
-def chooser(given: frozenset[str]) -> str:
+def scenario_flag(given: frozenset[str]) -> str:
     """The flag that chooses the scenario; empty where it was named, or none does."""
     if "scenario" in given:
         return ""
@@ -38,7 +38,7 @@ def chooser(given: frozenset[str]) -> str:
 def scenario_of(settings: Mapping[str, object]) -> str:
     """The scenario that settings name, or that one of them chooses, as they stand in a file."""
     named = frozenset(name for name, value in settings.items() if value)
-    return CHOOSES.get(chooser(named), str(settings.get("scenario", "offline")))
+    return CHOOSES.get(scenario_flag(named), str(settings.get("scenario", "offline")))
 
 
 UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
@@ -175,7 +175,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     def scenario_problems(self) -> Iterator[str]:
         """Yield what the scenario has no use for, or its category does not allow."""
-        chooser_name = chooser(self.given)
+        chooser_name = scenario_flag(self.given)
         chosen_by = as_flag(chooser_name) if chooser_name else f"--scenario {self.scenario}"
         for name in (*CHOOSES, "ttft_limit", "tpot_limit"):
             if name not in self.given or name in self.scenario_rules.flags:
@@ -195,7 +195,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
         for name in {"input_len", "output_len"} & given:
             lengths.lengths(as_flag(name), getattr(self, name))
-        scenario = CHOOSES.get(chooser(given), self.scenario)
+        scenario = CHOOSES.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),

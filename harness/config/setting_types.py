@@ -17,7 +17,7 @@ def positive(most: float) -> FieldInfo:
     return bounds
 
 
-def distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
+def check_distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
     """Raises ValueError, whose text stands in the message, for a list that names a number twice."""
     if len(set(numbers)) < len(numbers) or not numbers:
         raise ValueError("a number is given twice")
@@ -32,4 +32,4 @@ Count = Annotated[int, positive(10**6)]
 Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Rate = Annotated[float, positive(10**6)]
-Distinct = AfterValidator(distinct)
+Distinct = AfterValidator(check_distinct)

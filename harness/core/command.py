@@ -213,11 +213,11 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
             called = name or " ".join(module()) or os.path.basename(sys.argv[0])
             code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
         except typer.TyperException as error:
-            raise UsageError(refusal(error)) from None
+            raise UsageError(typer_refusal(error)) from None
     raise SystemExit(code or DONE)
 
 
-def refusal(error: typer.TyperException) -> str:
+def typer_refusal(error: typer.TyperException) -> str:
     """Return what Typer refuses, as one line of ours."""
     text = (
         " ".join(error.format_message().split())

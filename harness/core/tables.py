@@ -38,10 +38,10 @@ class Table(NamedTuple):
 
     def __str__(self) -> str:
         under = "|".join("-" * (len(head) + 2) for head in self.columns)
-        return "\n".join((line(self.columns), f"|{under}|", *map(line, self.rows)))
+        return "\n".join((table_row(self.columns), f"|{under}|", *map(table_row, self.rows)))
 
 
-def line(cells: Sequence[object]) -> str:
+def table_row(cells: Sequence[object]) -> str:
     return f"| {' | '.join(map(cell_text, cells))} |"
 
 

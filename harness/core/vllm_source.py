@@ -14,7 +14,7 @@ def folder() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def source(*names: str) -> str:
+def source_text(*names: str) -> str:
     """The text of a file of vLLM's; empty without vLLM."""
     place = folder()
     return place.joinpath(*names).read_text() if place else ""
@@ -35,20 +35,20 @@ def enumerations() -> frozenset[str]:
 @cache
 def architectures() -> frozenset[str]:
     """The names of the model classes that vLLM has; none without vLLM."""
-    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source("model_executor", "models", "registry.py")))
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source_text("model_executor", "models", "registry.py")))
 
 
 @cache
 def variables() -> frozenset[str]:
     """The environment variables that vLLM reads; none without vLLM."""
-    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source("envs.py")))
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source_text("envs.py")))
 
 
 @cache
 def arguments() -> frozenset[str]:
     """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
     names = set[str]()
-    for node in ast.parse(source("engine", "arg_utils.py")).body:
+    for node in ast.parse(source_text("engine", "arg_utils.py")).body:
         if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs"):
             names.update(field_names(node))
     return frozenset(names)

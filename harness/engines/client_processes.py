@@ -140,14 +140,14 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
     tasks = set[asyncio.Task[None]]()
     try:
         while True:
-            task = asyncio.create_task(answer(client, writer, *await receive(reader, NumberedRequest)))
+            task = asyncio.create_task(send_answer(client, writer, *await receive(reader, NumberedRequest)))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
     except EOFError:
         await client.session.close()
 
 
-async def answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
+async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
     """Sends the parts of one answer on as they come."""
     exchange = Exchange()
     error: Exception | None = None

@@ -49,11 +49,11 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
     models = models_of(lines)
     other_models = sorted(model for model in models if not is_one_of(model, names))
     if other_models and len(other_models) < len(models):
-        yield f"rows of other models on the page of metrics are left out: model_name {shown(other_models)}"
+        yield f"rows of other models on the page of metrics are left out: model_name {values_text(other_models)}"
     elif len(other_models) == 1:
         yield f"the page of metrics is of model_name {other_models[0]}, which may be another name of the model"
     for name, values in foreign_labels(own_rows("\n".join(lines), names)).items():
-        yield f"rows on the page of metrics are counted together: {name} {shown(sorted(values))}"
+        yield f"rows on the page of metrics are counted together: {name} {values_text(sorted(values))}"
 
 
 def foreign_labels(text: str) -> Mapping[str, set[str]]:
@@ -89,6 +89,6 @@ def is_one_of(model: str, names: Collection[str]) -> bool:
     return PurePath(model).name.lower() in {PurePath(name).name.lower() for name in names if name}
 
 
-def shown(names: Sequence[str]) -> str:
+def values_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED_MODELS:,} more" if len(names) > MOST_NAMED_MODELS else ""
     return f"{', '.join(name or '(none)' for name in names[:MOST_NAMED_MODELS])}{more}"

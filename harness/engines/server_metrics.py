@@ -87,7 +87,7 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
     to compare with.
     """
-    cells, grown = list[Measured](), partial(increase, before, now)
+    cells, grown = list[Measured](), partial(counter_increase, before, now)
     for column in METRIC_COLUMNS:
         values = list[float]()
         for source in column.metrics.split():
@@ -102,7 +102,7 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     return cells
 
 
-def increase(before: Readings, now: Readings, metrics: str) -> Measured:
+def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
     """Return the increase of counters since a reading before; None where a reading has none of them."""
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
@@ -113,7 +113,7 @@ def increase(before: Readings, now: Readings, metrics: str) -> Measured:
 def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
     """The increase of counters between two readings of all servers; None where a reading lacks a server, or them."""
     then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
-    return partial(increase, then, now)
+    return partial(counter_increase, then, now)
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
@@ -178,17 +178,17 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
     """
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
     try:
-        return parse("\n".join(lines))
+        return parse_page("\n".join(lines))
     except ValueError:
         pass
     rows = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            rows += parse(line)
+            rows += parse_page(line)
     return rows
 
 
-def parse(text: str) -> list[Sample]:
+def parse_page(text: str) -> list[Sample]:
     """The samples of a page in Prometheus' text format. Raises ValueError for what is none."""
     families = text_string_to_metric_families(f"{text}\n")
     samples = list[Sample]()

@@ -62,7 +62,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
     for url in urls:
         address, gpus, host = exporter(url)
         seen = set[str]()
-        for sample in samples(address):
+        for sample in gpu_samples(address):
             if sample.gpu not in (gpus or [sample.gpu]) or sample.host != (host or sample.host):
                 continue
             name = f"{address} {sample.host} {sample.gpu}"
@@ -96,18 +96,18 @@ def gaps(exported: ExporterReading, recording: Recording) -> Iterator[str]:
         yield f"--telemetry-url: no values in {recording.missing:,} of {len(recording.seconds):,} readings"
 
 
-async def page(address: str) -> str:
+async def exporter_page(address: str) -> str:
     """An exporter's page, asked for without what a server is sent. Raises EndpointError."""
     async with ClientSession() as session:
         return await discovery.read_page(address, session)
 
 
-def samples(address: str) -> Iterator[GpuSample]:
+def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Each value of each GPU, those that none can have left out. Raises UsageError where there is no such page in
     time.
     """
     try:
-        text = asyncio.run(page(address))
+        text = asyncio.run(exporter_page(address))
     except (BenchmarkError, OSError, ValueError) as error:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: {first_line(error)}.") from None
     rows = server_metrics.parse_rows(text, {*DCGM_COLUMNS, ENGINE_ACTIVE})

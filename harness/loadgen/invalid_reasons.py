@@ -67,14 +67,14 @@ def exceeded_latency(values: Entries) -> Reasons:
     remedy = f"lower the target rate{current_value(values.number('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (measured, allowed) in exceeded.items():
-        over_by = f"{100 * (measured / allowed - 1):,.{0 if measured > 1.1 * allowed else 1}f} %"
-        sentence = f"{limit.name} p{percentile(values):g} was {ms(measured)}, {over_by} over the limit of {ms(allowed)}"
-        yield sentence, remedy
+        digits = 0 if measured > 1.1 * allowed else 1
+        over_by = f"{100 * (measured / allowed - 1):,.{digits}f} % over the limit of {ms_text(allowed)}"
+        yield f"{limit.name} p{target_percentile(values):g} was {ms_text(measured)}, {over_by}", remedy
     if not exceeded:
         yield "a latency limit was exceeded", remedy
 
 
-def percentile(values: Entries) -> float:
+def target_percentile(values: Entries) -> float:
     share = values.number("effective_target_latency_percentile")
     return 100 * (0.99 if share is None else share)
 
@@ -84,7 +84,7 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     exceeded = {}
     # Latency limits are on tokens if LoadGen takes their times, else on whole queries.
     for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
-        measured = values.number(limit.latency.format(f"{percentile(values):.2f}"))
+        measured = values.number(limit.latency.format(f"{target_percentile(values):.2f}"))
         allowed = values.number(limit.limit)
         if measured and allowed and measured > allowed:
             exceeded[limit] = (measured, allowed)
@@ -128,7 +128,7 @@ def early_stopping(values: Entries) -> Reasons:
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
     unsure = (
         f"{number(values.count('result_query_count'), 9)} queries are too few to be sure of the {{}} "
-        f"p{percentile(values):g} (early stopping)"
+        f"p{target_percentile(values):g} (early stopping)"
     )
     problems, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
@@ -157,5 +157,5 @@ def current_value(value: Measured, unit: str) -> str:
     return "" if value is None else f" (now {number(value)} {unit})"
 
 
-def ms(nanoseconds: float) -> str:
+def ms_text(nanoseconds: float) -> str:
     return f"{number(nanoseconds / 1e6, 3)} ms"

@@ -121,7 +121,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     warnings = []
     try:
         for key, value, about in records(path):
-            add(values, key, value)
+            add_entry(values, key, value)
             if about.get("is_error"):
                 errors.append(str(value))
             elif about.get("is_warning"):
@@ -151,7 +151,7 @@ def check_beginning(path: Path, values: Entries) -> None:
     raise LogError(f"{path}: it ends before {missing[0]}, with which a test begins: it is cut short.")
 
 
-def add(values: Entries, key: str, value: "JsonValue") -> None:
+def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")

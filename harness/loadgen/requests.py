@@ -178,7 +178,7 @@ def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     rows = (
         (
             *attrgetter(*COUNT_COLUMNS)(request),
-            *map(decimal, attrgetter(*TIME_COLUMNS)(request)),
+            *map(decimal_text, attrgetter(*TIME_COLUMNS)(request)),
             request.clock,
             request.failure,
         )
@@ -187,7 +187,7 @@ def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, rows)
 
 
-def decimal(value: Measured) -> str:
+def decimal_text(value: Measured) -> str:
     """A time with at most six decimals: microseconds of seconds, nanoseconds of milliseconds; empty if unknown."""
     return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
@@ -277,10 +277,10 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
         request.latency_ms, request.clock = sample.latency_ms, "loadgen"
         if request.first_tokens:  # else LoadGen was told of one at the end, for want of any
             request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
-    compress(folder / TRACE_FILE)
+    compress_file(folder / TRACE_FILE)
 
 
-def compress(path: Path) -> None:
+def compress_file(path: Path) -> None:
     """Replaces a file by `path`.gz. Raises OSError."""
     with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
         shutil.copyfileobj(whole, small)

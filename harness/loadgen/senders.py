@@ -67,7 +67,7 @@ class InFlight(NamedTuple, Generic[Item]):
     async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
         talks: Iterable[Sequence[Item]] = ((item,) for item in items)
         if self.turn:
-            talks = conversations(items, self.turn)
+            talks = items_by_conversation(items, self.turn)
         source, unsent = iter(talks), list[Item]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1
 
@@ -123,7 +123,7 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
         raise failed.exceptions[0] from None
 
 
-def conversations(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
+def items_by_conversation(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
     by_conversation = defaultdict[tuple[int, ...], list[Item]](list)
     for item in items:

@@ -34,7 +34,7 @@ from harness.loadgen import background_load, exporter
 from harness.results.card_limits import ASSUMED_PROMPT, CardLimits, MeanLengths
 from harness.results.scoring import sentence_splitter
 from harness.runner.samples import are_local, read_samples
-from harness.runner.server_probe import api, chat_template, delivery, prefix_cache
+from harness.runner.server_probe import api_text, chat_template, delivery_text, prefix_cache
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
@@ -368,8 +368,8 @@ CHECKS = (
         attrgetter("telemetry_url"),
         first=True,
     ),
-    Requirement("API", api, REMOTE, after="tokenizer"),
+    Requirement("API", api_text, REMOTE, after="tokenizer"),
     Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
-    Requirement("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
+    Requirement("delivery", delivery_text, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
     Requirement("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
 )

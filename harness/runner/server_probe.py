@@ -44,7 +44,7 @@ def tried(config: RunConfig) -> Tried:
         engine.close()
 
 
-def api(config: RunConfig) -> str:
+def api_text(config: RunConfig) -> str:
     args = tried(config).engine.args
     return f"{args['server']}; {args['exchange']}"
 
@@ -57,7 +57,7 @@ def prefix_cache(config: RunConfig) -> str:
     return f"on{hint}" if setting[1] == "True" else "off"
 
 
-def delivery(config: RunConfig) -> str:
+def delivery_text(config: RunConfig) -> str:
     delivered = tried(config).delivery
     if not delivered or not delivered.messages:
         return "not streamed"

@@ -87,7 +87,7 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     display.stage("loading model, tokenizer and data")
     doctor.require(config)  # a run ends here without what it could not do without
     run, session, tokenizer = begin(config, folder, display)
-    evaluation = None if config.quick else measure(run, session, tokenizer)
+    evaluation = None if config.quick else run_tests(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
@@ -168,7 +168,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     )
 
 
-def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
+def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":

@@ -82,7 +82,7 @@ def explain(error: EngineError, log: Path) -> str:
     return sentence
 
 
-def death(text: str) -> tuple[str, bool]:
+def process_death(text: str) -> tuple[str, bool]:
     """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
     ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)
@@ -104,7 +104,7 @@ def root_cause(log: Path) -> str:
         text = reading.read_text(log, errors="replace")
     except OSError:
         return ""
-    died, signalled = death(text)
+    died, signalled = process_death(text)
     exceptions = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
     cause = died

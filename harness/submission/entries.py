@@ -117,14 +117,14 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     groups = dict[str, list[SubmittedRun]]()
     for run in map(read_run, paths):
         groups.setdefault(f"{run.config.category} {run.config.scenario}", []).append(run)
-    entries = [join(runs, label) for label, runs in groups.items()]
+    entries = [join_runs(runs, label) for label, runs in groups.items()]
     versions = sorted({entry.config.round for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
     return entries
 
 
-def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
+def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
     runs_by_test: dict[Test, list[SubmittedRun]] = {

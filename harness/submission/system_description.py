@@ -48,7 +48,7 @@ def engine_of(facts: RunFacts) -> str:
     return str(facts.engine_args.get("server") if facts.config.endpoint else facts.engine or "")
 
 
-def declared(facts: RunFacts) -> Description:
+def declared_by_server(facts: RunFacts) -> Description:
     """Return what a server told of itself, empty where it did not; nothing of an engine of the run's own."""
     if not facts.config.endpoint:
         return {}
@@ -63,7 +63,7 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
     stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
-    served = declared(facts) if facts else {}
+    served = declared_by_server(facts) if facts else {}
     description: Description = {
         name: NOT_APPLICABLE if name.startswith("accelerator_") and not gpus else "" for name in FIELDS
     }
@@ -81,10 +81,10 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
         description["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
     if len(gpus) == 1:
         description["accelerator_interconnect"] = NOT_APPLICABLE
-    return description | served | (hardware() if is_here else {})
+    return description | served | (machine_details() if is_here else {})
 
 
-def hardware() -> Description:
+def machine_details() -> Description:
     """Return what else this machine tells of itself: sockets, cores, caches, disk."""
     description: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):

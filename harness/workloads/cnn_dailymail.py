@@ -45,7 +45,7 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     path = config.dataset_path or config.model_spec.data
     if not path:
         source = "/".join((*CNN_DATASET, CNN_SPLIT))
-        records = from_columns(download(*CNN_DATASET, CNN_SPLIT, instead(config)), CNN_DATASET[0])
+        records = from_columns(download(*CNN_DATASET, CNN_SPLIT, alternative_source(config)), CNN_DATASET[0])
     else:
         source = str(path)
         records = from_columns(read_saved(path, CNN_SPLIT), source) if path.is_dir() else from_json(path)
@@ -121,11 +121,11 @@ def find(config: RunConfig) -> str:
     if cached.exists():
         return str(cached)
     if not hub_environment.is_hub_reachable():
-        raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
+        raise UsageError(f"{name} not found, and the hub not reachable: {alternative_source(config)}.")
     return f"{name}, to be downloaded"
 
 
-def instead(config: RunConfig) -> str:
+def alternative_source(config: RunConfig) -> str:
     """Return what serves where the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
     fetch = "run `make data`" if locations.IS_CHECKOUT else "run this"

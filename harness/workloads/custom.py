@@ -117,8 +117,8 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredReques
     for request in found.requests:
         if len(usable.prompts) == config.sample_limit:
             break
-        prompt = encode(request, tokenizer, found.where(request), config.endpoint_api == "chat")
-        answer = longest(request, config, tokenizer)
+        prompt = prompt_tokens(request, tokenizer, found.where(request), config.endpoint_api == "chat")
+        answer = most_answer_tokens(request, config, tokenizer)
         is_usual = min(len(prompt), answer) >= SHAREGPT_LEAST and len(prompt) <= SHAREGPT_PROMPT
         if found.is_sharegpt and not (is_usual and len(prompt) + answer <= whole):
             unfit += 1
@@ -165,14 +165,14 @@ def control_tokens(tokenizer: Tokenizer) -> set[int]:
     return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
 
 
-def longest(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
+def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
     """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
+def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
     UsageError where the model has no such token, or refuses the chat.
     """
@@ -182,7 +182,7 @@ def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages
     if is_chat(prompt):
         if as_messages:
             return MessagePrompt(counted_chat(prompt, tokenizer), prompt)
-        return chat(prompt, tokenizer, where)
+        return chat_tokens(prompt, tokenizer, where)
     if not all(0 <= token < len(tokenizer) for token in prompt):
         raise UsageError(f"{where}: token ids outside the model's vocabulary of {len(tokenizer):,}.")
     return list(prompt)
@@ -197,7 +197,7 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
     return list(tokens[1:]) if is_begun_twice else list(tokens)
 
 
-def chat(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
+def chat_tokens(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
     """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
     template refuses them.
     """
@@ -219,6 +219,6 @@ def chat_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
 def counted_chat(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
     """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
     try:
-        return chat(messages, tokenizer, "")
+        return chat_tokens(messages, tokenizer, "")
     except UsageError:
         return chat_lines(messages, tokenizer)

@@ -142,12 +142,12 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """The requests of a row. Raises UsageError for one that is none."""
     item = parse_text(str(row.value), where) if row.is_text else row.value
     if isinstance(item, str):
-        return ReadRow([StoredRequest(row.number, "prompt", words(item, where))], [])
+        return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
         if not column:  # a table whose column is named may have any others
             check_sent(item, where)
-    name, dialog = ("", None) if column else conversation(item)
+    name, dialog = ("", None) if column else dialog_of(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
     beside = item if isinstance(item, dict) else {}
@@ -173,7 +173,7 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     return ReadRow([request], unread)
 
 
-def conversation(item: object) -> tuple[str, Dialog | None]:
+def dialog_of(item: object) -> tuple[str, Dialog | None]:
     """The key and the messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from
     and value. None for any other row, also for `messages` that do not end with an answer: they are one request.
     """
@@ -227,7 +227,7 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
             continue
         after: Mapping[str, object] = dialog[place + 1] if place + 1 < len(dialog) else {}
         answer = content_text(after.get("content"), where) if after.get("role") == "assistant" else None
-        history = messages(dialog[: place + 1], where)
+        history = checked_chat(dialog[: place + 1], where)
         yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
 
 
@@ -268,7 +268,7 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
         if column not in item:
             raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
         kind: RequestKind = "prompt"
-        prompt: RequestPrompt = words(item[column], where, column)
+        prompt: RequestPrompt = checked_text(item[column], where, column)
     else:
         kind = request_kind(item, where)
         prompt = READERS[kind](item[kind], where)
@@ -277,11 +277,11 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
     if system:
         dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         assert is_dialog(dialog)  # token ids have no system prompt
-        kind, prompt = "messages", messages(with_system(dialog, system, where), where)
+        kind, prompt = "messages", checked_chat(with_system(dialog, system, where), where)
     return StoredRequest(number, kind, prompt, limit)
 
 
-def words(value: object, where: str, name: str = "prompt") -> str:
+def checked_text(value: object, where: str, name: str = "prompt") -> str:
     """Text with something in it. Raises UsageError."""
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
@@ -292,7 +292,7 @@ def words(value: object, where: str, name: str = "prompt") -> str:
     return value
 
 
-def messages(value: object, where: str) -> Chat:
+def checked_chat(value: object, where: str) -> Chat:
     """A chat, each message with role and content, that ends with the user's word. Raises UsageError."""
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
@@ -302,7 +302,7 @@ def messages(value: object, where: str) -> Chat:
     chat = []
     for message in value:
         check_sent(message, where)
-        content = words(content_text(message.get("content"), where), where, "content")
+        content = checked_text(content_text(message.get("content"), where), where, "content")
         chat.append({"role": str(message["role"]), "content": content})
     return chat
 
@@ -314,8 +314,8 @@ def token_ids(value: object, where: str, name: str = "prompt_token_ids") -> Toke
 
 
 READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
-    "prompt": words,
-    "messages": messages,
+    "prompt": checked_text,
+    "messages": checked_chat,
     "prompt_token_ids": token_ids,
 }
 

@@ -94,7 +94,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
     if sharing.prefix_len or turns > 1:
-        prompts, new, talks = conversations(profile, source, words, count)
+        prompts, new, talks = draw_conversations(profile, source, words, count)
     else:
         prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
         new = [write.draw(source) for _ in range(count)]
@@ -112,7 +112,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     )
 
 
-def conversations(
+def draw_conversations(
     profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.

@@ -64,7 +64,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
             if cells[1:3] == ["", ""]:  # a request that failed
                 empty += 1
                 continue
-            request = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
+            request = recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
             if context and request.prompt_tokens + request.output_tokens > context:
                 unfit += 1
             else:
@@ -83,7 +83,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     return trace
 
 
-def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
+def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
     """The request of a row. Raises UsageError."""
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
@@ -92,15 +92,15 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
     wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
     if at is None or at > LONGEST_TRACE_S:
         raise not_taken(f"{where}: seconds", wanted, seconds)
-    length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
-    new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
-    beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0
+    length = length_of(f"{where}: input_tokens", prompt, MOST_TOKENS)
+    new = length_of(f"{where}: output_tokens", answer, MOST_TOKENS)
+    beginning = length_of(f"{where}: prefix_tokens", shared, length) if prefix else 0
     if shared and not prefix:
         raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
     return Recorded(at, length, new, line, prefix, beginning)
 
 
-def whole(name: str, text: str, most: int) -> int:
+def length_of(name: str, text: str, most: int) -> int:
     number = whole_number(text)
     if not number or number > most:
         raise not_taken(name, f"a whole number from 1 to {most:,}", text)
