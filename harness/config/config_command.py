@@ -45,12 +45,11 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     file = typer.Option(
         None, help="YAML file with any of these settings; flags win.", rich_help_panel=RESULTS_TOPIC, metavar="FILE"
     )
-    flags = ((name, *setting_option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
-    return [
-        parameter("context", annotation=typer.Context),
-        *(parameter(name, annotation=hint, default=made) for name, hint, made in flags),
-        parameter("config", annotation=str, default=file),
-    ]
+    all_parameters = [parameter("context", annotation=typer.Context)]
+    for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)):
+        hint, default = setting_option(kind, name)
+        all_parameters.append(parameter(name, annotation=hint, default=default))
+    return [*all_parameters, parameter("config", annotation=str, default=file)]
 
 
 def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
@@ -58,13 +57,13 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     as text, which the settings convert and check.
     """
     info = kind.model_fields[name]
-    flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
+    setting_flag, default = kind.flags()[name], info.default
+    text = " ".join((info.description or "").split())
     types = kinds(kind, name)
-    words, takes = (
-        [*map(str, choices(types))],
-        "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS),
-    )
-    numbers = f"{takes}[,{takes}...]" if "array" in types else takes
+    words = [*map(str, choices(types))]
+    takes = "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS)
+    if "array" in types:
+        takes = f"{takes}[,{takes}...]"
     hint: object = str
     if "boolean" in types or "path" in types:
         hint = bool if "boolean" in types else Path
@@ -74,11 +73,10 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
         hint = Literal[tuple(words)]
     elif default is not None:
         default = str(default)
+    flag = as_flag(name)
+    if hint is bool:
+        flag = f"{flag}/--no-{flag[2:]}"
+    metavar = setting_flag.metavar or "|".join(filter(None, [takes, *words]))
     return hint, typer.Option(
-        default,
-        f"{as_flag(name)}/--no-{as_flag(name)[2:]}" if hint is bool else as_flag(name),
-        help=text,
-        rich_help_panel=flag.panel,
-        hidden=not text,
-        metavar=flag.metavar or "|".join(filter(None, [numbers, *words])),
+        default, flag, help=text, rich_help_panel=setting_flag.panel, hidden=not text, metavar=metavar
     )

@@ -219,15 +219,14 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
 
 def typer_refusal(error: typer.TyperException) -> str:
     """Return what Typer refuses, as one line of ours."""
-    text = (
-        " ".join(error.format_message().split())
-        .replace("Value error, ", "")
-        .partition(", unable to parse")[0]
-        .rstrip(".")
-    )
-    place = getattr(error, "ctx", None)
-    where = f"{place.command_path} -h lists what it takes" if place else "-h lists what it takes"
-    return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {where}."
+    text = " ".join(error.format_message().split()).replace("Value error, ", "")
+    text = text.partition(", unable to parse")[0].rstrip(".")
+    text = text[:1].lower() + text[1:]
+    if not text.endswith("?"):
+        text += ";"
+    context = getattr(error, "ctx", None)
+    command = f"{context.command_path} " if context else ""
+    return f"{text} {command}-h lists what it takes."
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:

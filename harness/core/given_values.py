@@ -54,11 +54,12 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 def unknown_setting(key: str, names: Sequence[str]) -> str:
     """Return what to say of a key of a file that is none of these settings."""
     flag = as_flag(key)
-    if (positive_name := key.removeprefix("no_")) in arguments():
+    positive_name = key.removeprefix("no_")
+    if positive_name in arguments():
         return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {positive_name}=VALUE."
-    return (
-        f"{key} {REPLACEMENTS[flag]}." if flag in REPLACEMENTS else f"unknown setting {key!r}{did_you_mean(key, names)}"
-    )
+    if flag in REPLACEMENTS:
+        return f"{key} {REPLACEMENTS[flag]}."
+    return f"unknown setting {key!r}{did_you_mean(key, names)}"
 
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:

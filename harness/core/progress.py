@@ -144,7 +144,8 @@ class Display:
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
     """Cells to the right of their columns, the last to the left of its column."""
     *figures, last = cells
-    return "  ".join([*(cell.rjust(width) for cell, width in zip(figures, widths, strict=False)), last]).rstrip()
+    columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
+    return "  ".join([*columns, last]).rstrip()
 
 
 def safe_markup(text: str) -> str:

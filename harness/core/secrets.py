@@ -112,7 +112,9 @@ def hide_known(text: str) -> str:
 
 def note_address(address: str) -> None:
     """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
-    noted.update(part for part in urlsplit(address).path.split("/") if part and not re.fullmatch(PLAIN_PART, part))
+    for part in urlsplit(address).path.split("/"):
+        if part and not re.fullmatch(PLAIN_PART, part):
+            noted.add(part)
 
 
 def hide_word(word: str) -> str:

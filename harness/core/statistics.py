@@ -194,9 +194,9 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
     means, ends = scores.mean(axis=0), np.percentile(weights @ scores, [2.5, 97.5], axis=0)
     telling = np.maximum(np.count_nonzero(scores, axis=0), 2)
-    wider = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
-    ends_of_means: NDArray[np.float64] = (means + (ends - means) * wider).T
-    return ends_of_means
+    widening = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
+    widened: NDArray[np.float64] = (means + (ends - means) * widening).T
+    return widened
 
 
 class PairedChange(NamedTuple):
@@ -219,9 +219,11 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     """The change of each score; both have shape [samples, scores]."""
     import numpy as np
 
-    sides = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    changes, (loss, gain) = sides[1] - sides[0], (side.max(axis=0) for side in sides)
+    scores_before, scores_after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    changes = scores_after - scores_before
+    largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
     few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
-    low, high = intervals(changes).T + few * RULE_OF_THREE / len(changes) * np.array([-loss, gain])
-    columns = (column.tolist() for column in (sides[0].mean(axis=0), sides[1].mean(axis=0), low, high, few))
-    return [PairedChange(*score) for score in zip(*columns, strict=True)]
+    unseen = few * RULE_OF_THREE / len(changes) * np.array([-largest_loss, largest_gain])
+    low, high = intervals(changes).T + unseen
+    columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, few)
+    return [PairedChange(*score) for score in zip(*map(np.ndarray.tolist, columns), strict=True)]

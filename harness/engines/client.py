@@ -97,9 +97,9 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
     proxy = environ.get(PROXY) or None
     if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
-    fresh = config.new_connections
+    idle_s = None if config.new_connections else IDLE_S
     return ClientSession(
-        connector=TCPConnector(limit=0, force_close=fresh, keepalive_timeout=None if fresh else IDLE_S),
+        connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=idle_s),
         headers=headers,
         timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,

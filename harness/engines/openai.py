@@ -303,7 +303,8 @@ def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[S
     """Raises UsageError where `what` differs between servers: they share one load, and must be alike."""
     addresses = {what(server): server.address for server in servers}
     if len(addresses) > 1:
-        raise UsageError(f"the endpoints {trouble}: {'; '.join(f'{at}: {value}' for value, at in addresses.items())}.")
+        values = "; ".join(f"{address}: {value}" for value, address in addresses.items())
+        raise UsageError(f"the endpoints {trouble}: {values}.")
 
 
 def raise_open_file_limit(connections: int) -> None:

@@ -100,7 +100,8 @@ class VLLM(Engine):
         self._llm: AsyncEngine | None = None
         self._links: RemoteEngineConnections | None = None
 
-    async def load(self) -> None:
+    def _prepare_process(self) -> None:
+        """Set what vLLM and its processes read before they begin."""
         processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
@@ -108,6 +109,9 @@ class VLLM(Engine):
         environ[patches.VARIABLE] = ",".join(self.patched)
         for name in self.patched:
             self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
+
+    async def load(self) -> None:
+        self._prepare_process()
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform

@@ -103,6 +103,14 @@ def joules(gpus: int | None) -> Measured:
     return sum(known) / 1000 if known and len(known) == len(energies) else None
 
 
+def column_names(gpus: int) -> list[str]:
+    """Return the columns of a recording of so many GPUs."""
+    names = ["seconds", "cpu_percent", "memory_gib"]
+    for index in range(gpus):
+        names += [f"gpu{index}_{column}" for column in GPU_NAMES]
+    return [*names, *(column.name for column in server_metrics.METRIC_COLUMNS)]
+
+
 @contextmanager
 def recording(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
@@ -119,11 +127,7 @@ def recording(
         begin = time.monotonic()
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
-            names = list[str]()
-            for index in range(count + len(far)):
-                names += [f"gpu{index}_{column}" for column in GPU_NAMES]
-            names += [column.name for column in server_metrics.METRIC_COLUMNS]
-            table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
+            table.writerow(column_names(count + len(far)))
             psutil.cpu_percent()  # it tells of the time since it was last called
             then, before = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):

@@ -104,17 +104,17 @@ def min_duration(values: Entries) -> Reasons:
     # In Server LoadGen holds the time up to the last sample that was scheduled against it.
     ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
     least = values.number("effective_min_duration_ms")
-    short = (
-        f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
-        if least and ran
-        else "too short"
-    )
+    short = "too short"
+    if least and ran:
+        short = f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
     yield f"the test ran {number(ran)} s, {short}", remedy
 
 
 def min_queries(values: Entries) -> Reasons:
     queries, least = values.count("result_query_count"), values.count("effective_min_query_count")
-    fewer = f"{least - queries:,} fewer than the minimum of {least:,}" if least and queries is not None else "too few"
+    fewer = "too few"
+    if least and queries is not None:
+        fewer = f"{least - queries:,} fewer than the minimum of {least:,}"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
     yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
 

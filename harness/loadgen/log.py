@@ -6,6 +6,7 @@ check are entries of the detail log. Source: PerformanceSummary::LogDetail in lo
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -206,16 +207,10 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
     scenario_entries, verdict = entries(values), values.text("result_validity")
     failed = failed_checks(values)
-    for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
-        if values[name] not in allowed:
-            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
+    check_known(values, verdict, failed)
     counted = values.count("num_errors") or 0
     if counted > len(errors):
         errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
-    if verdict not in ("VALID", "INVALID", None):
-        raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
-    if verdict == "VALID" and failed:
-        raise ValueError(f"result_validity is VALID beside {ENTRY[failed[0]]}, which is false")
     queries = values.count("result_query_count")
     samples_per_query = values.count("generated_samples_per_query") if scenario_entries.multi_sample_queries else 1
     samples = queries and samples_per_query and queries * samples_per_query
@@ -254,6 +249,19 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         errors=errors,
         warnings=warnings,
     )
+
+
+def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -> None:
+    """Raises ValueError for a scenario, a mode or a verdict that LoadGen does not have, or that its checks disagree
+    with.
+    """
+    for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
+        if values[name] not in allowed:
+            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
+    if verdict not in ("VALID", "INVALID", None):
+        raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
+    if verdict == "VALID" and failed:
+        raise ValueError(f"result_validity is VALID beside {ENTRY[failed[0]]}, which is false")
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:

@@ -10,9 +10,8 @@ import gzip
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict, get_args
 
 from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
@@ -124,6 +123,7 @@ COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
 Clock = Literal["", "loadgen", "client"]
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
 @dataclass(slots=True)
@@ -175,16 +175,14 @@ class Request:
 
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
-    rows = (
-        (
-            *attrgetter(*COUNT_COLUMNS)(request),
-            *map(decimal_text, attrgetter(*TIME_COLUMNS)(request)),
-            request.clock,
-            request.failure,
-        )
-        for request in requests
-    )
-    csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, rows)
+    csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, map(cells_of, requests))
+
+
+def cells_of(request: Request) -> Sequence[object]:
+    """Return the cells of a request's line, in the order of REQUEST_COLUMNS."""
+    counts = (request.sample, request.prompt_tokens, request.output_tokens, request.first_tokens)
+    times = (request.issued_s, request.sent_ms, request.ttft_ms, request.latency_ms)
+    return (*counts, *map(decimal_text, times), request.clock, request.failure)
 
 
 def decimal_text(value: Measured) -> str:
@@ -216,12 +214,27 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
     if len(cells) != len(REQUEST_COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
-    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])], cells[8:]
-    if clock not in ("", "loadgen", "client"):
-        raise ValueError(f"unknown clock {clock!r:.40}")
+    counts, times = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])]
+    clock = next((known for known in CLOCKS if known == cells[8]), None)
+    if clock is None:
+        raise ValueError(f"unknown clock {cells[8]!r:.40}")
     if any(number is not None and number < 0 for number in (*counts, *times)):
         raise ValueError("a negative number")
-    return Request(*counts, *times, clock, failure, order)  # type: ignore[arg-type,call-arg]
+    sample, prompt_tokens, output_tokens, first_tokens = counts
+    issued_s, sent_ms, ttft_ms, latency_ms = times
+    return Request(
+        sample=sample,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        first_tokens=first_tokens,
+        issued_s=issued_s,
+        sent_ms=sent_ms,
+        ttft_ms=ttft_ms,
+        latency_ms=latency_ms,
+        clock=clock,
+        failure=cells[9],
+        order=order,
+    )
 
 
 def without_failures(requests: Iterable[Request]) -> list[Request]:

@@ -118,9 +118,9 @@ class SUT:
         total = max(self.expected, self.counters.issued)
         most = may_fail(self.max_failed, total)
         if self._failed > most:
-            count = (
-                f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})" if most else ""
-            )
+            count = ""
+            if most:
+                count = f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
             raise EndpointError(f"{error}{count}{remedy}") from error
         self.end_without_answer(request, error)
 

@@ -177,11 +177,11 @@ def gpu(config: RunConfig) -> str:
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
     settings = nvml.gpu_settings()
-    wrong = [
-        f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
-        for limit, default in nvml.power_limits()
-        if limit < default
-    ][:1]
+    wrong = []
+    lowered = [(limit, default) for limit, default in nvml.power_limits() if limit < default]
+    if lowered:
+        limit, default = lowered[0]
+        wrong.append(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
     if settings.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {settings['vboost']}")
     if wrong:

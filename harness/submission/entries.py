@@ -127,14 +127,14 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
-    runs_by_test: dict[Test, list[SubmittedRun]] = {
-        test: [run for run in runs if run.has_test(test)] for test in MODE_FOLDERS
-    }
-    for test, having in runs_by_test.items():
+    runs_by_test = dict[Test, list[SubmittedRun]]()
+    for test in MODE_FOLDERS:
+        having = runs_by_test[test] = [run for run in runs if run.has_test(test)]
         if not having and test != "test06":
             raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
         if len(having) > 1:
-            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
+            paths = " and ".join(str(run.path) for run in having)
+            raise UsageError(f"{label}: {paths} both have {test}: give one.")
     for run in runs[1:]:
         if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED_IN_ENTRY):
             aspects = " and ".join(difference.name for difference in unlike)

@@ -7,6 +7,7 @@ Sources: the checks and constants of the official submission checker (tools/subm
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from harness.config import comparability, mlperf, models, server_addresses
@@ -32,7 +33,10 @@ SCORE_TOLERANCE = 1e-3  # scores may differ by so much, which are rounded to fou
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     """Return what the official checker refuses in any division."""
-    return [reason for entry in entries for reason in label_reasons(entry, entry_refusals(entry))]
+    reasons = list[str]()
+    for entry in entries:
+        reasons += label_reasons(entry, entry_refusals(entry))
+    return reasons
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
@@ -57,10 +61,8 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
 
 def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
     """Each reason once, with the result that it speaks against."""
-    return [
-        f"{entry.benchmark} {entry.scenario}: {reason}"
-        for reason in dict.fromkeys(reason for part in parts for reason in part)
-    ]
+    reasons = dict.fromkeys(chain.from_iterable(parts))
+    return [f"{entry.benchmark} {entry.scenario}: {reason}" for reason in reasons]
 
 
 def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
@@ -189,12 +191,10 @@ def system_differences(entries: Sequence[Entry], description: Description | None
         problems += [
             f"{name}: {difference.name} {difference.a}, but {difference.b} in {first}" for difference in unlike
         ]
-    if description:
-        problems += [
-            f"{name}: {contradiction}"
-            for name, run in runs.items()
-            for contradiction in contradictions(run, description)
-        ]
+    if not description:
+        return problems
+    for name, run in runs.items():
+        problems += [f"{name}: {contradiction}" for contradiction in contradictions(run, description)]
     return problems
 
 

@@ -148,10 +148,9 @@ def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequest
     if not is_chat:
         return
     control = control_tokens(tokenizer) - {tokenizer.bos_token_id}
-    rendered = sum(
-        request.kind != "messages" and not control.isdisjoint(prompt)
-        for request, prompt in zip(usable.requests, usable.prompts, strict=True)
-    )
+    rendered = 0
+    for request, prompt in zip(usable.requests, usable.prompts, strict=True):
+        rendered += request.kind != "messages" and not control.isdisjoint(prompt)
     if rendered:
         yield (
             f"{rendered:,} prompts hold tokens of a chat template already, and the server puts them into its own once "

@@ -50,8 +50,9 @@ def with_request_set(found: Library, place: Callable[[int], str], **known: Unpac
     new, salt = found.new_tokens or [], found.salt
     lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
     longest = max(lengths)
+    salt_tokens = SALT_TOKENS if salt and not salt.replaces else 0
     request_set = RequestSet(
-        longest=longest + (SALT_TOKENS if salt and not salt.replaces else 0),
+        longest=longest + salt_tokens,
         longest_at=place(lengths.index(longest)),
         max_new_tokens=max(new),
         whole_rounds=bool(found.conversations or found.arrivals),
