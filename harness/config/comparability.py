@@ -71,10 +71,9 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     empty where nothing does.
     """
     all_differences = []
-    for aspect in Comparable._fields:
+    for aspect, mine, theirs in zip(Comparable._fields, a, b, strict=True):
         if aspect in ignore:
             continue
-        mine, theirs = getattr(a, aspect), getattr(b, aspect)
         for name in dict.fromkeys([*mine, *theirs]):
             if name not in ignore and keeps_apart(aspect, name, mine, theirs):
                 all_differences.append(Difference(aspect, name, mine.get(name), theirs.get(name)))

@@ -99,7 +99,7 @@ class LoadPattern:
 
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
-        return getattr(plan, self.load)  # type: ignore[no-any-return]
+        return plan.target_qps
 
     def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
@@ -207,6 +207,9 @@ class Sequential(LoadPattern):
     named_rate = "none"
     is_paced = True
 
+    def number(self, plan: Load) -> float | None:
+        return plan.samples_per_query
+
     def queries(self, plan: Load) -> int | None:
         """Return the queries of the minimum duration, as long as a query takes half of what is expected, up to the next
         whole permutation.
@@ -251,6 +254,9 @@ class ClosedLoop(LoadPattern):
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
     is_full = is_own_clock = True
+
+    def number(self, plan: Load) -> float | None:
+        return plan.concurrency
 
     def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)

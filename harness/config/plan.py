@@ -80,7 +80,11 @@ class Plan(Load):
         Follows from what each flag affects; the value of an `auto` stands for it.
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
-        flags |= {name: getattr(self, name) for name in ("max_model_len", "tensor_parallel_size", "data_parallel_size")}
+        flags |= {
+            "max_model_len": self.max_model_len,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "data_parallel_size": self.data_parallel_size,
+        }
         del flags["engine_patch"]
         lists = {"endpoint": self.config.endpoint, "engine_patch": self.config.engine_patch}
         flags |= {name: list(values) for name, values in lists.items() if values}

@@ -37,9 +37,12 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
         "enable_prefix_caching": choosing,
         "disable_log_stats": not config.extra_metrics,
     }
-    for name in ("max_num_seqs", "max_num_batched_tokens", "seed"):
-        if (value := getattr(config, name)) is not None:
-            args[name] = value
+    optional = {
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "seed": config.seed,
+    }
+    args |= {name: value for name, value in optional.items() if value is not None}
     if choosing:
         args["logprobs_mode"] = "processed_logprobs"
     if not nvml.gpus():
