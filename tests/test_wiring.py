@@ -98,7 +98,9 @@ def test_one_sample_again_and_again_is_in_no_closed_submission(
 def test_a_log_must_say_that_early_stopping_was_met(
     value: bool | None, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "setting", lambda log, name: 10**9 if name != "accuracy_sample_count" else 13_368)
+    monkeypatch.setattr(
+        refusals, "logged_setting", lambda log, name: 10**9 if name != "accuracy_sample_count" else 13_368
+    )
     monkeypatch.setattr(refusals, "foreign_seeds", lambda *_: iter(()))
     logged = {} if value is None else {"early_stopping_met": value}
     found = [*refusals.entry_refusals(entry(tmp_path, **logged))]

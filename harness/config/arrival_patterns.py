@@ -80,8 +80,9 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
         return shape, shape.read(rest)
     except ValueError:
         raise UsageError(
-            f"--arrivals {text}: must be {shape.form}; CV is between {LEAST_CV:g} and {MOST_CV:g}, rates A and B above "
-            f"0 and at most {MOST_RATE:,} requests/s."
+            f"{text}: must be {shape.form}; CV is between {LEAST_CV:g} and {MOST_CV:g}, rates A and B above "
+            f"0 and at most {MOST_RATE:,} requests/s.",
+            flag="--arrivals",
         ) from None
 
 
@@ -94,17 +95,17 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
     assert parsed is not None  # a shape, and no file
     shape, numbers = parsed
     if rate * seconds > MOST_REQUESTS:
-        raise UsageError(f"--arrivals {text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.")
+        raise UsageError(f"{text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.", flag="--arrivals")
     first, last = numbers if shape.has_ends else (1.0, 1.0)
     scale = rate / ((first + last) / 2)
     source, due, work = Random(seed), [0.0], 0.0
     while due[-1] < seconds:
         work += shape.gap(source, numbers)
-        due.append(when(work, scale * first, scale * last, seconds))
+        due.append(arrival_s(work, scale * first, scale * last, seconds))
     return tuple(due)
 
 
-def when(count: float, first: float, last: float, seconds: float) -> float:
+def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
     """After how many seconds so many requests have come, at a rate that goes linearly from `first` to `last` within
     `seconds` and stays.
     """

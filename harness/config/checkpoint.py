@@ -1,11 +1,10 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
 from pathlib import Path
-from typing import Any
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
-from harness.config.pretrained import load_shape
+from harness.config.pretrained import ModelShape, load_shape
 from harness.config.quantization import Quantized, stored_formats
 from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
@@ -33,7 +32,7 @@ def weight_bytes(config: EngineConfig) -> int:
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(
-            f"--model {config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken."
+            f"{config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken.", flag="--model"
         )
     attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
@@ -41,8 +40,9 @@ def weight_bytes(config: EngineConfig) -> int:
     size = int(layers * (attention + feed_forward) * inner + embeddings * width)
     if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
-            f"--model {config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
-            f"{LARGEST_WEIGHTS_BYTES / 2**40:,.0f} are taken."
+            f"{config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
+            f"{LARGEST_WEIGHTS_BYTES / 2**40:,.0f} are taken.",
+            flag="--model",
         )
     return size
 
@@ -54,7 +54,7 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
     return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head_width(shape) * width * tokens)
 
 
-def head_width(shape: Any) -> int:
+def head_width(shape: ModelShape) -> int:
     return int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
 
 
@@ -88,4 +88,6 @@ def check_architecture(config: EngineConfig) -> None:
     """Raises UsageError for a model that the installed vLLM has no class for."""
     classes, names = vllm_source.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):
-        raise UsageError(f"--model {config.model}: this vLLM has no model of its architecture, {', '.join(names)}.")
+        raise UsageError(
+            f"{config.model}: this vLLM has no model of its architecture, {', '.join(names)}.", flag="--model"
+        )

@@ -5,10 +5,11 @@ table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from harness.core.formatting import gpu_names
 from harness.core.given_values import as_flag
+from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.system import System
 
 SAME_RATE = 0.01  # rates that differ by more have latencies that say nothing of each other
@@ -40,14 +41,20 @@ class Comparable(NamedTuple):
         return cls(machine=machine, software=software, **aspects)
 
     @classmethod
-    def from_history(cls, line: Mapping[str, Any]) -> Self:
+    def from_history(cls, line: Mapping[str, object]) -> Self:
         """A run by its line of a history, as far as that tells."""
-        work, setup = (texts if isinstance(texts := line.get(key), dict) else {} for key in ("work", "setup"))
+        settings = dict_or_empty(line, "setup")
         columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
-        lists = (texts if isinstance(texts := line.get(key), list) else [] for key in ("flaws", "others"))
-        flaws, busy = ({str(text): True for text in texts} for texts in lists)
-        validity = flaws or ({} if line.get("valid") is True else {INVALID: True})
-        return cls(work, setup | columns, {"gpus": line.get("gpus")}, busyness=busy, validity=validity)
+        validity = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
+        if not validity and line.get("valid") is not True:
+            validity = {INVALID: True}
+        return cls(
+            work=dict_or_empty(line, "work"),
+            settings=settings | columns,
+            machine={"gpus": line.get("gpus")},
+            busyness=dict.fromkeys(map(str, list_or_empty(line, "others")), True),
+            validity=validity,
+        )
 
 
 class Difference(NamedTuple):
@@ -63,15 +70,14 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
     """Return what keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
     empty where nothing does.
     """
-    found = []
-    for aspect in Comparable._fields:
+    all_differences = []
+    for aspect, mine, theirs in zip(Comparable._fields, a, b, strict=True):
         if aspect in ignore:
             continue
-        mine, theirs = getattr(a, aspect), getattr(b, aspect)
         for name in dict.fromkeys([*mine, *theirs]):
             if name not in ignore and keeps_apart(aspect, name, mine, theirs):
-                found.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
-    return found
+                all_differences.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
+    return all_differences
 
 
 def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
@@ -90,21 +96,29 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
     return mine == theirs
 
 
-def reason(found: Sequence[Difference], names: Sequence[str]) -> str:
+def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     """The first aspect in which two runs of these names differ, in words; empty where they do not."""
-    if not found:
+    if not all_differences:
         return ""
-    aspect = found[0].aspect
-    first = [difference for difference in found if difference.aspect == aspect]
+    aspect = all_differences[0].aspect
+    differing = [difference for difference in all_differences if difference.aspect == aspect]
     if aspect == "busyness":
-        busy = [name for n, name in enumerate(names) if any((difference.a, difference.b)[n] for difference in first)]
+        name_a, name_b = names
+        busy = []
+        if any(difference.a for difference in differing):
+            busy.append(name_a)
+        if any(difference.b for difference in differing):
+            busy.append(name_b)
         return f"the machine was busy in {' and '.join(busy)}"
     if aspect in FLAWS:
-        having = [
-            [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has] for difference in first
-        ]
-        return "; ".join(
-            f"{' and '.join(those)}: {difference.name}" for those, difference in zip(having, first, strict=True)
-        )
-    flags = sorted(as_flag(difference.name) if aspect == "work" else difference.name for difference in first)
-    return f"other {aspect} ({', '.join(flags)})"
+        return "; ".join(flaw_text(difference, names) for difference in differing)
+    settings = [difference.name for difference in differing]
+    if aspect == "work":
+        settings = [as_flag(name) for name in settings]
+    return f"other {aspect} ({', '.join(sorted(settings))})"
+
+
+def flaw_text(difference: Difference, names: Sequence[str]) -> str:
+    """Return a flaw with the names of the runs that have it."""
+    flawed = [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has]
+    return f"{' and '.join(flawed)}: {difference.name}"

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import typer
 
@@ -18,20 +18,20 @@ Config = TypeVar("Config", bound=Settings)
 
 
 def config_command(
-    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: Any
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: object
 ) -> Command:
     """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
 
-    def function(context: typer.Context, config: str | None, **flags: Any) -> object:
+    def function(context: typer.Context, config: str | None, **flags: object) -> object:
         named_flags = {}
         for name, value in flags.items():
             source = context.get_parameter_source(name)
             if source is not None and source.name != "DEFAULT":
                 named_flags[name] = value
-        with ends_in_one_line(f" (with --config {config})" if config else ""):
+        with ends_in_one_line(Path(config) if config else None):
             return main(kind.load(Path(config), **named_flags) if config else kind(**named_flags))
 
-    accepted = parameters(kind)
+    accepted = command_parameters(kind)
     function.__signature__ = inspect.Signature(accepted)  # type: ignore[attr-defined]
     function.__annotations__ = {
         accepted_parameter.name: accepted_parameter.annotation for accepted_parameter in accepted
@@ -40,32 +40,31 @@ def config_command(
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
-def parameters(kind: type[Settings]) -> list[inspect.Parameter]:
+def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
         None, help="YAML file with any of these settings; flags win.", rich_help_panel=RESULTS_TOPIC, metavar="FILE"
     )
-    flags = ((name, *option(kind, name)) for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)))
-    return [
-        parameter("context", annotation=typer.Context),
-        *(parameter(name, annotation=hint, default=made) for name, hint, made in flags),
-        parameter("config", annotation=str, default=file),
-    ]
+    all_parameters = [parameter("context", annotation=typer.Context)]
+    for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)):
+        hint, default = setting_option(kind, name)
+        all_parameters.append(parameter(name, annotation=hint, default=default))
+    return [*all_parameters, parameter("config", annotation=str, default=file)]
 
 
-def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
+def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
     as text, which the settings convert and check.
     """
     info = kind.model_fields[name]
-    flag, default, text = kind.flags()[name], info.default, " ".join((info.description or "").split())
+    setting_flag, default = kind.flags()[name], info.default
+    text = " ".join((info.description or "").split())
     types = kinds(kind, name)
-    words, takes = (
-        [*map(str, choices(types))],
-        "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS),
-    )
-    numbers = f"{takes}[,{takes}...]" if "array" in types else takes
-    hint: Any = str
+    words = [*map(str, choices(types))]
+    takes = "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS)
+    if "array" in types:
+        takes = f"{takes}[,{takes}...]"
+    hint: object = str
     if "boolean" in types or "path" in types:
         hint = bool if "boolean" in types else Path
     elif "texts" in types:
@@ -74,11 +73,10 @@ def option(kind: type[Settings], name: str) -> tuple[Any, Any]:
         hint = Literal[tuple(words)]
     elif default is not None:
         default = str(default)
+    flag = as_flag(name)
+    if hint is bool:
+        flag = f"{flag}/--no-{flag[2:]}"
+    metavar = setting_flag.metavar or "|".join(filter(None, [takes, *words]))
     return hint, typer.Option(
-        default,
-        f"{as_flag(name)}/--no-{as_flag(name)[2:]}" if hint is bool else as_flag(name),
-        help=text,
-        rich_help_panel=flag.panel,
-        hidden=not text,
-        metavar=flag.metavar or "|".join(filter(None, [numbers, *words])),
+        default, flag, help=text, rich_help_panel=setting_flag.panel, hidden=not text, metavar=metavar
     )

@@ -135,7 +135,8 @@ class EngineConfig(Settings):
     @property
     def engine_args(self) -> dict[str, object]:
         """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
-        return {key: from_yaml(text) for key, _, text in (pair.partition("=") for pair in self.engine_arg)}
+        pairs = [argument.split("=", 1) for argument in self.engine_arg]
+        return {key: from_yaml(text) for key, text in pairs}
 
     @property
     def has_other_hosts(self) -> bool:
@@ -206,7 +207,9 @@ class ServerFlags(EngineConfig):
             yield f"{ineffective}: only with --endpoint."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        backend = self.backend if self.backend != "auto" else "openai" if self.endpoint else "vllm"
+        backend = self.backend
+        if backend == "auto":
+            backend = "openai" if self.endpoint else "vllm"
         return {"backend": backend, "endpoint": check_addresses(self.endpoint)}
 
     @property

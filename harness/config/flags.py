@@ -14,6 +14,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from harness.config.value_types import choices, describe, kinds
@@ -70,7 +71,7 @@ def setting(key: str) -> str:
     return RENAMED_SETTINGS.get(name, name)
 
 
-def flag(default: Any, panel: str, affects: Affects, metavar: str = "") -> Any:
+def flag(default: object, panel: str, affects: Affects, metavar: str = "") -> Any:
     """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
     below it is its help; without one it is not shown.
 
@@ -101,14 +102,19 @@ class Settings(BaseModel):
     """The flags of -h, in its order; --help-all has the rest."""
     named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
 
-    def __init__(self, /, **settings: Any) -> None:
+    def __init__(self, /, **settings: object) -> None:
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            raise UsageError(mistake(type(self), error, settings)) from None
+            raise UsageError(first_mistake(type(self), error, settings)) from None
 
     @classmethod
-    def load(cls, path: Path, /, **flags: Any) -> Self:
+    def of(cls, settings: Mapping[str, object]) -> Self:
+        """Settings whose names are known only as the program runs. Raises UsageError."""
+        return cls(**settings)
+
+    @classmethod
+    def load(cls, path: Path, /, **flags: object) -> Self:
         """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'; `flags` win. Raises
         UsageError.
         """
@@ -116,15 +122,17 @@ class Settings(BaseModel):
 
         data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, most=LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
-            raise UsageError(f"--config {path}: expected lines of `flag: value`.")
+            raise UsageError(f"{path}: expected lines of `flag: value`.", flag="--config", path=path)
         settings = {setting(str(key)): value for key, value in data.items()}
         if twice := [key for key in map(str, data) if setting(key) != key and setting(key) in data]:
-            raise UsageError(f"--config {path}: {setting(twice[0])} is given twice, also as {twice[0]}.")
+            raise UsageError(
+                f"{path}: {setting(twice[0])} is given twice, also as {twice[0]}.", flag="--config", path=path
+            )
         return cls(**settings | flags)
 
     @field_validator("*", mode="before")
     @classmethod
-    def read(cls, value: Any, info: ValidationInfo) -> Any:
+    def read(cls, value: object, info: ValidationInfo) -> object:
         """Text as the choice or the list that it writes out; true and false are no numbers."""
         name = str(info.field_name)
         types = kinds(cls, name)
@@ -166,28 +174,26 @@ class Settings(BaseModel):
         """The settings that follow from others, some of which were `given`."""
         return {}
 
-    def changed(self, **settings: Any) -> Self:
+    def changed(self, **settings: object) -> Self:
         """Return the same settings but for some, which are checked as all are."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
-    def values(self, names: Iterable[str]) -> dict[str, Any]:
+    def values(self, names: Iterable[str]) -> dict[str, object]:
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def differing(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def differing(cls, settings: Mapping[str, object]) -> dict[str, object]:
         """Return what of a record's settings is other than the default, and a setting of this version."""
-        return {
-            name: settings[name]
-            for name, info in cls.model_fields.items()
-            if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default)
-        }
+        changed = dict[str, object]()
+        for name, info in cls.model_fields.items():
+            if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default):
+                changed[name] = settings[name]
+        return changed
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:
         """Return how each setting is shown, by name."""
-        fields: Mapping[str, Any] = cls.model_fields
-        unseen = {"flag": Flag("", "nothing")}
-        return {name: (info.json_schema_extra or unseen)["flag"] for name, info in fields.items()}
+        return {name: flag_of(info) for name, info in cls.model_fields.items()}
 
     @classmethod
     def affecting(cls, *what: Affects) -> tuple[str, ...]:
@@ -195,18 +201,28 @@ class Settings(BaseModel):
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
 
 
-def mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, Any]) -> str:
+def flag_of(info: FieldInfo) -> Flag:
+    """Return how a field of settings is shown: not at all, unless it is a flag."""
+    extra = info.json_schema_extra
+    flag: object = extra.get("flag") if isinstance(extra, dict) else None
+    return flag if isinstance(flag, Flag) else Flag("", "nothing")
+
+
+def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """The first thing that is wrong with settings, in one line."""
     errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])
     if errors[0]["type"] == "extra_forbidden":
         return unknown_setting(name, list(kind.model_fields))
-    if own_messages := [
-        message for detail in errors if detail["type"] == "value_error" and (message := str(detail["ctx"]["error"]))
-    ]:
-        return f"{kind.named(name)}: {own_messages[0]}."
+    own_messages = [str(detail["ctx"]["error"]) for detail in errors if detail["type"] == "value_error"]
+    own_message = next(filter(None, own_messages), "")
+    if own_message:
+        return f"{kind.named(name)}: {own_message}."
     if errors[0]["type"] == "missing":
         return f"{kind.named(name)} is missing."
-    takes = " or ".join(describe(*detail, kind.flags()[name].metavar) for detail in kinds(kind, name).items())
-    got = hide_word(value) if isinstance(value := settings[name], str) else value
+    metavar = kind.flags()[name].metavar
+    takes = " or ".join(describe(type_name, schema, metavar) for type_name, schema in kinds(kind, name).items())
+    got = settings[name]
+    if isinstance(got, str):
+        got = hide_word(got)
     return f"{kind.named(name)} takes {takes}; got {got!r}."

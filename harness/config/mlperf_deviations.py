@@ -90,9 +90,12 @@ Deviation = Annotated[Statement, BeforeValidator(from_text)]
 def deviations(plan: JudgedPlan) -> list[Statement]:
     """Return why the results of such a run cannot stand beside MLPerf's."""
     parts = (model_deviations, engine_deviations, work_deviations, cache_deviations)
-    return [
-        Statement(text, name=name, kind=StatementKind.DEVIATION) for part in parts for name, text in part(plan) if text
-    ]
+    statements = []
+    for part in parts:
+        for name, text in part(plan):
+            if text:
+                statements.append(Statement(text, name=name, kind=StatementKind.DEVIATION))
+    return statements
 
 
 def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:

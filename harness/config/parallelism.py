@@ -18,10 +18,13 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     most, units = (len(gpus), "GPUs") if gpus else (system.core_count(), "CPU cores, since there is no GPU")
     if tensor == "auto":
         smallest = min((gpu.memory for gpu in gpus), default=inf)
-        available = max(1, len(gpus) // (1 if data == "auto" or config.has_other_hosts else data))
+        fixed_copies = 1 if data == "auto" or config.has_other_hosts else data
+        available = max(1, len(gpus) // fixed_copies)
         usable = 0.8 * config.memory_share * smallest
-        fitting: int = next((2**n for n in range(10) if 2**n <= available and weight_bytes <= 2**n * usable), 0)
-        if not fitting:
+        fitting = 1
+        while fitting < available and weight_bytes > fitting * usable:
+            fitting *= 2
+        if fitting > available or weight_bytes > fitting * usable:
             raise UsageError(
                 f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
                 f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."
@@ -30,7 +33,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     copies = max(1, len(gpus) // tensor) if data == "auto" else data
     if tensor * copies > most and not config.has_other_hosts:
         raise UsageError(
-            f"--tensor-parallel-size {tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; "
-            f"{most} visible."
+            f"{tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; {most} visible.",
+            flag="--tensor-parallel-size",
         )
     return tensor, copies

@@ -8,9 +8,13 @@ system under test sends each when a slot is free, or at its time. How each is se
 
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from harness.core.statistics import fewest_queries
+
+if TYPE_CHECKING:
+    from harness.config.mlperf import LatencyLimits, Scenario
+    from harness.config.workload import RequestSet
 
 LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
 MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
@@ -23,12 +27,34 @@ Length = tuple[int, float]  # queries, seconds
 LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
 
 
+class LoadConfig(Protocol):
+    """The settings of a run that its load depends on."""
+
+    @property
+    def min_duration(self) -> float | str: ...
+
+    @property
+    def quick(self) -> bool: ...
+
+    @property
+    def ttft_limit(self) -> int | None: ...
+
+    @property
+    def tpot_limit(self) -> int | None: ...
+
+    @property
+    def official_samples(self) -> int: ...
+
+    @property
+    def scenario_rules(self) -> "Scenario": ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """The load that a test is to send, as far as its plan knows it."""
 
-    config: Any
-    request_set: Any = None  # the user's own requests in place of MLPerf's samples
+    config: LoadConfig
+    request_set: "RequestSet | None" = None  # the user's own requests in place of MLPerf's samples
     samples: int  # size of the set
     min_duration_s: float
     target_qps: float | None = None  # Offline: samples/s expected; Server, Interactive: queries/s sent
@@ -38,7 +64,7 @@ class Load:
     fewest_queries: int = 0  # queries that end a closed loop, if its time does not
 
     @property
-    def limits(self) -> Any:
+    def limits(self) -> "LatencyLimits | None":
         """The latency limits of the run: MLPerf's, or the user's own in their place."""
         official, config = self.config.scenario_rules.limits, self.config
         if official is None:
@@ -73,7 +99,7 @@ class LoadPattern:
 
     def number(self, plan: Load) -> float | None:
         """The load itself, in `unit`."""
-        return getattr(plan, self.load)  # type: ignore[no-any-return]
+        return plan.target_qps
 
     def min_queries(self, plan: Load) -> int:
         """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
@@ -107,7 +133,7 @@ class LoadPattern:
         """Return what changes from test to test; the rest stays as MLPerf has it."""
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
-        values = {
+        values: dict[str, float | None] = {
             "min_duration": round(1000 * plan.min_duration_s),
             "target_qps": plan.target_qps,
             "target_latency": plan.expected_latency_ms,
@@ -181,6 +207,9 @@ class Sequential(LoadPattern):
     named_rate = "none"
     is_paced = True
 
+    def number(self, plan: Load) -> float | None:
+        return plan.samples_per_query
+
     def queries(self, plan: Load) -> int | None:
         """Return the queries of the minimum duration, as long as a query takes half of what is expected, up to the next
         whole permutation.
@@ -225,6 +254,9 @@ class ClosedLoop(LoadPattern):
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
     is_full = is_own_clock = True
+
+    def number(self, plan: Load) -> float | None:
+        return plan.concurrency
 
     def min_queries(self, plan: Load) -> int:
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)

@@ -1,7 +1,7 @@
 """A run with every setting resolved; the rates are found in runner/rate.py."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, TypedDict, Unpack
 
 from harness.config import arrival_patterns, mlperf, mlperf_deviations, models, server_addresses
 from harness.config.arrival_patterns import Replay
@@ -22,6 +22,15 @@ class TestPart(NamedTuple):
     text: str
     seconds: float | None
     bound: Literal["", "at least ", "at most "] = ""
+
+
+class Resolved(TypedDict, total=False):
+    """The fields of a plan that are resolved as the run goes on."""
+
+    config: RunConfig
+    target_qps: float | None
+    expected_latency_ms: float | None
+    concurrency: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +80,13 @@ class Plan(Load):
         Follows from what each flag affects; the value of an `auto` stands for it.
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
-        flags |= {name: getattr(self, name) for name in ("max_model_len", "tensor_parallel_size", "data_parallel_size")}
-        lists = {"endpoint": self.config.endpoint, "engine_patch": flags.pop("engine_patch")}
+        flags |= {
+            "max_model_len": self.max_model_len,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "data_parallel_size": self.data_parallel_size,
+        }
+        del flags["engine_patch"]
+        lists = {"endpoint": self.config.endpoint, "engine_patch": self.config.engine_patch}
         flags |= {name: list(values) for name, values in lists.items() if values}
         flags |= {"workload": self.request_set.key} if self.request_set else {}
         return flags | {
@@ -159,7 +173,7 @@ class Plan(Load):
         """Return why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
         return mlperf_deviations.deviations(self)
 
-    def with_note(self, note: str, **changes: Any) -> "Plan":
+    def with_note(self, note: str, **changes: Unpack[Resolved]) -> "Plan":
         """Return the same plan with one more `auto` resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 
@@ -195,11 +209,16 @@ class Plan(Load):
         """The parts of a run in one line, with the sum of their times."""
         test_parts = self.parts(before)
         timed = [part for part in test_parts if part.seconds is not None]
+        untimed = [part for part in test_parts if part.seconds is None]
         part_texts = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
-        part_texts += [f"{part.name} as long as it takes" for part in test_parts if part.seconds is None]
-        is_least = len(timed) < len(test_parts) or any(part.bound == "at least " for part in test_parts)
-        summed = sum(part.seconds or 0.0 for part in timed if not (is_least and part.bound == "at most "))
-        return f"{'at least' if is_least else 'about'} {minutes(summed)} {start}: {', '.join(part_texts)}"
+        part_texts += [f"{part.name} as long as it takes" for part in untimed]
+        summed = timed
+        prefix = "about"
+        if untimed or any(part.bound == "at least " for part in test_parts):
+            summed = [part for part in timed if part.bound != "at most "]
+            prefix = "at least"
+        seconds = sum(part.seconds or 0.0 for part in summed)
+        return f"{prefix} {minutes(seconds)} {start}: {', '.join(part_texts)}"
 
 
 def minutes(seconds: float) -> str:

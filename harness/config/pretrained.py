@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 from harness.config.engine import EngineConfig
 from harness.config.hub_environment import is_hub_reachable
@@ -15,38 +15,63 @@ from harness.core.reading import check_regular
 from harness.core.stored_text import POINTER, data_files, is_pointer
 from harness.core.tokenizer import Tokenizer
 
+Loaded_co = TypeVar("Loaded_co", covariant=True)
+
+
+class ModelShape(Protocol):
+    """The shape of a Llama-like decoder, as transformers reads it from config.json."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+
+
+class Loader(Protocol[Loaded_co]):
+    """A class of transformers that loads something of a model."""
+
+    def from_pretrained(self, name: str, /, *, trust_remote_code: bool, local_files_only: bool) -> Loaded_co: ...
+
 
 @functools.cache
-def load_shape(config: EngineConfig) -> Any:
+def load_shape(config: EngineConfig) -> ModelShape:
     """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
     from transformers import AutoConfig
 
     file = Path(config.model_path) / "config.json"
     if file.is_file() and file.stat().st_size > LARGEST_SETTINGS:
-        raise UsageError(f"--model {config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.")
-    shape = loaded(AutoConfig, config)
+        raise UsageError(f"{config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.", flag="--model")
+    loader: Loader[ModelShape] = AutoConfig
+    shape = load_with(loader, config)
     if missing := [key for key in SHAPE if not hasattr(shape, key)]:
-        raise UsageError(f"--model {config.model}: not a Llama-like model: its config has no {missing[0]}.")
+        raise UsageError(f"{config.model}: not a Llama-like model: its config has no {missing[0]}.", flag="--model")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
         if not (type(value := getattr(shape, key, 1)) is int and value > 0):
             raise UsageError(
-                f"--model {config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted."
+                f"{config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted.",
+                flag="--model",
             )
     return shape
 
 
-def loaded(kind: Any, config: EngineConfig) -> Any:
+def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
     """Return what one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on
     this machine alone, where it would try for a minute. Raises UsageError with the way out.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
-        raise UsageError(f"--model {config.model_path}: not a folder; a model is a folder or a name of the hub.")
+        raise UsageError(
+            f"{config.model_path}: not a folder; a model is a folder or a name of the hub.", flag="--model"
+        )
     if place.is_dir():
         check_model_files(place, config)
     is_alone = not place.is_dir() and not is_hub_reachable()
     try:
-        return kind.from_pretrained(
+        return loader.from_pretrained(
             config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_alone
         )
     except Exception as error:
@@ -60,15 +85,15 @@ def check_model_files(folder: Path, config: EngineConfig) -> None:
             if path.exists():
                 check_regular(path.stat(), path, LARGEST_MODEL_JSON)
         except OSError as error:
-            raise UsageError(f"--model {config.model}: {path.name}: {why(error)}.") from None
+            raise UsageError(f"{config.model}: {path.name}: {why(error)}.", flag="--model") from None
 
 
 def load_tokenizer(config: EngineConfig) -> Tokenizer:
     """The model's tokenizer. Raises UsageError."""
     from transformers import AutoTokenizer
 
-    tokenizer: Tokenizer = loaded(AutoTokenizer, config)
-    return tokenizer
+    loader: Loader[Tokenizer] = AutoTokenizer
+    return load_with(loader, config)
 
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:

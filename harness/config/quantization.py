@@ -1,11 +1,13 @@
 """The storage of a checkpoint's weights: formats, bits and scales, from its config.json."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config.engine import EngineConfig
 from harness.config.pretrained import load_shape
 from harness.core import files, schema
+from harness.core.json_values import dict_or_empty
 
 QUANT_CONFIG = "hf_quant_config.json"
 
@@ -53,47 +55,58 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
     """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
-    if groups := stored.get("config_groups"):
-        return tuple(dict.fromkeys(group_format(group, method) for group in groups.values()))
+    groups = dict_or_empty(stored, "config_groups")
+    if groups:
+        return tuple(dict.fromkeys(group_format(dict_or_empty(groups, name), method) for name in groups))
     return (method_format(stored, method),) if stored else ()
 
 
-def group_format(group: dict[str, Any], method: str) -> StoredFormat:
+def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     """compressed-tensors and ModelOpt."""
-    weights, inputs = group.get("weights") or {}, group.get("input_activations") or {}
-    bits = weights.get("num_bits") or 0
+    weights, inputs = dict_or_empty(group, "weights"), dict_or_empty(group, "input_activations")
+    bits = number_in(weights, "num_bits")
     kind = "fp" if weights.get("type", "float") == "float" else "int"
-    scales = ("dynamic" if inputs.get("dynamic", True) else "static") if inputs else WEIGHTS_ALONE
-    return StoredFormat(f"{kind}{bits}" if bits else method, bits, scales, method)
+    activations = WEIGHTS_ALONE
+    if inputs:
+        activations = "dynamic" if inputs.get("dynamic", True) else "static"
+    return StoredFormat(f"{kind}{bits}" if bits else method, bits, activations, method)
 
 
-def method_format(stored: dict[str, Any], method: str) -> StoredFormat:
+def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
     """Those whose words are of one format: fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ,
     GPTQ; any other is called by its name alone.
     """
-    bits = float(stored.get("bits") or stored.get("w_bit") or 0)
+    bits = float(number_in(stored, "bits") or number_in(stored, "w_bit"))
     if method in ("awq", "gptq"):
         return StoredFormat(method, bits, WEIGHTS_ALONE, method)
     if method == "bitsandbytes":
         four = stored.get("load_in_4bit")
         name = str(stored.get("bnb_4bit_quant_type", "int4")) if four else "int8"
         return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
-    shared = stored.get("global_quant_config") or {}  # Quark's
+    shared = dict_or_empty(stored, "global_quant_config")  # Quark's
     candidates = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
-    words = next(text for text in (str(candidate).lower() for candidate in candidates if candidate))
+    words = str(next(filter(None, candidates))).lower()
     name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
-    if inputs := shared.get("input_tensors"):
-        scales = "dynamic" if inputs.get("is_dynamic", True) else "static"
+    if inputs := dict_or_empty(shared, "input_tensors"):
+        activations = "dynamic" if inputs.get("is_dynamic", True) else "static"
     elif "activation_scheme" in stored:
-        scales = "static" if stored["activation_scheme"] == "static" else "dynamic"
+        activations = "static" if stored["activation_scheme"] == "static" else "dynamic"
     elif method == "fbgemm_fp8" or "dynamicactivation" in words or "per_token" in words:
-        scales = "dynamic"
+        activations = "dynamic"
+    elif stored.get("quant_algo"):
+        activations = "static"
     else:
-        scales = "static" if stored.get("quant_algo") else WEIGHTS_ALONE if "weightonly" in words else ""
-    return StoredFormat(name, width, scales, method)
+        activations = WEIGHTS_ALONE if "weightonly" in words else ""
+    return StoredFormat(name, width, activations, method)
 
 
-def stored_words(config: EngineConfig) -> dict[str, Any]:
+def number_in(words: Mapping[str, object], key: str) -> int | float:
+    """Return a number of a checkpoint's own words; 0 where it has none."""
+    value = words.get(key)
+    return value if isinstance(value, int | float) else 0
+
+
+def stored_words(config: EngineConfig) -> dict[str, object]:
     """Return what a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
     (ModelOpt's older exports); empty of one that is not quantized.
     """

@@ -30,36 +30,38 @@ def resolve(
     notes: list[str] = []
     task = replace(config.task, samples=request_set.samples) if request_set else config.task
     replay = request_set.replay if request_set else None
-    count = samples(config, task, replay, notes)
+    count = sample_count(config, task, replay, notes)
     # Behind an endpoint the GPUs are the server's business.
     tensor, data = parallelism(config, gpus, weight_bytes) if config.is_in_process else (1, 1)
-    seconds = duration(config, task, count, request_set, notes)
+    seconds = least_duration_s(config, task, count, request_set, notes)
     if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
             f"parallelism: {len(gpus)} visible GPU(s), weights of {weight_bytes / 2**30:.1f} GiB: "
             f"tensor parallel {tensor}, data parallel {data}"
         )
-    seed = config.seed
+    seeds = mlperf.SEEDS_BY_ROUND[config.round]
+    if config.seed is not None:
+        seeds = mlperf.Seeds(config.seed, config.seed, config.seed)
     return Plan(
         config=config,
         task=task,
         samples=count,
         min_duration_s=seconds,
-        max_model_len=context(config, request_set),
+        max_model_len=context_length(config, request_set),
         tensor_parallel_size=tensor,
         data_parallel_size=data,
-        seeds=mlperf.SEEDS_BY_ROUND[config.round] if seed is None else mlperf.Seeds(seed, seed, seed),
+        seeds=seeds,
         reference_model=reference_model,
         random_weights=random_weights,
         notes=tuple(notes),
-        target_qps=rate(config, count, replay),
+        target_qps=known_rate(config, count, replay),
         samples_per_query=query_samples(config, count),
         concurrency=config.highest_level or None,
         request_set=request_set,
     )
 
 
-def samples(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
+def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
     """Return how many samples are used, at most those of the task. Raises UsageError where more are asked for."""
     count = config.sample_limit or task.samples
     if count <= task.samples:
@@ -70,7 +72,7 @@ def samples(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: 
     return task.samples
 
 
-def duration(
+def least_duration_s(
     config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
 ) -> float:
     """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
@@ -94,12 +96,13 @@ def query_samples(config: RunConfig, count: int) -> int:
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
     given_samples = config.samples_per_query
-    if (most := given_samples if isinstance(given_samples, int) else max(given_samples)) > count:
+    most = given_samples if isinstance(given_samples, int) else max(given_samples)
+    if most > count:
         raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
     return most
 
 
-def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
+def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
     pattern = config.scenario_rules.pattern
     given_rate = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
@@ -114,7 +117,7 @@ def rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     return given_rate if isinstance(given_rate, float) else None
 
 
-def context(config: RunConfig, request_set: RequestSet | None) -> int:
+def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
     """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
     supported, given_context = config.model_spec.positions, config.max_model_len
     if given_context != "auto" and supported and given_context > supported:
@@ -125,8 +128,7 @@ def context(config: RunConfig, request_set: RequestSet | None) -> int:
         request_set.check_context(given_context, f"--max-model-len is {given_context:,}")
     if request_set and supported:
         request_set.check_context(supported, f"the {config.model} model knows {supported:,} at most")
-    return (
-        max(config.model_spec.context, request_set.longest if request_set else 0)
-        if given_context == "auto"
-        else given_context
-    )
+    if given_context != "auto":
+        return given_context
+    longest_request = request_set.longest if request_set else 0
+    return max(config.model_spec.context, longest_request)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import NonNegativeFloat
 
@@ -28,15 +28,17 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
 }
 
 
-def chooser(given: frozenset[str]) -> str:
+def scenario_flag(given: frozenset[str]) -> str:
     """The flag that chooses the scenario; empty where it was named, or none does."""
-    return "" if "scenario" in given else next((name for name in CHOOSES if name in given), "")
+    if "scenario" in given:
+        return ""
+    return next((name for name in CHOOSES if name in given), "")
 
 
-def scenario_of(settings: Mapping[str, Any]) -> str:
+def scenario_of(settings: Mapping[str, object]) -> str:
     """The scenario that settings name, or that one of them chooses, as they stand in a file."""
     named = frozenset(name for name, value in settings.items() if value)
-    return CHOOSES.get(chooser(named), str(settings.get("scenario", "offline")))
+    return CHOOSES.get(scenario_flag(named), str(settings.get("scenario", "offline")))
 
 
 UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
@@ -173,7 +175,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     def scenario_problems(self) -> Iterator[str]:
         """Yield what the scenario has no use for, or its category does not allow."""
-        chooser_name = chooser(self.given)
+        chooser_name = scenario_flag(self.given)
         chosen_by = as_flag(chooser_name) if chooser_name else f"--scenario {self.scenario}"
         for name in (*CHOOSES, "ttft_limit", "tpot_limit"):
             if name not in self.given or name in self.scenario_rules.flags:
@@ -193,16 +195,20 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
         for name in {"input_len", "output_len"} & given:
             lengths.lengths(as_flag(name), getattr(self, name))
-        scenario = CHOOSES.get(chooser(given), self.scenario)
+        scenario = CHOOSES.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
-        return super().implications(given) | {
+        implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
             "extra_metrics": self.extra_metrics or any(map(server_addresses.exporter, self.telemetry_url)),
             "scenario": scenario,
-            "mode": "performance" if self.quick and self.mode == "both" else self.mode,
-            "category": rules.categories[0] if self.category == "auto" else self.category,
-            **{name: getattr(self, name) or default for name, default in rules.pattern.defaults.items()},
         }
+        if self.quick and self.mode == "both":
+            implied["mode"] = "performance"
+        if self.category == "auto":
+            implied["category"] = rules.categories[0]
+        for name, default in rules.pattern.defaults.items():
+            implied[name] = getattr(self, name) or default
+        return implied
 
     @property
     def speed_test(self) -> str:
@@ -239,8 +245,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in order."""
-        flag = self.concurrency
-        return tuple(sorted(flag if isinstance(flag, tuple) else (flag,) if isinstance(flag, int) else ()))
+        given_levels = self.concurrency
+        if isinstance(given_levels, int):
+            return (given_levels,)
+        return tuple(sorted(given_levels)) if isinstance(given_levels, tuple) else ()
 
     @property
     def headline(self) -> str:

@@ -1,19 +1,23 @@
 """The types of settings: numbers within bounds, lists without repetition, and the bounds themselves."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
+from pydantic.fields import FieldInfo
+
+Setting = TypeVar("Setting")
 
 # LoadGen can plan for no more: beyond it its counters overflow without a word. Each request at once takes a connection,
 # and a client has ports for about 60,000.
 LONGEST_SETTING_S, LONGEST_SETTING_MS, MOST_CONCURRENT = 30 * 24 * 3600, 10**6, 50_000
 
 
-def positive(most: float) -> Any:
-    return Field(gt=0, le=most)
+def positive(most: float) -> FieldInfo:
+    bounds: FieldInfo = Field(gt=0, le=most)
+    return bounds
 
 
-def distinct(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+def check_distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
     """Raises ValueError, whose text stands in the message, for a list that names a number twice."""
     if len(set(numbers)) < len(numbers) or not numbers:
         raise ValueError("a number is given twice")
@@ -28,4 +32,4 @@ Count = Annotated[int, positive(10**6)]
 Context = Annotated[int, positive(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Rate = Annotated[float, positive(10**6)]
-Distinct = AfterValidator(distinct)
+Distinct = AfterValidator(check_distinct)

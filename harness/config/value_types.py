@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TypedDict
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -17,7 +17,19 @@ TYPE_WORDS = {
 }
 
 
-def describe(name: str, schema: Mapping[str, Any], metavar: str) -> str:
+Choice = str | int | float | bool
+
+
+class TypeSchema(TypedDict, total=False):
+    """The parts of a type's JSON schema that are read."""
+
+    enum: Sequence[Choice]
+    minimum: float
+    maximum: float
+    exclusiveMinimum: float
+
+
+def describe(name: str, schema: TypeSchema, metavar: str) -> str:
     """A type in words, for messages; `metavar` is an item of a list of texts."""
     if name == "texts":
         return f"a list of {metavar}"
@@ -35,10 +47,10 @@ def describe(name: str, schema: Mapping[str, Any], metavar: str) -> str:
 
 
 @cache
-def kinds(settings: type[BaseModel], name: str) -> dict[str, dict[str, Any]]:
+def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
     """The types that a setting may have, but for null, as JSON schemas, each by what it is: "texts" are a list."""
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
-    types = {}
+    types: dict[str, TypeSchema] = {}
     for option_schema in schema.get("anyOf", [schema]):
         match option_schema:
             case {"const": only}:
@@ -53,6 +65,6 @@ def kinds(settings: type[BaseModel], name: str) -> dict[str, dict[str, Any]]:
     return types
 
 
-def choices(found: Mapping[str, Mapping[str, Any]]) -> Sequence[Any]:
+def choices(types: Mapping[str, TypeSchema]) -> Sequence[Choice]:
     """The values that are chosen from, if any."""
-    return found["choice"]["enum"] if "choice" in found else ()
+    return types["choice"]["enum"] if "choice" in types else ()

@@ -75,14 +75,15 @@ def check_files(found: Sequence[Path], name: str) -> None:
     missing = [path.name for path in found if not path.exists()]
     if missing:
         raise UsageError(
-            f"--model {name}: {missing[0]} is missing, {len(missing):,} of {len(found):,} files of its weights: copy "
-            "the folder again, or download the model again."
+            f"{name}: {missing[0]} is missing, {len(missing):,} of {len(found):,} files of its weights: copy "
+            "the folder again, or download the model again.",
+            flag="--model",
         )
     for path in found:
         if is_pointer(path):
-            raise UsageError(f"--model {name}: {path.name} is {POINTER}.")
+            raise UsageError(f"{name}: {path.name} is {POINTER}.", flag="--model")
         if is_cut_short(path):
-            raise UsageError(f"--model {name}: {path.name} is cut short: copy it again, or download it again.")
+            raise UsageError(f"{name}: {path.name} is cut short: copy it again, or download it again.", flag="--model")
 
 
 def is_cut_short(path: Path) -> bool:

@@ -109,11 +109,12 @@ class RequestSet:
 
     def check_context(self, most: int, said: str) -> None:
         """Raises UsageError where a prompt and its answer do not fit `most` tokens; `said` is who allows no more."""
-        if self.longest > most:
-            raise UsageError(
-                f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {said}: shorten "
-                f"{'the lengths, or use a smaller sigma' if self.exact else 'the prompt, or lower its max_tokens'}."
-            )
+        if self.longest <= most:
+            return
+        remedy = "the lengths, or use a smaller sigma" if self.exact else "the prompt, or lower its max_tokens"
+        raise UsageError(
+            f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {said}: shorten {remedy}."
+        )
 
 
 class WorkloadFlags(Settings):
@@ -198,7 +199,9 @@ class WorkloadFlags(Settings):
         """Return what else than a file of requests says how long they are, in words; empty where nothing does."""
         if self.is_synthetic:
             return "--output-len"
-        return "the trace" if self.is_replay else "the profile" if is_profile(self.workload) else ""
+        if self.is_replay:
+            return "the trace"
+        return "the profile" if is_profile(self.workload) else ""
 
     @property
     def workload_flag(self) -> str:

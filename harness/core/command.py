@@ -130,8 +130,8 @@ class Command(TyperCommand):
         for before, word in pairwise(["", *words]):
             if (name := word.partition("=")[0]) not in flags:
                 raise_if_moved(name)
-            shown_name = name if name in flags else before if before in flags else f"{word!r:.60}"
-            check_printable(shown_name, word.replace("\n", "") if name in MANY_LINES else word)
+            flag_of_word = next((candidate for candidate in (name, before) if candidate in flags), "")
+            check_printable(flag_of_word or f"{word!r:.60}", word.replace("\n", "") if name in MANY_LINES else word)
         for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
@@ -156,9 +156,8 @@ class Command(TyperCommand):
             except LoadGenError as error:  # a log that the user named
                 raise UsageError(str(error)) from None
             except UsageError as error:  # the word is a flag of another command
-                flag, _, rest = str(error).partition(" ")
-                is_own = not flag.startswith("--") or flag in self.options_by_flag
-                raise error if is_own else UsageError(rest) from None
+                is_own = not error.flag or error.flag in self.options_by_flag
+                raise error if is_own else UsageError(error.text) from None
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         shown_parameters = self.parameters
@@ -217,21 +216,20 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
             called = name or " ".join(module()) or os.path.basename(sys.argv[0])
             code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
         except typer.TyperException as error:
-            raise UsageError(refusal(error)) from None
+            raise UsageError(typer_refusal(error)) from None
     raise SystemExit(code or DONE)
 
 
-def refusal(error: typer.TyperException) -> str:
+def typer_refusal(error: typer.TyperException) -> str:
     """Return what Typer refuses, as one line of ours."""
-    text = (
-        " ".join(error.format_message().split())
-        .replace("Value error, ", "")
-        .partition(", unable to parse")[0]
-        .rstrip(".")
-    )
-    place = getattr(error, "ctx", None)
-    where = f"{place.command_path} -h lists what it takes" if place else "-h lists what it takes"
-    return f"{text[:1].lower()}{text[1:]}{'' if text.endswith('?') else ';'} {where}."
+    text = " ".join(error.format_message().split()).replace("Value error, ", "")
+    text = text.partition(", unable to parse")[0].rstrip(".")
+    text = text[:1].lower() + text[1:]
+    if not text.endswith("?"):
+        text += ";"
+    context = getattr(error, "ctx", None)
+    command = f"{context.command_path} " if context else ""
+    return f"{text} {command}-h lists what it takes."
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
@@ -249,6 +247,7 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
                 owners = [pair for pair in owners if not flag or pair[0] != flag]
             if not flag or word != flag:
                 owners.append((flag, word))
-        return (f"{flag}={word}" if flag else word for flag, word in owners)
+        for flag, word in owners:
+            yield f"{flag}={word}" if flag else word
 
     return rewritten

@@ -18,18 +18,20 @@ SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 def entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
     """A flag and what it is for, beside it or, where it is long, below."""
-    is_option, said = parameter.param_type_name == "option", parameter.help or ""
-    said = SENTENCE.split(said, 1)[0].rstrip(".") if brief else said
+    is_option = parameter.param_type_name == "option"
+    description = parameter.help or ""
+    if brief:
+        description = SENTENCE.split(description, 1)[0].rstrip(".")
     flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
     name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
     if is_option and parameter.required:
-        said += " (required)"
+        description += " (required)"
     if default := shown_default(parameter):
-        said += f" [{default}]"
+        description += f" [{default}]"
     indent = " " * FLAG_COLUMNS
     is_long = len(name) >= FLAG_COLUMNS - 1
     text = fill(
-        said,
+        description,
         width,
         initial_indent=indent if is_long else name.ljust(FLAG_COLUMNS),
         subsequent_indent=indent,

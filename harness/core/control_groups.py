@@ -44,7 +44,7 @@ def own_paths() -> Mapping[str, str]:
     return paths
 
 
-def groups(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
+def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all above it, as far as they can be seen.
 
     In a container the path may be the host's, of which only an end, or nothing, is below the mount.
@@ -63,14 +63,14 @@ def groups(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Pa
             yield base.joinpath(*parts[:depth])
 
 
-def numbers(path: Path) -> list[int]:
+def first_numbers(path: Path) -> list[int]:
     """Return the whole numbers of a file's first line; none where there is no such file, or it says `max`."""
     with suppress(OSError, ValueError, IndexError):
         return [int(word) for word in path.read_text().splitlines()[0].split()]
     return []
 
 
-def statistic(path: Path, *names: str) -> int | None:
+def named_count(path: Path, *names: str) -> int | None:
     """Return the first of the named counts in a group's file of counts; None where it has none of them."""
     with suppress(OSError, ValueError):
         counts = dict(line.split(" ", 1) for line in path.read_text().splitlines())
@@ -83,10 +83,10 @@ def statistic(path: Path, *names: str) -> int | None:
 def cpu_limit(root: Path) -> CpuLimit | None:
     """Return the lowest quota of CPU time; None where there is none."""
     limits = []
-    for group in groups(root, CPU_FOLDERS, "cpu"):
-        quota = numbers(group / "cpu.max") or [
-            *numbers(group / "cpu.cfs_quota_us")[:1],
-            *numbers(group / "cpu.cfs_period_us")[:1],
+    for group in group_folders(root, CPU_FOLDERS, "cpu"):
+        quota = first_numbers(group / "cpu.max") or [
+            *first_numbers(group / "cpu.cfs_quota_us")[:1],
+            *first_numbers(group / "cpu.cfs_period_us")[:1],
         ]
         if len(quota) == 2 and min(quota) > 0:  # without a quota it is -1
             limits.append(CpuLimit(quota[0] / quota[1], used_s(root, group)))
@@ -95,13 +95,13 @@ def cpu_limit(root: Path) -> CpuLimit | None:
 
 def used_s(root: Path, group: Path) -> float | None:
     """Return the CPU seconds that the processes of a group have used."""
-    used_us = statistic(group / "cpu.stat", "usage_usec")
+    used_us = named_count(group / "cpu.stat", "usage_usec")
     if used_us is not None:
         return used_us / 1e6
     below = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
     path = group.relative_to(root / below[-1]) if below else Path()
     for folder in USAGE_FOLDERS:
-        used_ns = numbers(root / folder / path / "cpuacct.usage")
+        used_ns = first_numbers(root / folder / path / "cpuacct.usage")
         if used_ns:
             return used_ns[0] / 1e9
     return None
@@ -110,10 +110,12 @@ def used_s(root: Path, group: Path) -> float | None:
 def memory_limit(root: Path) -> MemoryLimit | None:
     """Return the lowest limit of memory; None where there is none. Files that can be dropped from memory are free."""
     limits = []
-    for group in groups(root, MEMORY_FOLDERS, "memory"):
+    for group in group_folders(root, MEMORY_FOLDERS, "memory"):
         # Version 1 also says what groups above allow that cannot be seen.
-        above = statistic(group / "memory.stat", "hierarchical_memory_limit")
-        most = [*numbers(group / "memory.max"), *numbers(group / "memory.limit_in_bytes"), *([above] if above else [])]
+        above = named_count(group / "memory.stat", "hierarchical_memory_limit")
+        most = [*first_numbers(group / "memory.max"), *first_numbers(group / "memory.limit_in_bytes")]
+        if above:
+            most.append(above)
         if most and 0 < min(most) < UNLIMITED_BYTES:
             limits.append(MemoryLimit(min(most), free_bytes(group, min(most))))
     if not limits:
@@ -123,8 +125,8 @@ def memory_limit(root: Path) -> MemoryLimit | None:
 
 
 def free_bytes(group: Path, most: int) -> int | None:
-    used = numbers(group / "memory.current") or numbers(group / "memory.usage_in_bytes")
+    used = first_numbers(group / "memory.current") or first_numbers(group / "memory.usage_in_bytes")
     if not used:
         return None
-    droppable = statistic(group / "memory.stat", "total_inactive_file", "inactive_file") or 0
+    droppable = named_count(group / "memory.stat", "total_inactive_file", "inactive_file") or 0
     return max(0, most - max(0, used[0] - droppable))

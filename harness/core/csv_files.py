@@ -30,14 +30,15 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
     Raises UsageError, naming the line, where a column is missing or a cell is no number.
     """
     lines = read_given("", path, "a table", read_table, csv.Error, most=LARGEST_RECORDING)
-    wanted = names or [name for name in (lines[0] if lines else {}) if name]
+    first_line = lines[0] if lines else {}
+    wanted = names or [name for name in first_line if name]
     columns: Columns = {name: [] for name in wanted}
     for number, line in enumerate(lines, start=2):
         for name in wanted:
             try:
                 columns[name].append(finite(line[name]))
             except reading.DAMAGED:
-                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.") from None
+                raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.", path=path) from None
     return columns
 
 

@@ -72,10 +72,10 @@ class Document(NamedTuple):
 
 def to_markdown(document: Document) -> str:
     """The document as a Markdown page."""
-    lines = Table(["", ""], [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines if line.text])
+    rows = [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines if line.text]
     parts = [f"# {harmless(document.title)}", harmless(document.subject)]
     if document.lines:
-        parts += ["## Verdict", str(lines)]
+        parts += ["## Verdict", str(Table(["", ""], rows))]
     for section in document.sections:
         parts += [f"## {harmless(section.title)}", *map(block_text, section.blocks)]
     return "\n\n".join(parts) + "\n"

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from harness.core.interrupts import INTERRUPTED
 from harness.core.message_text import line_of, plain, why
@@ -24,9 +25,15 @@ class BenchmarkError(Exception):
 
 
 class UsageError(BenchmarkError):
-    """A flag, a file or a data set that cannot be used as it is."""
+    """A flag, a file or a data set that cannot be used as it is; `flag` stands before the text, and `path` is the file
+    that it is about.
+    """
 
     exit_code = BAD_INPUT
+
+    def __init__(self, text: str, flag: str = "", path: Path | None = None) -> None:
+        super().__init__(f"{flag} {text}" if flag else text)
+        self.text, self.flag, self.path = text, flag, path
 
 
 class NotAcceptedError(BenchmarkError):
@@ -70,17 +77,19 @@ def as_input(error: BaseException) -> BaseException:
     if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
         return error
     name = str(error.filename or "standard output")
-    kind = BenchmarkError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else UsageError
     shown_name = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
-    return kind(f"{shown_name}: {why(error)}.")
+    text = f"{shown_name}: {why(error)}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return BenchmarkError(text)
+    return UsageError(text, path=Path(name))
 
 
 @contextlib.contextmanager
-def ends_in_one_line(where: str = "") -> Iterator[None]:
+def ends_in_one_line(config_file: Path | None = None) -> Iterator[None]:
     """Ends the command with a line for each line of a BenchmarkError, and its exit code.
 
-    `where` is added if the error does not name it itself. A reader that goes away, as in `... | head`, is no error.
-    Anything else is a mistake of this program and keeps its stack trace.
+    The file of settings is named behind an error that is not about this file itself. A reader that goes away, as in
+    `... | head`, is no error. Anything else is a mistake of this program and keeps its stack trace.
     """
     try:
         try:
@@ -91,7 +100,8 @@ def ends_in_one_line(where: str = "") -> Iterator[None]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest is still to be flushed
             raise as_input(error) from None
     except BenchmarkError as error:
-        suffix = where if where.strip(" ()").rpartition(" ")[2] not in str(error) else ""
+        is_of_file = isinstance(error, UsageError) and error.path == config_file
+        suffix = f" (with --config {config_file})" if config_file and not is_of_file else ""
         lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())
         print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)
         raise SystemExit(error.exit_code) from None

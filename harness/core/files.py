@@ -31,7 +31,7 @@ SPARE_BYTES = 2**23  # a disk with less free counts as full
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_in_errors(path: Path) -> Iterator[None]:
     """Name the file in an error raised within, which the system leaves out where a write fails."""
     try:
         yield
@@ -96,9 +96,11 @@ def check_space(path: Path) -> None:
 
 def existing(path: Path) -> Path:
     """The path, or the nearest folder above it that is there."""
-    return next(
-        candidate for candidate in (path, *path.absolute().parents) if candidate.exists() or candidate.is_symlink()
-    )
+    candidates = iter((path, *path.absolute().parents))
+    nearest = next(candidates)
+    while not (nearest.exists() or nearest.is_symlink()):
+        nearest = next(candidates)
+    return nearest
 
 
 def free_gib(folder: Path) -> float:
@@ -145,12 +147,12 @@ def write_bytes(path: Path, content: bytes) -> None:
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        with naming(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
+        with name_in_errors(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
             os.set_blocking(pipe.fileno(), True)
             pipe.write(content)
         return
     fresh = path.with_name(f".{path.name}-{os.getpid()}-{token_hex(4)}")
-    with naming(path), fresh.open("xb") as file:  # with the modes that the umask leaves
+    with name_in_errors(path), fresh.open("xb") as file:  # with the modes that the umask leaves
         try:
             file.write(content)
             file.close()
@@ -183,11 +185,13 @@ def parse_as(path: Path, data: object, kind: type[Parsed]) -> Parsed:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
         faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
-        where = ".".join(map(str, faults[0]["loc"]))
-        said = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
-        raise UsageError(f"{path}: {f'{where}: ' if where else ''}{said}.") from None
+        place = ".".join(map(str, faults[0]["loc"]))
+        text = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
+        if place:
+            text = f"{place}: {text}"
+        raise UsageError(f"{path}: {text}.", path=path) from None
     except UsageError as error:  # a setting that this version refuses
-        raise UsageError(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}", path=path) from None
 
 
 def submodule_path(path: Path) -> Path:

@@ -48,9 +48,9 @@ def plural(count: float, noun: str) -> str:
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
-def sentence(said: object) -> str:
+def sentence(value: object) -> str:
     """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
-    text = str(said)
+    text = str(value)
     return text[:1].upper() + text[1:]
 
 
@@ -64,4 +64,7 @@ def gpu_names(gpus: Sequence[str] | None) -> str:
     """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
     if gpus is None:
         return "unknown"
-    return ", ".join(f"{count}x {name}" if count > 1 else name for name, count in Counter(gpus).items()) or "none"
+    names = []
+    for name, count in Counter(gpus).items():
+        names.append(f"{count}x {name}" if count > 1 else name)
+    return ", ".join(names) or "none"

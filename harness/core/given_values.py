@@ -36,13 +36,13 @@ def read_given(
 
     Only regular files of at most `most` bytes are read: a device has no end.
     """
-    where = f"{flag} {path}".lstrip()
     try:
         return parse(reading.read_text(path, most))
     except OSError as error:
-        raise UsageError(f"{where}: {why(error)}.") from None
+        raise UsageError(f"{path}: {why(error)}.", flag, path) from None
     except (wrong, ValueError, RecursionError) as error:  # also deep nesting, or a date that is none
-        raise UsageError(f"{where}: not {kind}: {' '.join(str(error).split()).removesuffix('.')}.") from None
+        reason = " ".join(str(error).split()).removesuffix(".")
+        raise UsageError(f"{path}: not {kind}: {reason}.", flag, path) from None
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:
@@ -54,16 +54,17 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 def unknown_setting(key: str, names: Sequence[str]) -> str:
     """Return what to say of a key of a file that is none of these settings."""
     flag = as_flag(key)
-    if (positive_name := key.removeprefix("no_")) in arguments():
+    positive_name = key.removeprefix("no_")
+    if positive_name in arguments():
         return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {positive_name}=VALUE."
-    return (
-        f"{key} {REPLACEMENTS[flag]}." if flag in REPLACEMENTS else f"unknown setting {key!r}{did_you_mean(key, names)}"
-    )
+    if flag in REPLACEMENTS:
+        return f"{key} {REPLACEMENTS[flag]}."
+    return f"unknown setting {key!r}{did_you_mean(key, names)}"
 
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
     """Return what to say of a value that is neither a file nor one of `names`."""
-    return UsageError(f"{flag} {name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}")
+    return UsageError(f"{name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}", flag)
 
 
 def as_flag(name: str) -> str:

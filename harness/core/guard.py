@@ -45,7 +45,7 @@ def watch(command: int) -> dict[int, str]:
         line = sys.stdin.readline() if ready else ""
         if ready and not line:
             return noted
-        table = processes()
+        table = running_processes()
         forks = {int(line)} & set(table) if line else set()
         started = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
         pause = SHORTEST_LOOK_S if started.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
@@ -54,7 +54,7 @@ def watch(command: int) -> dict[int, str]:
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
     """The processes of the command that are still there."""
-    table = processes()
+    table = running_processes()
     mine = {pid for pid, begun in noted.items() if table.get(pid, (0, ""))[1] == begun}
     return sorted(mine | descendants(table, mine) | {pid for pid in table if is_marked(pid, mark.encode())})
 
@@ -67,7 +67,7 @@ def descendants(table: Processes, roots: set[int]) -> set[int]:
     return children
 
 
-def processes() -> Processes:
+def running_processes() -> Processes:
     """All processes of this machine that have not ended."""
     table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):

@@ -46,7 +46,7 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Trace
         sys.__excepthook__(kind, error, trace)
 
 
-def command() -> str | None:
+def command_file() -> str | None:
     """The file of ours that this process runs, or "-m" for a module that is still looked for; None for any other."""
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"
@@ -55,7 +55,7 @@ def command() -> str | None:
     return begun if os.path.dirname(begun) == here else None
 
 
-if begun := command():
+if begun := command_file():
     sys.excepthook = print_uncaught
     if begun != "-m" and getsignal(SIGINT) is default_int_handler:
         signal(SIGINT, end_at_once)

@@ -24,14 +24,17 @@ def show(console: Console, document: Document, path: object = None) -> None:
     """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
-        console.print(Text(plain(hide_text(text)), style=f"{'bold ' * bold}{TONE_STYLES[tone]}"), soft_wrap=True)
+        style = f"bold {TONE_STYLES[tone]}" if bold else TONE_STYLES[tone]
+        console.print(Text(plain(hide_text(text)), style=style), soft_wrap=True)
 
     say("")
     for text in wrap(document.title, SCREEN_COLUMNS):
         say(text, document.tone, bold=True)
     widths = [max(map(len, column)) for column in zip(*document.levels, strict=True)]
-    for text in [*wrap(document.subject, SCREEN_COLUMNS), *(row_text(cells, widths) for cells in document.levels)]:
+    for text in wrap(document.subject, SCREEN_COLUMNS):
         say(text)
+    for cells in document.levels:
+        say(row_text(cells, widths))
     for line in document.lines:
         for text in paragraph(line) if line.text else ():
             say(text, line.tone)
@@ -44,12 +47,17 @@ def show(console: Console, document: Document, path: object = None) -> None:
             console.print(grid(block) if isinstance(block, Table) else Text(plain(hide_text(block_text(block)))))
 
 
-def grid(found: Table) -> RichTable:
+def grid(table: Table) -> RichTable:
     """A table whose long cells are broken into lines."""
-    rich_table = RichTable(*(Column(head, overflow="fold") for head in found.columns), box=SIMPLE_HEAD, pad_edge=False)
-    for row in found.rows:
-        rich_table.add_row(*(safe_markup(cell if isinstance(cell, str) else number(cell)) for cell in row))  # type: ignore[arg-type]
+    columns = [Column(head, overflow="fold") for head in table.columns]
+    rich_table = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    for row in table.rows:
+        rich_table.add_row(*map(cell_markup, row))
     return rich_table
+
+
+def cell_markup(cell: object) -> str:
+    return safe_markup(cell if isinstance(cell, str) else number(cell))  # type: ignore[arg-type]
 
 
 def paragraph(line: Line) -> list[str]:

@@ -41,9 +41,12 @@ def line_of(text: str) -> str:
     kept_words = []
     length = 0
     for word in text.split(" "):
-        path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
-        kept_words.append(word if path or len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
-        length += 0 if path else len(kept_words[-1]) + 1
+        is_path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
+        if is_path:
+            kept_words.append(word)
+            continue
+        kept_words.append(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
+        length += len(kept_words[-1]) + 1
         if length > LONGEST_LINE:
             return " ".join([*kept_words[:-1], "..."])
     return " ".join(kept_words)
@@ -51,6 +54,5 @@ def line_of(text: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return what an exception says, as one line; a very long one ends between two words."""
-    return shorten(
-        next(filter(str.strip, str(error).splitlines()), type(error).__name__), LONGEST_QUOTE, placeholder=" ..."
-    )
+    line = next(filter(str.strip, str(error).splitlines()), type(error).__name__)
+    return shorten(line, LONGEST_QUOTE, placeholder=" ...")

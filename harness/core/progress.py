@@ -144,7 +144,8 @@ class Display:
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
     """Cells to the right of their columns, the last to the left of its column."""
     *figures, last = cells
-    return "  ".join([*(cell.rjust(width) for cell, width in zip(figures, widths, strict=False)), last]).rstrip()
+    columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
+    return "  ".join([*columns, last]).rstrip()
 
 
 def safe_markup(text: str) -> str:
@@ -214,9 +215,8 @@ class Screen(io.TextIOWrapper):
 
 def lasting_console(descriptor: int) -> Console:
     """A console on a copy of a file descriptor."""
-    return Console(
-        file=Screen(os.fdopen(os.dup(descriptor), "wb"), errors="replace", line_buffering=True), highlight=False
-    )
+    copy = os.fdopen(os.dup(descriptor), "wb")
+    return Console(file=Screen(copy, errors="replace", line_buffering=True), highlight=False)
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def load_yaml(text: str) -> object:
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if root is not None and size(root, {}) > MOST_NODES:
+    if root is not None and node_count(root, {}) > MOST_NODES:
         raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
     return yaml.safe_load(text)
 
@@ -143,7 +143,7 @@ def as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def size(node: "Node", sizes: dict[int, int | None]) -> int:
+def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return how many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
     TooLargeError for a node within itself.
     """
@@ -153,9 +153,11 @@ def size(node: "Node", sizes: dict[int, int | None]) -> int:
         return known_size
     sizes[id(node)] = None
     check_node(node)
-    children = node.value if isinstance(node.value, list) else []
-    parts = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
-    sizes[id(node)] = total = 1 + sum(size(part, sizes) for part in parts)
+    total = 1
+    for child in node.value if isinstance(node.value, list) else []:
+        parts = child if isinstance(child, tuple) else (child,)  # a mapping's children are pairs of key and value
+        total += sum(node_count(part, sizes) for part in parts)
+    sizes[id(node)] = total
     return total
 
 

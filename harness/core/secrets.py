@@ -70,8 +70,9 @@ PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[
 
 def is_secret(name: str) -> bool:
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    is_named = any(word in SECRET_WORDS for word in words) or any(word in SECRET_ENDINGS for word in words[-1:])
-    return is_named or not PAIRS.isdisjoint(pairwise(words))
+    if not {*words}.isdisjoint(SECRET_WORDS) or not {*words[-1:]}.isdisjoint(SECRET_ENDINGS):
+        return True
+    return not PAIRS.isdisjoint(pairwise(words))
 
 
 def hide_text(text: str) -> str:
@@ -111,7 +112,9 @@ def hide_known(text: str) -> str:
 
 def note_address(address: str) -> None:
     """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
-    noted.update(part for part in urlsplit(address).path.split("/") if part and not re.fullmatch(PLAIN_PART, part))
+    for part in urlsplit(address).path.split("/"):
+        if part and not re.fullmatch(PLAIN_PART, part):
+            noted.add(part)
 
 
 def hide_word(word: str) -> str:
@@ -156,9 +159,9 @@ def hide_value(name: str, value: object, foreign: bool) -> object:
 def secrets_in(settings: object, secret: bool = False) -> set[str]:
     """The texts that `hide` would leave out of `settings`."""
     if isinstance(settings, Mapping):
-        return {text for key, value in settings.items() for text in secrets_in(value, secret or is_secret(str(key)))}
+        return set[str]().union(*(secrets_in(value, secret or is_secret(str(key))) for key, value in settings.items()))
     if isinstance(settings, list | tuple):
-        return {text for item in settings for text in secrets_in(item, secret)}
+        return set[str]().union(*(secrets_in(item, secret) for item in settings))
     if not isinstance(settings, str) or len(settings) < 4:
         return set()
     return {settings} if secret or hide_text(settings) != settings else set()

@@ -38,12 +38,8 @@ def git_revision() -> str | None:
 
 def installed_packages() -> dict[str, str]:
     """Every package of this environment by its name, with its version, in alphabetical order."""
-    return dict(
-        sorted(
-            (str(distribution.metadata["Name"]).lower(), distribution.version)
-            for distribution in metadata.distributions()
-        )
-    )
+    packages = [(str(package.metadata["Name"]).lower(), package.version) for package in metadata.distributions()]
+    return dict(sorted(packages))
 
 
 def module() -> list[str]:

@@ -32,9 +32,10 @@ def merge_by_remedy(statements: Iterable[Statement]) -> str:
     by_remedy = defaultdict(list)
     for statement in statements:
         by_remedy[statement.remedy].append(statement.what)
-    return "; ".join(
-        f"{', and '.join(whats)}: {remedy}" if remedy else "; ".join(whats) for remedy, whats in by_remedy.items()
-    )
+    lines = []
+    for remedy, facts in by_remedy.items():
+        lines.append(f"{', and '.join(facts)}: {remedy}" if remedy else "; ".join(facts))
+    return "; ".join(lines)
 
 
 def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:

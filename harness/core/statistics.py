@@ -59,10 +59,13 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     (Welch 1947). A side of one value is taken to scatter as the other; of one and one the half is 0: it is not known.
     """
     sides = (before, after)
-    scatter = [variance(side) if len(side) > 1 else None for side in sides]
-    alike = max((each for each in scatter if each is not None), default=0.0)
-    terms = [(alike if each is None else each) / len(side) for each, side in zip(scatter, sides, strict=True)]
-    if not (total := sum(terms)):
+    shared_scatter = max((variance(side) for side in sides if len(side) > 1), default=0.0)
+    terms = []
+    for side in sides:
+        scatter = variance(side) if len(side) > 1 else shared_scatter
+        terms.append(scatter / len(side))
+    total = sum(terms)
+    if not total:
         return fmean(after) - fmean(before), 0.0
     shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
     freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
@@ -160,11 +163,11 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
     By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
     sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
     """
-    return bisect_left(
-        range(MOST_QUERIES),
-        True,
-        key=lambda count: count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE,
-    )
+
+    def is_enough(count: int) -> bool:
+        return count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
+
+    return bisect_left(range(MOST_QUERIES), True, key=is_enough)
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
@@ -191,9 +194,9 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
     means, ends = scores.mean(axis=0), np.percentile(weights @ scores, [2.5, 97.5], axis=0)
     telling = np.maximum(np.count_nonzero(scores, axis=0), 2)
-    wider = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
-    ends_of_means: NDArray[np.float64] = (means + (ends - means) * wider).T
-    return ends_of_means
+    widening = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
+    widened: NDArray[np.float64] = (means + (ends - means) * widening).T
+    return widened
 
 
 class PairedChange(NamedTuple):
@@ -216,9 +219,11 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     """The change of each score; both have shape [samples, scores]."""
     import numpy as np
 
-    sides = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
-    changes, (loss, gain) = sides[1] - sides[0], (side.max(axis=0) for side in sides)
+    scores_before, scores_after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    changes = scores_after - scores_before
+    largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
     few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
-    low, high = intervals(changes).T + few * RULE_OF_THREE / len(changes) * np.array([-loss, gain])
-    columns = (column.tolist() for column in (sides[0].mean(axis=0), sides[1].mean(axis=0), low, high, few))
-    return [PairedChange(*score) for score in zip(*columns, strict=True)]
+    unseen = few * RULE_OF_THREE / len(changes) * np.array([-largest_loss, largest_gain])
+    low, high = intervals(changes).T + unseen
+    columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, few)
+    return [PairedChange(*score) for score in zip(*map(np.ndarray.tolist, columns), strict=True)]

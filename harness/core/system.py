@@ -68,9 +68,10 @@ def detect() -> System:
             driver = nvml.nvmlSystemGetDriverVersion()
             number = nvml.nvmlSystemGetCudaDriverVersion()
             cuda = f"{number // 1000}.{number % 1000 // 10}"
+    gpu_memory_gib = round(gpu_list[0].memory / GIB, 1) if gpu_list else None
     return System(
         gpus=[card.name for card in gpu_list],
-        gpu_memory_gib=round(gpu_list[0].memory / GIB, 1) if gpu_list else None,
+        gpu_memory_gib=gpu_memory_gib,
         driver=driver,
         cuda=cuda,
         cpu=cpu_line("model name") or platform.processor() or platform.machine(),

@@ -31,19 +31,24 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, items: Iterable[Item], columns: Mapping[str, TableColumn[Item]], name: str = "") -> Self:
-        return cls(list(columns), [[value_of(item, column) for column in columns.values()] for item in items], name)
+        rows = []
+        for item in items:
+            rows.append([value_of(item, column) for column in columns.values()])
+        return cls(list(columns), rows, name)
 
     def __str__(self) -> str:
         under = "|".join("-" * (len(head) + 2) for head in self.columns)
-        return "\n".join((line(self.columns), f"|{under}|", *map(line, self.rows)))
+        return "\n".join((table_row(self.columns), f"|{under}|", *map(table_row, self.rows)))
 
 
-def line(cells: Sequence[object]) -> str:
-    return f"| {' | '.join(cell if isinstance(cell, Finished) else shown(cell) for cell in cells)} |"
+def table_row(cells: Sequence[object]) -> str:
+    return f"| {' | '.join(map(cell_text, cells))} |"
 
 
-def shown(value: object) -> str:
+def cell_text(value: object) -> str:
     """A cell: text on one line, a number as people read it."""
+    if isinstance(value, Finished):
+        return value
     if isinstance(value, str):
         return escape(value.replace("|", "\\|"))
     return number(value)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ def folder() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def source(*names: str) -> str:
+def source_text(*names: str) -> str:
     """The text of a file of vLLM's; empty without vLLM."""
     place = folder()
     return place.joinpath(*names).read_text() if place else ""
@@ -24,33 +25,37 @@ def enumerations() -> frozenset[str]:
     """The values of the enumerations among vLLM's settings; none without vLLM."""
     place = folder()
     files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
-    lists = (
-        choices for path in files for choices in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace"))
-    )
-    return frozenset(word for choices in lists for word in re.findall(r"[\"']([\w.+-]+)[\"']", choices))
+    words = set[str]()
+    for path in files:
+        for choices in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")):
+            words.update(re.findall(r"[\"']([\w.+-]+)[\"']", choices))
+    return frozenset(words)
 
 
 @cache
 def architectures() -> frozenset[str]:
     """The names of the model classes that vLLM has; none without vLLM."""
-    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source("model_executor", "models", "registry.py")))
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source_text("model_executor", "models", "registry.py")))
 
 
 @cache
 def variables() -> frozenset[str]:
     """The environment variables that vLLM reads; none without vLLM."""
-    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source("envs.py")))
+    return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source_text("envs.py")))
 
 
 @cache
 def arguments() -> frozenset[str]:
     """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
-    classes = (node for node in ast.parse(source("engine", "arg_utils.py")).body if isinstance(node, ast.ClassDef))
-    fields = (
-        item
-        for class_node in classes
-        if class_node.name in ("EngineArgs", "AsyncEngineArgs")
-        for item in class_node.body
-    )
-    named = (item.target for item in fields if isinstance(item, ast.AnnAssign))
-    return frozenset(target.id for target in named if isinstance(target, ast.Name))
+    names = set[str]()
+    for node in ast.parse(source_text("engine", "arg_utils.py")).body:
+        if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs"):
+            names.update(field_names(node))
+    return frozenset(names)
+
+
+def field_names(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the names of a class's annotated fields."""
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            yield item.target.id

@@ -2,15 +2,14 @@
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
-from harness.core import schema, word_list
+from harness.core import schema
 from harness.core.formatting import number
 
 # How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-SUMS = word_list.names_in("client_tokens tokens messages first_tokens rushed is_whole is_capped is_bundled is_hidden")
 RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
 SAME_COUNT = 0.02  # a server's count of tokens and ours may differ by this share
 CACHED_PERCENT = 1.0  # this percentage of the prompt tokens may come from a server's cache without a word
@@ -68,6 +67,14 @@ class Exchange:
     delivery: Delivery | None = None
 
 
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None where one of them is not known, or there is none."""
+    known = [*counts]
+    if not known or None in known:
+        return None
+    return sum(filter(None, known))
+
+
 class ServerUse(schema.FrozenModel):
     """server.json: a test's answers by their servers' own counts, null where an answer came without, and by ours. Sums.
 
@@ -109,19 +116,38 @@ class ServerUse(schema.FrozenModel):
     tell."""
 
     @classmethod
-    def of(cls, found: Collection[Delivery], sent_tokens: int = 0, **known: Any) -> Self:
-        counted = [delivery.usage for delivery in found if delivery.usage]
-        usages = counted if counted and len(counted) == len(found) else [TokenCounts()]
-        columns = zip(TokenCounts._fields, zip(*usages, strict=True), strict=True)
-        known |= {name: None if None in counts else sum(filter(None, counts)) for name, counts in columns}
+    def of(
+        cls,
+        deliveries: Collection[Delivery],
+        sent_tokens: int = 0,
+        cache_hit_percent: float | None = None,
+        has_template: bool = False,
+        replicas: tuple[int, int] = (0, 0),
+    ) -> Self:
+        counted = [delivery.usage for delivery in deliveries if delivery.usage]
+        usages = counted if len(counted) == len(deliveries) else []  # a sum of some answers is none of all
         return cls(
-            uncounted=len(found) - len(counted) if counted else 0,
-            answers=len(found),
+            prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
+            cached_tokens=known_sum(usage.cached_tokens for usage in usages),
+            output_tokens=known_sum(usage.output_tokens for usage in usages),
+            unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
+            cache_hit_percent=cache_hit_percent,
+            answers=len(deliveries),
+            uncounted=len(deliveries) - len(counted) if counted else 0,
             sent_tokens=sent_tokens,
-            ends=Counter(delivery.end for delivery in found if delivery.end),
-            models=sorted({delivery.model for delivery in found if delivery.model}),
-            **{name.removeprefix("is_"): sum(getattr(delivery, name) for delivery in found) for name in SUMS},
-            **known,
+            client_tokens=sum(delivery.client_tokens for delivery in deliveries),
+            tokens=sum(delivery.tokens for delivery in deliveries),
+            messages=sum(delivery.messages for delivery in deliveries),
+            first_tokens=sum(delivery.first_tokens for delivery in deliveries),
+            rushed=sum(delivery.rushed for delivery in deliveries),
+            bundled=sum(delivery.is_bundled for delivery in deliveries),
+            whole=sum(delivery.is_whole for delivery in deliveries),
+            capped=sum(delivery.is_capped for delivery in deliveries),
+            hidden=sum(delivery.is_hidden for delivery in deliveries),
+            ends=Counter(delivery.end for delivery in deliveries if delivery.end),
+            models=sorted({delivery.model for delivery in deliveries if delivery.model}),
+            has_template=has_template,
+            replicas=replicas,
         )
 
     @property
@@ -148,17 +174,18 @@ class ServerUse(schema.FrozenModel):
 
     def _differing_counts(self) -> Iterator[str]:
         """Yield where a server's counts of tokens are not those of what was sent and came."""
-        each = max(1, self.answers)
+        answers = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
             more = number(100 * (came - counted) / max(1, counted), 3, "+")
             yield (
-                f"`usage` has {number(counted / each)} tokens an answer, {number(came / each)} are counted here "
+                f"`usage` has {number(counted / answers)} tokens an answer, {number(came / answers)} are counted here "
                 f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
             )
-        if (self.unexplained_tokens or 0) > SAME_COUNT * came:
+        unexplained = self.unexplained_tokens or 0
+        if unexplained > SAME_COUNT * came:
             yield (
-                f"by `usage` {number((self.unexplained_tokens or 0) / each)} tokens an answer are neither prompt nor "
+                f"by `usage` {number(unexplained / answers)} tokens an answer are neither prompt nor "
                 "output: thinking that is not sent, or prompts from a cache; they are not in the result"
             )
         if self.uncounted and self.tokens != came:
@@ -194,16 +221,16 @@ class ServerUse(schema.FrozenModel):
 
     def _doubtful_times(self) -> Iterator[str]:
         """Yield what makes speeds and latencies those of something else than the engine."""
-        each = max(1, self.answers)
+        answers = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
             yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
         if self.is_buffered:
             counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
-            tokens, messages, first, rushed = (number(count / each, 3) for count in counts)
+            tokens, messages, first, rushed = (number(count / answers, 3) for count in counts)
             yield (
-                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / each, 3)} % of the answers "
+                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / answers, 3)} % of the answers "
                 f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
                 "once)"
             )

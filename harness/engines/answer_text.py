@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from harness.core import word_list
 
@@ -18,7 +17,7 @@ LEADING_HALF = re.compile("[\ud800-\udbff]$")
 ANY_HALF = re.compile("[\ud800-\udfff]")
 
 
-def part_text(value: Any) -> str:
+def part_text(value: object) -> str:
     """Return the text of a value that is text, a part that holds some, or a list of such parts."""
     if isinstance(value, str):
         return value
@@ -29,7 +28,7 @@ def part_text(value: Any) -> str:
     return ""
 
 
-def call_text(value: Any) -> str:
+def call_text(value: object) -> str:
     """Return what a model wrote to call a function: its name and its arguments, as far as this message has them."""
     if isinstance(value, list):
         return "".join(map(call_text, value))
@@ -40,12 +39,13 @@ def call_text(value: Any) -> str:
     return "".join(str(called[key]) for key in ("name", "arguments") if isinstance(called.get(key), str))
 
 
-def message_text(choice: Mapping[str, Any]) -> str:
+def message_text(choice: Mapping[str, object]) -> str:
     """Return the text of a choice: a completion's, or a chat's with what the model thinks before it answers."""
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):
         return part_text(choice.get("text")) + part_text(chat)
-    thought = next((text for key in THOUGHT_KEYS if (text := part_text(chat.get(key)))), "")
+    thoughts = (part_text(chat.get(key)) for key in THOUGHT_KEYS)
+    thought = next(filter(None, thoughts), "")
     answered = "".join(part_text(chat.get(key)) for key in ANSWER_KEYS)
     called = "".join(call_text(chat.get(key)) for key in CALL_KEYS)
     return part_text(choice.get("text")) + thought + answered + called

@@ -6,7 +6,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from os import environ
-from typing import Any, ClassVar, NamedTuple
+from types import SimpleNamespace
+from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 from aiohttp import (
@@ -96,9 +97,9 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
     proxy = environ.get(PROXY) or None
     if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
-    fresh = config.new_connections
+    idle_s = None if config.new_connections else IDLE_S
     return ClientSession(
-        connector=TCPConnector(limit=0, force_close=fresh, keepalive_timeout=None if fresh else IDLE_S),
+        connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=idle_s),
         headers=headers,
         timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
@@ -184,6 +185,9 @@ class Client:
         counted = usage.output_tokens if usage and not has_ids else None
         tokens = counted or here
         least = sampling.max_new_tokens * (1.0 if counted or has_ids else TEXT_SHARE)
+        is_usual_end = end.word.lower() in (*ENDS, *LENGTH)
+        is_named_model = end.model in (None, self.served)
+        has_answer = here > 0 or is_hidden
         return Delivery(
             tokens,
             here,
@@ -192,10 +196,10 @@ class Client:
             usage,
             reading.rushed,
             is_capped=end.end == "length" and tokens < least,
-            end="" if end.word.lower() in (*ENDS, *LENGTH) else end.word,
-            model="" if end.model in (None, self.served) else error_message(end.model),
+            end="" if is_usual_end else end.word,
+            model="" if is_named_model else error_message(end.model),
             is_hidden=is_hidden,
-            why_empty="" if here or is_hidden else self._why_empty(end, usage),
+            why_empty="" if has_answer else self._why_empty(end, usage),
         )
 
     def _is_hidden(self, reading: AnswerReading) -> bool:
@@ -253,10 +257,10 @@ class Client:
 
     def salted_messages(self, prompt: MessagePrompt) -> list[dict[str, str]]:
         """The messages of a conversation, the first one after the text of its salt."""
-        found = [dict(message) for message in prompt.messages]
+        messages = [dict(message) for message in prompt.messages]
         if prompt.salt:
-            found[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + found[0]["content"]
-        return found
+            messages[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + messages[0]["content"]
+        return messages
 
     def _rest(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
         """The token ids of an answer after its first. Raises EndpointError where it has another length than was asked
@@ -287,7 +291,9 @@ class Client:
             return self._encode_text(text), half
         if any(chunk.text and chunk.ids is None for chunk in pieces):
             raise EndpointError(f"{address} sent text without its token ids, which it gave when it was tried")
-        tokens = [token for chunk in pieces for token in chunk.ids or ()]
+        tokens = list[int]()
+        for chunk in pieces:
+            tokens += chunk.ids or ()
         if tokens and max(tokens) >= self.vocabulary:
             raise EndpointError(
                 f"{address} sent the token id {max(tokens):,}, which is none of the model's vocabulary of "
@@ -315,19 +321,19 @@ class Client:
         except ClientPayloadError:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
-            said = str(error.message if isinstance(error, ClientResponseError) else error)
-            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", said):  # aiohttp cannot read such an answer
+            text = str(error.message if isinstance(error, ClientResponseError) else error)
+            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", text):  # aiohttp cannot read such an answer
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
-            raise ServerFullError(f"{address} broke the connection off: {error_message(said)}") from None
+            raise ServerFullError(f"{address} broke the connection off: {error_message(text)}") from None
 
 
 def note_sent() -> TraceConfig:
     """Notes in a request's exchange when it is written to a connection."""
 
-    async def note_time(session: ClientSession, context: Any, params: Any) -> None:
+    async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
         if context.trace_request_ctx is not None:
             context.trace_request_ctx.sent_at = time.perf_counter()
 
@@ -345,12 +351,12 @@ async def refusal(response: ClientResponse) -> str:
     """Return what a response other than 200 says: where it leads, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {error_message(place)}"
-    said = b""
+    page = b""
     async for chunk in response.content.iter_any():
-        said += chunk
-        if len(said) >= MOST_REFUSAL:
+        page += chunk
+        if len(page) >= MOST_REFUSAL:
             break
-    return error_message(said[:MOST_REFUSAL])
+    return error_message(page[:MOST_REFUSAL])
 
 
 async def limit_bytes(response: ClientResponse, address: str, most: int = LARGEST_ANSWER_BYTES) -> AsyncIterator[bytes]:

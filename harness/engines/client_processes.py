@@ -9,7 +9,7 @@ import socket
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import uvloop
 
@@ -23,6 +23,7 @@ from harness.engines.protocol import TokenStream
 # Clients in separate processes, so that the client of a server is not what is measured.
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
+MessageT = TypeVar("MessageT")
 LAST_S = 2.0  # to end by itself
 
 
@@ -35,19 +36,28 @@ class Reply(NamedTuple):
     exchange: Exchange | None = None
 
 
+class NumberedRequest(NamedTuple):
+    """A request on its way to the process, with the number that its replies have."""
+
+    number: int
+    request: WireRequest
+
+
 def send(writer: asyncio.StreamWriter, message: object) -> None:
     """Sends a message; uvloop writes those of one turn of the loop together."""
     data = pickle.dumps(message)
     writer.write(len(data).to_bytes(8, "big") + data)
 
 
-async def receive(reader: asyncio.StreamReader) -> Any:
-    """The next message. Raises EOFError when the other side is gone."""
+async def receive(reader: asyncio.StreamReader, kind: type[MessageT]) -> MessageT:
+    """The next message, of the kind that this side is sent. Raises EOFError when the other side is gone."""
     try:
         size = int.from_bytes(await reader.readexactly(8), "big")
-        return pickle.loads(await reader.readexactly(size))
+        message = pickle.loads(await reader.readexactly(size))
     except ConnectionError:  # a message that is cut short is an EOFError
         raise EOFError from None
+    assert isinstance(message, kind)
+    return message
 
 
 class RemoteClient:
@@ -72,7 +82,7 @@ class RemoteClient:
         """Waits until the process is ready; to be called on the loop. Raises EngineError where it is not."""
         self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
         try:
-            await receive(self._reader)
+            await receive(self._reader, str)
         except EOFError:
             raise EngineError(PROCESS_ENDED) from None
         self._receiving = asyncio.create_task(self._receive())
@@ -80,7 +90,7 @@ class RemoteClient:
     async def _receive(self) -> None:
         try:
             while True:
-                reply = await receive(self._reader)
+                reply = await receive(self._reader, Reply)
                 if reply.number in self._parts:
                     self._parts[reply.number].put_nowait(reply)
         except EOFError:
@@ -95,7 +105,7 @@ class RemoteClient:
         try:
             if self.failure:
                 raise EngineError(self.failure)
-            send(self._writer, (number, request))
+            send(self._writer, NumberedRequest(number, request))
             while not (reply := await parts.get()).exchange and not reply.error:
                 yield reply.tokens
             if reply.exchange:
@@ -130,14 +140,14 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
     tasks = set[asyncio.Task[None]]()
     try:
         while True:
-            task = asyncio.create_task(answer(client, writer, *await receive(reader)))
+            task = asyncio.create_task(send_answer(client, writer, *await receive(reader, NumberedRequest)))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
     except EOFError:
         await client.session.close()
 
 
-async def answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
+async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
     """Sends the parts of one answer on as they come."""
     exchange = Exchange()
     error: Exception | None = None

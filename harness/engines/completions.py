@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from html import unescape
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from pydantic_core import from_json, to_json
 
@@ -56,14 +56,35 @@ class CompletionChunk(NamedTuple):
     model: object = None
 
 
-def read_message(data: bytes) -> Any:
+class Choice(TypedDict, total=False):
+    """One answer in a message, as the API has it; nobody has checked what a server put there."""
+
+    text: object
+    delta: object
+    message: object
+    finish_reason: object
+    token_ids: Sequence[int] | None
+
+
+class Message(TypedDict, total=False):
+    """A message of an answer, as the API has it; nobody has checked what a server put there."""
+
+    error: object
+    choices: Sequence[Choice]
+    usage: object
+    model: object
+
+
+def read_message(data: bytes) -> Message:
     """Return a message's value. Raises ValueError for what is no JSON. Python's own reader takes what the fast one does
     not: half of a character, as a server that cuts its text into UTF-16 sends it.
     """
+    message: Message
     try:
-        return from_json(data)
+        message = from_json(data)
     except ValueError:
-        return json.loads(data)
+        message = json.loads(data)
+    return message
 
 
 def end_kind(word: str) -> str | None:
@@ -73,10 +94,10 @@ def end_kind(word: str) -> str | None:
     return "length" if word.lower() in LENGTH else "stop"
 
 
-def piece(data: Any, address: str) -> CompletionChunk:
+def piece(data: Message | bytes, address: str) -> CompletionChunk:
     """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
     try:
-        message = data if type(data) is dict else read_message(data)
+        message = read_message(data) if isinstance(data, bytes) else data
         if error := message.get("error"):
             reason = error_message(error)
             kind = ServerFullError if OVERLOADED in reason.lower() else EndpointError
@@ -122,14 +143,16 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
     try:
         message = from_json(page)
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
-        found = [float(top[f"token_id:{token}"]) for token in choices]
-        most = max(found)
-        scale = most + math.log(math.fsum(math.exp(value - most) for value in found))
+        logprobs = [float(top[f"token_id:{token}"]) for token in choices]
+        most = max(logprobs)
+        scale = most + math.log(math.fsum(math.exp(logprob - most) for logprob in logprobs))
     except DAMAGED:
         return None
+    if not math.isfinite(scale):
+        return None
     usage = usage_in(message)
-    logprobs = tuple(value - scale for value in found)
-    return ChoiceLogprobs(logprobs, usage.cached_tokens if usage else None) if math.isfinite(scale) else None
+    cached_tokens = usage.cached_tokens if usage else None
+    return ChoiceLogprobs(tuple(logprob - scale for logprob in logprobs), cached_tokens)
 
 
 class EventReader:
@@ -146,7 +169,7 @@ class EventReader:
         self._kind = b""
         self._after_return = False  # a line feed that comes next belongs to the line end before
 
-    def feed(self, chunk: bytes) -> list[Any]:
+    def feed(self, chunk: bytes) -> list[Message | bytes]:
         """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
         Raises EndpointError for a line of more than MOST_BYTES.
         """
@@ -162,9 +185,9 @@ class EventReader:
             raise EndpointError(
                 f"{self.address} sent a line of more than {LARGEST_ANSWER_BYTES / 2**20:,.0f} MiB, and went on"
             )
-        return [event for line in lines if (event := self._take(line))]
+        return list(filter(None, map(self._take, lines)))
 
-    def _take(self, line: bytes) -> Any:
+    def _take(self, line: bytes) -> Message | bytes | None:
         """The message that a line ends; None for any other line."""
         if not line:
             return self._dispatch()
@@ -177,7 +200,7 @@ class EventReader:
             self._keep(value if name == b"error" else line)
         return None
 
-    def _dispatch(self) -> Any:
+    def _dispatch(self) -> Message | bytes | None:
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
         try:
@@ -186,7 +209,7 @@ class EventReader:
             if data.startswith(b"{"):  # a part of the answer may be lost with it
                 return data
             message = None
-        if type(message) is dict:
+        if message is not None and type(message) is dict:
             if kind == b"error":
                 return {"error": message}
             if "choices" in message or "error" in message or "usage" in message:
@@ -195,9 +218,9 @@ class EventReader:
             self._keep(data)
         return None
 
-    def _keep(self, said: bytes) -> None:
-        if said not in self.stray:
-            self.stray = (self.stray + said + b"\n")[:MOST_REFUSAL]
+    def _keep(self, words: bytes) -> None:
+        if words not in self.stray:
+            self.stray = (self.stray + words + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
         """Return why an answer whose end did not come is none, in the server's own words where it left any."""
@@ -208,20 +231,23 @@ class EventReader:
         return EndpointError(f"{self.address} closed an answer before its end{words}")
 
 
-def reason_in(said: Any) -> Any:
+def reason_in(error: object) -> object:
     """Return why a server failed, of an object that tells; None of anything else."""
-    return next((said[key] for key in REASONS if said.get(key)), None) if isinstance(said, dict) else None
+    if not isinstance(error, dict):
+        return None
+    return next((error[key] for key in REASONS if error.get(key)), None)
 
 
-def error_message(said: Any, most: int = 200) -> str:
+def error_message(error: object, most: int = 200) -> str:
     """A server's words, of an error or about itself, as one short line that may be shown and written."""
-    if isinstance(said, bytes):
-        said = said.decode(errors="replace")
+    if isinstance(error, bytes):
+        page = error.decode(errors="replace")
+        error = page
         with suppress(ValueError, RecursionError):
-            said = reason_in(json.loads(said)) or said
-    while inner := reason_in(said):
-        said = inner
-    text = str(said)
+            error = reason_in(json.loads(page)) or page
+    while inner := reason_in(error):
+        error = inner
+    text = str(error)
     if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
     return plain(hide_text(" ".join(text.split())))[:most].rstrip(".")

@@ -58,6 +58,14 @@ Say = Callable[[str], object]  # shows a line
 ListedModel = Mapping[str, object]  # an entry of a server's list of models
 
 
+class UnreachedError(UsageError):
+    """A server that does not answer, and the reason, as a sentence."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}", flag="--endpoint")
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Discovery:
     """Asks the servers of a run, over its session."""
@@ -80,8 +88,10 @@ class Discovery:
                 if listed.get("data") or status in (401, 403):
                     return
                 state = f"status {status}, no model listed"
+            except UnreachedError as error:
+                state = error.reason
             except UsageError as error:
-                state = str(error).removeprefix(f"--endpoint {address}: ")
+                state = str(error)
             if state != before:
                 self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {state}")
             before = state
@@ -152,11 +162,11 @@ class Discovery:
                     error_message(header, LONGEST_SERVER_NAME),
                 )
         except TimeoutError:
-            raise UsageError(f"--endpoint {address}: no answer within {limit_s:g} s.") from None
+            raise UnreachedError(address, f"no answer within {limit_s:g} s.") from None
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
-            raise UsageError(f"--endpoint {address}: {await why_unreached(error, address)}.") from None
+            raise UnreachedError(address, f"{await why_unreached(error, address)}.") from None
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
@@ -197,7 +207,8 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
             for address in config.endpoint:
                 await discovery.ready(address)
                 lists.append((await discovery.models(address))[0])
-            return {name: model for name, model in lists[0].items() if all(name in listed for listed in lists)}
+            common_names = set(lists[0]).intersection(*lists)
+            return {name: model for name, model in lists[0].items() if name in common_names}
 
     return asyncio.run(ask())
 

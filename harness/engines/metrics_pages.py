@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from harness.core import word_list
@@ -30,11 +30,15 @@ def own_rows(text: str, names: Collection[str]) -> str:
 
     Where no row is of one of them, the model goes by a name of its own on that page, and all rows are kept.
     """
-    models = {model for line in text.splitlines() if (model := model_of(line))}
+    models = models_of(text.splitlines())
     other_models = {model for model in models if not is_one_of(model, names)}
     if not other_models or other_models == models:
         return text
     return "".join(f"{line}\n" for line in text.splitlines() if model_of(line) not in other_models)
+
+
+def models_of(lines: Iterable[str]) -> set[str]:
+    return set(filter(None, map(model_of, lines)))
 
 
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
@@ -42,14 +46,14 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
     rows that are told apart by a label which is not known to tell replicas apart.
     """
     lines = [line for line in with_plain_names(text).splitlines() if metric_name(line) in SOURCES]
-    models = {model for line in lines if (model := model_of(line))}
+    models = models_of(lines)
     other_models = sorted(model for model in models if not is_one_of(model, names))
     if other_models and len(other_models) < len(models):
-        yield f"rows of other models on the page of metrics are left out: model_name {shown(other_models)}"
+        yield f"rows of other models on the page of metrics are left out: model_name {values_text(other_models)}"
     elif len(other_models) == 1:
         yield f"the page of metrics is of model_name {other_models[0]}, which may be another name of the model"
     for name, values in foreign_labels(own_rows("\n".join(lines), names)).items():
-        yield f"rows on the page of metrics are counted together: {name} {shown(sorted(values))}"
+        yield f"rows on the page of metrics are counted together: {name} {values_text(sorted(values))}"
 
 
 def foreign_labels(text: str) -> Mapping[str, set[str]]:
@@ -59,13 +63,13 @@ def foreign_labels(text: str) -> Mapping[str, set[str]]:
         own_labels = frozenset(item for item in sample.labels.items() if item[0] in OWN_LABELS)
         foreign = {name: value for name, value in sample.labels.items() if name not in OWN_LABELS}
         groups[sample.name, own_labels].append(foreign)
-    found: dict[str, set[str]] = defaultdict(set)
+    differing: dict[str, set[str]] = defaultdict(set)
     for rows in groups.values():
-        for name in {name for labels in rows for name in labels}:
+        for name in set[str]().union(*rows):
             values = {labels.get(name, "") for labels in rows}
             if len(values) > 1:
-                found[name] |= values
-    return found
+                differing[name] |= values
+    return differing
 
 
 def metric_name(line: str) -> str:
@@ -85,6 +89,6 @@ def is_one_of(model: str, names: Collection[str]) -> bool:
     return PurePath(model).name.lower() in {PurePath(name).name.lower() for name in names if name}
 
 
-def shown(names: Sequence[str]) -> str:
+def values_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED_MODELS:,} more" if len(names) > MOST_NAMED_MODELS else ""
     return f"{', '.join(name or '(none)' for name in names[:MOST_NAMED_MODELS])}{more}"

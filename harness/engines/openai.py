@@ -23,7 +23,7 @@ from harness.engines import sampling_of
 from harness.engines.answer_delivery import Exchange
 from harness.engines.client import IDLE_S, Client, WireRequest, connect, key_hint, read_whole, refusal
 from harness.engines.client_processes import RemoteClient
-from harness.engines.completions import NO_CACHE, EventReader, error_message, piece
+from harness.engines.completions import NO_CACHE, EventReader, Message, error_message, piece
 from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, read_page
 from harness.engines.metrics_pages import own_rows, page_notes
 from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
@@ -102,7 +102,9 @@ class OpenAI(Engine):
             "max_in_flight": config.max_in_flight,
         }
         pages = await self._read_pages()
-        notes = dict.fromkeys(note for page in pages for note in page_notes(page, self.model_names))
+        notes = dict[str, None]()
+        for page in pages:
+            notes |= dict.fromkeys(page_notes(page, self.model_names))
         self.cautions = [error_message(note, LONGEST_NOTE) for note in notes]
         if self.cautions:
             self.args["metrics"] = "; ".join(self.cautions)
@@ -158,7 +160,8 @@ class OpenAI(Engine):
             raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {message}.")
         try:
             reader = EventReader(server.address)
-            pieces = [piece(data, server.address) for data in (reader.feed(page) if stream else [page])]
+            messages: Sequence[Message | bytes] = reader.feed(page) if stream else [page]
+            pieces = [piece(message, server.address) for message in messages]
             if not any(chunk.end for chunk in pieces):
                 raise reader.missing_end_error()
         except EndpointError as error:
@@ -300,7 +303,8 @@ def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[S
     """Raises UsageError where `what` differs between servers: they share one load, and must be alike."""
     addresses = {what(server): server.address for server in servers}
     if len(addresses) > 1:
-        raise UsageError(f"the endpoints {trouble}: {'; '.join(f'{at}: {value}' for value, at in addresses.items())}.")
+        values = "; ".join(f"{address}: {value}" for value, address in addresses.items())
+        raise UsageError(f"the endpoints {trouble}: {values}.")
 
 
 def raise_open_file_limit(connections: int) -> None:

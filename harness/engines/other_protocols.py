@@ -73,13 +73,13 @@ async def first_bytes(host: str, port: int) -> bytes | None:
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(REQUEST)
-                return await received(reader)
+                return await received_bytes(reader)
             finally:
                 writer.close()
     return None
 
 
-async def received(reader: asyncio.StreamReader) -> bytes:
+async def received_bytes(reader: asyncio.StreamReader) -> bytes:
     """Return what comes until there is enough of it, or the connection ends."""
     head = b""
     with contextlib.suppress(ConnectionError):

@@ -7,7 +7,7 @@ where the graphs are those of a run without it.
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config.engine import EngineConfig
 from harness.core.errors import UsageError
@@ -24,7 +24,7 @@ class Patch(NamedTuple):
     place: str  # the module that it changes, below `vllm.model_executor`
     versions: tuple[str, ...]  # versions of vLLM that have this place as it was read
     apply: Callable[[], None]
-    changes: Callable[[Any, str], bool]  # whether a layer of the model, with its kernel's name, runs what is changed
+    changes: Callable[[object, str], bool]  # whether a layer of the model, with its kernel's name, runs what is changed
     part: str  # the kind among the engine's kernels, and what stands there of the patch
     kernel: str
     effect: str  # on answers, and on the speed
@@ -36,9 +36,17 @@ def accumulate_fast() -> None:
     import torch
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch
 
-    def apply_scaled_mm(self: Any, *, out_dtype: Any, bias: Any, output_shape: list[int], **of: Any) -> Any:
-        scales = {"scale_a": of["As"].view(1, 1), "scale_b": of["Bs"].view(1, 1)}
-        output = torch._scaled_mm(of["A"], of["B"], out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)
+    def apply_scaled_mm(
+        self: object,
+        *,
+        out_dtype: torch.dtype,
+        bias: torch.Tensor | None,
+        output_shape: list[int],
+        **factors: torch.Tensor,
+    ) -> torch.Tensor:
+        scales = {"scale_a": factors["As"].view(1, 1), "scale_b": factors["Bs"].view(1, 1)}
+        rows, weight = factors["A"], factors["B"]
+        output = torch._scaled_mm(rows, weight, out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)
         return torch.narrow(output, 0, 0, math.prod(output_shape[:-1])).view(*output_shape)
 
     pytorch.PerTensorTorchFP8ScaledMMLinearKernel.apply_scaled_mm = apply_scaled_mm
@@ -63,7 +71,7 @@ def leave_activation() -> None:
     del fused_act_quant._FUSED_ACT_QUANT[SiluAndMul, fused_act_quant.kFp8StaticTensorSym]
 
 
-def takes_static_fp8(layer: Any, kernel: str) -> bool:
+def takes_static_fp8(layer: object, kernel: str) -> bool:
     from vllm.model_executor.layers.fusion import fused_act_quant
 
     return bool(fused_act_quant.get_input_quant_key(layer) == fused_act_quant.kFp8StaticTensorSym)
@@ -118,7 +126,7 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
     return config.engine_patch
 
 
-def applied_kernels(names: Iterable[str], kernels: Mapping[Any, str]) -> dict[str, str]:
+def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict[str, str]:
     """Return what stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has
     each layer with the name of its kernel.
     """

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from harness.config import mlperf
 from harness.config.engine import EngineState
@@ -74,11 +74,11 @@ class Engine:
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
-    def spawn(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+    def spawn(self, work: Coroutine[object, object, Result]) -> "Future[Result]":
         """Runs a coroutine on the loop, from any thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def run(self, work: Coroutine[Any, Any, Result], watch: Callable[[], None]) -> Result:
+    def run(self, work: Coroutine[object, object, Result], watch: Callable[[], None]) -> Result:
         """Return what a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while
         it waits, which may raise.
         """
@@ -153,8 +153,7 @@ class Engine:
     @property
     def ended(self) -> str:
         """`failure` with the engine's name: a client's name holds its addresses."""
-        failure = self.failure or ""
-        return failure if failure.startswith(self.name) else f"{self.name}: {failure}"
+        return f"{self.name}: {self.failure or ''}"
 
     def close(self) -> None:
         """Stops the engine and every process it started; returns within a few seconds even if it hangs."""

@@ -99,20 +99,22 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
     to compare with.
     """
-    found, grown = list[Measured](), partial(increase, before, now)
+    cells, grown = list[Measured](), partial(counter_increase, before, now)
     for column in METRIC_COLUMNS:
-        values = [value for source in column.metrics.split() for value in now.get(source, [])]
+        values = list[float]()
+        for source in column.metrics.split():
+            values += now.get(source, [])
         total, over = {
             "sum": (sum(values), len(values) > 0),
             "mean": (sum(values), len(values)),
             "rate": (grown(column.metrics), seconds),
             "ratio": (grown(column.metrics), grown(column.of_all)),
         }[column.how]
-        found.append(round(column.scale * total / over, 2) if total is not None and over else None)
-    return found
+        cells.append(round(column.scale * total / over, 2) if total is not None and over else None)
+    return cells
 
 
-def increase(before: Readings, now: Readings, metrics: str) -> Measured:
+def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
     """Return the increase of counters since a reading before; None where a reading has none of them."""
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
@@ -123,7 +125,7 @@ def increase(before: Readings, now: Readings, metrics: str) -> Measured:
 def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
     """The increase of counters between two readings of all servers; None where a reading lacks a server, or them."""
     then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
-    return partial(increase, then, now)
+    return partial(counter_increase, then, now)
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
@@ -137,9 +139,12 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
     reading lacks one.
     """
     then, now = samples(before), samples(after)
-    counts = [(then[source], now[source]) for source in GENERATED.split()]
-    pairs = [pair for was, is_ in counts if len(was) == len(is_) for pair in zip(was, is_, strict=True)]
-    return sum(first == last for first, last in pairs), len(pairs)
+    idle = replicas = 0
+    for source in GENERATED.split():
+        if len(then[source]) == len(now[source]):
+            replicas += len(now[source])
+            idle += sum(first == last for first, last in zip(then[source], now[source], strict=True))
+    return idle, replicas
 
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
@@ -191,18 +196,20 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
     """
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
     try:
-        return parse("\n".join(lines))
+        return parse_page("\n".join(lines))
     except ValueError:
         pass
     rows = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            rows += parse(line)
+            rows += parse_page(line)
     return rows
 
 
-def parse(text: str) -> list[Sample]:
+def parse_page(text: str) -> list[Sample]:
     """The samples of a page in Prometheus' text format. Raises ValueError for what is none."""
     families = text_string_to_metric_families(f"{text}\n")
-    samples = [sample for family in families for sample in family.samples]
-    return [sample for sample in samples if not math.isnan(sample.value)]
+    samples = list[Sample]()
+    for family in families:
+        samples += [sample for sample in family.samples if not math.isnan(sample.value)]
+    return samples

@@ -1,7 +1,7 @@
 """A server's own counts of one answer, by whichever names and rules it counts."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.core import word_list
 from harness.core.plain_numbers import whole_number
@@ -54,13 +54,13 @@ def is_near(stated: int, came: int) -> bool:
     return abs(stated - came) <= SAME_COUNT * came
 
 
-def read_usage(said: Any) -> StatedUsage | None:
+def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer; None where it gives none. A zero is no count of a prompt or an answer:
     servers write it where they do not count.
     """
-    if not isinstance(said, dict):
+    if not isinstance(usage, dict):
         return None
-    counts = flat_counts(said)
+    counts = flat_counts(usage)
     prompt, output = first_count(counts, PROMPT_NAMES), first_count(counts, OUTPUT_NAMES)
     cached, written = first_count(counts, CACHED_NAMES), first_count(counts, CACHE_WRITE_NAMES) or 0
     total, reasoning = first_count(counts, TOTAL_NAMES), first_count(counts, REASONING_NAMES) or 0
@@ -78,26 +78,26 @@ def read_usage(said: Any) -> StatedUsage | None:
     return StatedUsage(prompt, output, cached, unexplained)
 
 
-def flat_counts(said: Mapping[str, Any]) -> dict[str, Any]:
+def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
     """Return the counts of `usage`, those of its details among them; what stands outside them wins."""
-    counts: dict[str, Any] = {}
+    counts = dict[str, object]()
     for name in DETAILS:
-        details = said.get(name)
+        details = usage.get(name)
         if isinstance(details, dict):
             counts |= details
-    return counts | {name: value for name, value in said.items() if name not in DETAILS and value is not None}
+    return counts | {name: value for name, value in usage.items() if name not in DETAILS and value is not None}
 
 
-def first_count(found: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | None:
     """Return the count that stands under the first of the names that has one."""
     for name in names:
-        count = whole_number(found.get(name))
+        count = whole_number(counts.get(name))
         if count is not None and count < MOST_COUNT:
             return count
     return None
 
 
-def usage_in(message: Mapping[str, Any]) -> StatedUsage | None:
+def usage_in(message: Mapping[str, object]) -> StatedUsage | None:
     """Return the counts that a message of an answer holds, wherever in it: Moonshot has them in the choice, Groq in an
     object of its own.
     """

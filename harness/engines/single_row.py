@@ -2,7 +2,8 @@
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import TypedDict, Unpack
 
 import torch
 import triton
@@ -29,7 +30,21 @@ def kernel(x, weight, out, scale_x, scale_w, width: constexpr, rows: constexpr, 
     tl.store(out + row, (tl.sum(total, 1) * tl.load(scale_x) * tl.load(scale_w)).to(tl.bfloat16))
 
 
-def multiply(x: Any, weight: Any, scale_x: Any, scale_w: Any, pdl: bool = True) -> Any:
+class ScaledProduct(TypedDict):
+    """The arguments of vLLM's `apply_scaled_mm`: A by B with a scale each, and the shape of the result."""
+
+    A: torch.Tensor
+    B: torch.Tensor
+    As: torch.Tensor
+    Bs: torch.Tensor
+    out_dtype: torch.dtype
+    bias: torch.Tensor | None
+    output_shape: list[int]
+
+
+def multiply(
+    x: torch.Tensor, weight: torch.Tensor, scale_x: torch.Tensor, scale_w: torch.Tensor, pdl: bool = True
+) -> torch.Tensor:
     """Multiply one row by the transposed weight, to bf16; `pdl`: by Hopper's programmatic dependent launch."""
     height, width = weight.shape
     rows, cols, warps = TILES.get((height, width), OTHER_TILE)
@@ -38,7 +53,7 @@ def multiply(x: Any, weight: Any, scale_x: Any, scale_w: Any, pdl: bool = True) 
     return out
 
 
-def with_single_row(apply_many: Any) -> Any:
+def with_single_row(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return an `apply_scaled_mm` of vLLM's that multiplies a single row here, and more rows by `apply_many`."""
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())
@@ -50,7 +65,7 @@ def with_single_row(apply_many: Any) -> Any:
 
     product.register_fake(lambda a, b, *scales: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16))
 
-    def apply_scaled_mm(self: Any, **given: Any) -> Any:
+    def apply_scaled_mm(self: object, **given: Unpack[ScaledProduct]) -> torch.Tensor:
         if given["bias"] is not None or given["out_dtype"] != torch.bfloat16:
             return apply_many(self, **given)
         out, shape = product(given["A"], given["B"], given["As"], given["Bs"]), given["output_shape"]

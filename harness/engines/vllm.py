@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM in this process, and its arguments. The one file that knows its API; written for vLLM 0.32."""
+"""vLLM's AsyncLLM in this process, and its arguments; written for vLLM 0.32. Its types: `vllm_library`."""
 
 import asyncio
 import faulthandler
@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache
 from os import environ
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from harness.config.engine import EngineState
 from harness.config.plan import Plan
@@ -24,6 +24,10 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
 from harness.engines.server_metrics import SOURCES
 from harness.engines.vllm_arguments import args_for, check_quantization, refusal
+from harness.engines.vllm_library import AsyncEngine, EngineClient, RequestOutput
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
 
 PROFILED_STEPS = 200  # the most steps of the engine: enough to see each kind of work, and a trace below some hundred MB
 
@@ -61,7 +65,7 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
 
 
 @cache
-def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...] = ()) -> Any:
+def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...] = ()) -> "SamplingParams":
     """vLLM's sampling parameters, for one output at the end or one for each step; with `choices`, of one of these
     tokens and for their log-probabilities.
     """
@@ -93,10 +97,11 @@ class VLLM(Engine):
         super().__init__(args, sampling)
         self.streaming, self.patched = streaming, patched
         self._ids = itertools.count()
-        self._llm: Any = None
+        self._llm: AsyncEngine | None = None
         self._links: RemoteEngineConnections | None = None
 
-    async def load(self) -> None:
+    def _prepare_process(self) -> None:
+        """Set what vLLM and its processes read before they begin."""
         processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
@@ -104,6 +109,9 @@ class VLLM(Engine):
         environ[patches.VARIABLE] = ",".join(self.patched)
         for name in self.patched:
             self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
+
+    async def load(self) -> None:
+        self._prepare_process()
         import vllm
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform
@@ -122,11 +130,12 @@ class VLLM(Engine):
             settings = AsyncEngineArgs(**args).create_engine_config(usage)
             check_quantization(settings.model_config)
             quiet = self.args["disable_log_stats"]
-            self._llm = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
+            llm: AsyncEngine = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
+            self._llm = llm
             self.kernels = await self._kernels()
             patches.check(self.patched, self.kernels)
             if "data_parallel_size_local" in self.args:
-                self._links = RemoteEngineConnections(self._llm.engine_core)
+                self._links = RemoteEngineConnections(llm.engine_core)
         except BenchmarkError:
             raise
         except (TimeoutError, ConnectionError) as error:
@@ -137,12 +146,18 @@ class VLLM(Engine):
         except Exception as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
 
+    @property
+    def llm(self) -> AsyncEngine:
+        """vLLM's own engine, between its start and its end."""
+        assert self._llm is not None
+        return self._llm
+
     async def _kernels(self) -> dict[str, str]:
         """Return what the workers say that they run; nothing with other hosts, or a class of the user's."""
         if "data_parallel_size_local" in self.args or EXTENSION in self.args:
             return {}
         try:
-            worker_kernels = await self._llm.collective_rpc("chosen_kernels", timeout=RPC_S)
+            worker_kernels = await self.llm.collective_rpc("chosen_kernels", timeout=RPC_S)
         except Exception as error:  # a name for the record: no run fails for want of it
             traceback.print_exception(error)  # to engine.log
             return {}
@@ -161,17 +176,17 @@ class VLLM(Engine):
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         params = sampling_params(Sampling(1, 0), True, tuple(choices))
         output = [output async for output in self._outputs(prompt, params)][-1]
-        found = output.outputs[0].logprobs[0]
-        logprobs = tuple(found[token].logprob if token in found else math.nan for token in choices)
-        if any(map(math.isnan, logprobs)):
+        by_token = output.outputs[0].logprobs[0]
+        logprobs = [by_token[token].logprob for token in choices if token in by_token]
+        if len(logprobs) < len(choices) or any(map(math.isnan, logprobs)):
             raise EngineError("the model's probabilities are not numbers (NaN): broken weights, or too coarse a format")
-        return ChoiceLogprobs(logprobs, output.num_cached_tokens or 0)
+        return ChoiceLogprobs(tuple(logprobs), output.num_cached_tokens or 0)
 
-    async def _outputs(self, prompt: list[int], params: Any) -> AsyncIterator[Any]:
+    async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
         from vllm.inputs.engine import tokens_input
 
         try:
-            async for output in self._llm.generate(tokens_input(prompt), params, str(next(self._ids))):
+            async for output in self.llm.generate(tokens_input(prompt), params, str(next(self._ids))):
                 self.last_response_at = time.monotonic()
                 yield output
         except Exception as error:
@@ -181,7 +196,7 @@ class VLLM(Engine):
 
     @property
     def engine_state(self) -> EngineState:
-        setup = self._llm.vllm_config
+        setup = self.llm.vllm_config
         speculation = setup.speculative_config
         return EngineState(
             quantization=setup.model_config.quantization or "none",
@@ -198,7 +213,7 @@ class VLLM(Engine):
     async def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, between tests. Raises EngineError where something holds on to it."""
         for _ in range(10):
-            if await self._llm.reset_prefix_cache():
+            if await self.llm.reset_prefix_cache():
                 return
             await asyncio.sleep(0.5)
         raise EngineError("vLLM did not empty its prefix cache between two tests")
@@ -206,13 +221,13 @@ class VLLM(Engine):
     async def profile(self, on: bool) -> None:
         """Turns torch's profiler on in vLLM's workers, or off, which writes their traces. Raises EngineError."""
         try:
-            await (self._llm.start_profile() if on else self._llm.stop_profile())
+            await (self.llm.start_profile() if on else self.llm.stop_profile())
         except Exception as error:
             raise EngineError(f"vLLM's profiler: {first_line(error)}") from error
 
     @property
     def concurrency(self) -> int:
-        setup = self._llm.vllm_config
+        setup = self.llm.vllm_config
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
     def prometheus_metrics(self) -> list[str]:
@@ -235,6 +250,13 @@ class VLLM(Engine):
             signals = "".join(f": {name} {processes.by_signal(-code)}" for name, code in ended.items() if code < 0)
         return f"vLLM's engine process ended unexpectedly{signals}"
 
+    @property
+    def ended(self) -> str:
+        """`failure`, which names vLLM itself where its own process ended."""
+        if self._links and self._links.is_broken:
+            return super().ended
+        return self.failure or ""
+
     def close(self) -> None:
         if self._llm is not None:
             if handler := self._llm.output_handler:  # else it logs the engine's end as a failure
@@ -247,7 +269,7 @@ class VLLM(Engine):
         self.stop_loop()
 
 
-def shut_down(llm: Any) -> None:
+def shut_down(llm: AsyncEngine) -> None:
     with suppress(Exception):
         llm.shutdown()
 
@@ -255,14 +277,15 @@ def shut_down(llm: Any) -> None:
 class RemoteEngineConnections:
     """The connections between vLLM's client in this process and its engines; to be made once all are there."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: EngineClient) -> None:
         import zmq
 
         # The client's sockets belong to its event loop; what ZeroMQ tells of them may be read on any one thread.
-        self._socket: Any = zmq.Socket.shadow(client.resources.input_socket).get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._told: Any = zmq.Socket.shadow(self._socket)
+        shadow: zmq.Socket[bytes] = zmq.Socket.shadow(client.resources.input_socket)
+        self._socket = shadow.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._events: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket)
 
     @property
     def is_broken(self) -> bool:
         """Tell whether a connection has ended; an engine never ends one while it lives."""
-        return bool(self._told.poll(0))
+        return bool(self._events.poll(0))

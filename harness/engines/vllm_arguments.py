@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterable
 from os import environ
-from typing import Any
 
 from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
@@ -11,6 +10,7 @@ from harness.core import given_values, nvml, software, system, vllm_source
 from harness.core.errors import UsageError
 from harness.core.message_text import first_line
 from harness.engines import patches
+from harness.engines.vllm_library import ModelConfig
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32
@@ -37,9 +37,12 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
         "enable_prefix_caching": choosing,
         "disable_log_stats": not config.extra_metrics,
     }
-    for name in ("max_num_seqs", "max_num_batched_tokens", "seed"):
-        if (value := getattr(config, name)) is not None:
-            args[name] = value
+    optional = {
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "seed": config.seed,
+    }
+    args |= {name: value for name, value in optional.items() if value is not None}
     if choosing:
         args["logprobs_mode"] = "processed_logprobs"
     if not nvml.gpus():
@@ -104,7 +107,7 @@ def refusal(error: Exception) -> str:
     return ": ".join([*map(str, where), what]).rstrip(".")
 
 
-def check_quantization(model: Any) -> None:
+def check_quantization(model: ModelConfig) -> None:
     """Raises UsageError for quantization that vLLM accepts in vain.
 
     Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on

@@ -9,11 +9,14 @@ CPU has no AMX, the call does nothing.
 
 from collections import Counter
 from os import environ
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from harness.engines import patches
+
+if TYPE_CHECKING:
+    from vllm.v1.worker.worker_base import WorkerBase
 
 CHOSEN_PATCHES = list(filter(None, environ.get(patches.VARIABLE, "").split(",")))
 
@@ -27,25 +30,26 @@ KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that ar
 class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
-    def chosen_kernels(self: Any) -> dict[str, str]:
+    def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
         """The attention backend, the kernel of most linear layers, by vLLM's names, and what patches change of them;
         without what vLLM does not say.
         """
         config = self.vllm_config.compilation_config
         backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
         attention = Counter(backend.get_name() for backend in backends if backend)
-        linear = {
-            module: linear_kernel(module) for module in self.get_model().modules() if hasattr(module, "quant_method")
-        }
-        found = {"attention": attention, "linear": Counter(linear.values())}
-        kernels = {name: names.most_common(1)[0][0] for name, names in found.items() if names}
+        layers = [module for module in self.get_model().modules() if hasattr(module, "quant_method")]
+        linear = {layer: linear_kernel(layer) for layer in layers}
+        counts = {"attention": attention, "linear": Counter(linear.values())}
+        kernels = {part: names.most_common(1)[0][0] for part, names in counts.items() if names}
         patched = patches.applied_kernels(CHOSEN_PATCHES, linear)
         return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
 
 
-def linear_kernel(module: Any) -> str:
+def linear_kernel(module: torch.nn.Module) -> str:
     """The kernel class that a layer's method holds, or, where it holds none, the method's own class."""
     holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
-    attributes = (value for holder in holders for value in vars(holder).values())
-    kernels = [type(value).__name__ for value in attributes if type(value).__module__.startswith(KERNELS)]
-    return kernels[0] if kernels else type(holders[-1]).__name__ if holders else "none"
+    for holder in holders:
+        for value in vars(holder).values():
+            if type(value).__module__.startswith(KERNELS):
+                return type(value).__name__
+    return type(holders[-1]).__name__ if holders else "none"

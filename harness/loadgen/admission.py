@@ -52,7 +52,8 @@ class Admission:
         import numpy as np
 
         spans = [*self.answered, *((sent_s, inf) for sent_s in self.in_progress.values())]
-        begins, ends = (np.sort([span[place] for span in spans]) for place in (0, 1))
+        begins = np.sort([begin for begin, _ in spans])
+        ends = np.sort([end for _, end in spans])
         refused = np.sort(self.refused)
         answering = np.searchsorted(begins, refused, "right") - np.searchsorted(ends, refused, "right")
         return max(1, int(np.median(answering)))

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import psutil
@@ -68,7 +68,18 @@ def busy_s() -> float:
     return sum(busy_time(times) for core, times in core_times if core in cores())
 
 
-def busy_time(times: Any) -> float:
+class CoreTimes(Protocol):
+    """The seconds that a core has spent in each way, as psutil has them on Linux; their sum is all its time."""
+
+    guest: float
+    guest_nice: float
+    idle: float
+    iowait: float
+
+    def __iter__(self) -> Iterator[float]: ...
+
+
+def busy_time(times: CoreTimes) -> float:
     guests = times.guest + times.guest_nice  # user time holds these already
     return float(sum(times) - times.idle - times.iowait - guests)
 
@@ -114,14 +125,18 @@ def precision_of(addresses: Sequence[str]) -> dict[str, str]:
     flags = dict[str, str]()
     for pid in servers_here(addresses) or ():
         with suppress(psutil.Error):
-            words = [part for word in psutil.Process(pid).cmdline() for part in word.split("=", 1)]
+            words = list[str]()
+            for word in psutil.Process(pid).cmdline():
+                words += word.split("=", 1)
             flags |= {f"server_{name[2:]}": value for name, value in pairwise(words) if name in PRECISION_FLAGS}
     return flags
 
 
 def is_here(host: str) -> bool:
     """Tell whether a host of an address is this machine."""
-    own_addresses = {interface.address for name in psutil.net_if_addrs().values() for interface in name}
+    own_addresses = set[str]()
+    for interfaces in psutil.net_if_addrs().values():
+        own_addresses.update(interface.address for interface in interfaces)
     with suppress(OSError):
         return any(str(resolved[4][0]) in own_addresses for resolved in socket.getaddrinfo(host, None))
     return False
@@ -132,7 +147,8 @@ def top_of(pid: int) -> int | None:
     None for a relay, whose server is elsewhere.
     """
     with suppress(psutil.Error):
-        process, ours = psutil.Process(pid), {each.pid for each in psutil.Process().parents()}
+        process = psutil.Process(pid)
+        ours = {ancestor.pid for ancestor in psutil.Process().parents()}
         if any(name in process.name() for name in RELAYS):
             return None
         while (parent := process.parent()) and parent.pid not in ours and parent.exe() == process.exe():

@@ -62,7 +62,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
     for url in urls:
         address, gpus, host = exporter(url)
         seen = set[str]()
-        for sample in samples(address):
+        for sample in gpu_samples(address):
             if sample.gpu not in (gpus or [sample.gpu]) or sample.host != (host or sample.host):
                 continue
             name = f"{address} {sample.host} {sample.gpu}"
@@ -96,30 +96,35 @@ def gaps(exported: ExporterReading, recording: Recording) -> Iterator[str]:
         yield f"--telemetry-url: no values in {recording.missing:,} of {len(recording.seconds):,} readings"
 
 
-async def page(address: str) -> str:
+async def exporter_page(address: str) -> str:
     """An exporter's page, asked for without what a server is sent. Raises EndpointError."""
     async with ClientSession() as session:
         return await discovery.read_page(address, session)
 
 
-def samples(address: str) -> Iterator[GpuSample]:
+def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Each value of each GPU, those that none can have left out. Raises UsageError where there is no such page in
     time.
     """
     try:
-        text = asyncio.run(page(address))
+        text = asyncio.run(exporter_page(address))
     except (BenchmarkError, OSError, ValueError) as error:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: {first_line(error)}.") from None
     rows = server_metrics.parse_rows(text, {*DCGM_COLUMNS, ENGINE_ACTIVE})
     if not rows:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: no field of DCGM's is on it.")
-    split = {card_of(row.labels) for row in rows if any(row.labels.get(label) for label in INSTANCES)}
+    split = {card_of(row.labels) for row in rows if is_of_part(row.labels)}
     for name, labels, values in server_metrics.fold(rows, INSTANCES):
         gpu, host = card_of(labels)
         is_split = (gpu, host) in split
         column, value = column_of(name, values, is_split)
         if column and 0 <= value < LARGEST_READING:
             yield GpuSample(gpu, host, labels.get("modelName", "unknown"), column, value, is_split)
+
+
+def is_of_part(labels: Mapping[str, str]) -> bool:
+    """Return whether a row is of a part of a GPU (MIG)."""
+    return any(labels.get(label) for label in INSTANCES)
 
 
 def card_of(labels: Mapping[str, str]) -> tuple[str, str]:

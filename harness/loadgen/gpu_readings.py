@@ -103,6 +103,14 @@ def joules(gpus: int | None) -> Measured:
     return sum(known) / 1000 if known and len(known) == len(energies) else None
 
 
+def column_names(gpus: int) -> list[str]:
+    """Return the columns of a recording of so many GPUs."""
+    names = ["seconds", "cpu_percent", "memory_gib"]
+    for index in range(gpus):
+        names += [f"gpu{index}_{column}" for column in GPU_NAMES]
+    return [*names, *(column.name for column in server_metrics.METRIC_COLUMNS)]
+
+
 @contextmanager
 def recording(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
@@ -119,16 +127,15 @@ def recording(
         begin = time.monotonic()
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
-            names = [f"gpu{index}_{column}" for index in range(count + len(far)) for column in GPU_NAMES]
-            names += [column.name for column in server_metrics.METRIC_COLUMNS]
-            table.writerow(["seconds", "cpu_percent", "memory_gib", *names])
+            table.writerow(column_names(count + len(far)))
             psutil.cpu_percent()  # it tells of the time since it was last called
             then, before = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
                 machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
                 row_values, now = read_gpus(), remote()
-                row_values += [now.get(gpu, {}).get(column) for gpu in far for column in GPU_NAMES]
+                for gpu in far:
+                    row_values += map(now.get(gpu, {}).get, GPU_NAMES)
                 table.writerow([*machine, *row_values, *server_metrics.row(before, counted, seconds - then)])
                 then, before = seconds, counted
                 file.flush()
@@ -194,7 +201,7 @@ def tell_gpus(asked: Connection, count: int) -> None:
         while True:
             values = list[Measured]()
             if nvml:
-                queries = [partial(read, nvml, gpu) for gpu in handles[:count] for read in reads.values()]
-                values = [answer_or_none(query) for query in queries]
+                for gpu in handles[:count]:
+                    values += [answer_or_none(partial(read, nvml, gpu)) for read in reads.values()]
             asked.send(values)  # the first unasked, with which the counters begin
             asked.recv()

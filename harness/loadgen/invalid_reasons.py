@@ -56,27 +56,27 @@ Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 def reasons(values: Entries) -> list[Statement]:
     """Return why a result is INVALID: a statement or more for each failed check."""
-    problems = [
-        Statement(name=check, what=what, remedy=remedy)
-        for check in failed_checks(values)
-        for what, remedy in SENTENCES[check](values)
-    ]
+    problems = []
+    for check in failed_checks(values):
+        for what, remedy in SENTENCES[check](values):
+            problems.append(Statement(name=check, what=what, remedy=remedy))
     return problems or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
 
 
 def exceeded_latency(values: Entries) -> Reasons:
-    remedy = f"lower the target rate{current_value(values.get('effective_target_qps'), 'queries/s')}"
+    remedy = f"lower the target rate{current_value(values.number('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (measured, allowed) in exceeded.items():
-        over_by = f"{100 * (measured / allowed - 1):,.{0 if measured > 1.1 * allowed else 1}f} %"
-        sentence = f"{limit.name} p{percentile(values):g} was {ms(measured)}, {over_by} over the limit of {ms(allowed)}"
-        yield sentence, remedy
+        digits = 0 if measured > 1.1 * allowed else 1
+        over_by = f"{100 * (measured / allowed - 1):,.{digits}f} % over the limit of {ms_text(allowed)}"
+        yield f"{limit.name} p{target_percentile(values):g} was {ms_text(measured)}, {over_by}", remedy
     if not exceeded:
         yield "a latency limit was exceeded", remedy
 
 
-def percentile(values: Entries) -> float:
-    return float(100 * values.get("effective_target_latency_percentile", 0.99))
+def target_percentile(values: Entries) -> float:
+    share = values.number("effective_target_latency_percentile")
+    return 100 * (0.99 if share is None else share)
 
 
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
@@ -84,32 +84,37 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     exceeded = {}
     # Latency limits are on tokens if LoadGen takes their times, else on whole queries.
     for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
-        measured, allowed = values.get(limit.latency.format(f"{percentile(values):.2f}")), values.get(limit.limit)
+        measured = values.number(limit.latency.format(f"{target_percentile(values):.2f}"))
+        allowed = values.number(limit.limit)
         if measured and allowed and measured > allowed:
             exceeded[limit] = (measured, allowed)
     return exceeded
 
 
 def min_duration(values: Entries) -> Reasons:
-    target, expected = values.get("effective_target_qps"), values.get("requested_single_stream_expected_latency_ns")
-    remedy = {
-        "Offline": f"raise --offline-expected-qps{current_value(target, 'samples/s')}",
-        "Server": f"raise --server-target-qps{current_value(target, 'queries/s')}",
-    }.get(values["effective_scenario"], f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}")
+    target = values.number("effective_target_qps")
+    expected = values.number("requested_single_stream_expected_latency_ns")
+    match values["effective_scenario"]:
+        case "Offline":
+            remedy = f"raise --offline-expected-qps{current_value(target, 'samples/s')}"
+        case "Server":
+            remedy = f"raise --server-target-qps{current_value(target, 'queries/s')}"
+        case _:
+            remedy = f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}"
     # In Server LoadGen holds the time up to the last sample that was scheduled against it.
     ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
-    least = values.get("effective_min_duration_ms")
-    short = (
-        f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
-        if least and ran
-        else "too short"
-    )
+    least = values.number("effective_min_duration_ms")
+    short = "too short"
+    if least and ran:
+        short = f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
     yield f"the test ran {number(ran)} s, {short}", remedy
 
 
 def min_queries(values: Entries) -> Reasons:
-    queries, least = values.get("result_query_count"), values.get("effective_min_query_count")
-    fewer = f"{least - queries:,} fewer than the minimum of {least:,}" if least and queries is not None else "too few"
+    queries, least = values.count("result_query_count"), values.count("effective_min_query_count")
+    fewer = "too few"
+    if least and queries is not None:
+        fewer = f"{least - queries:,} fewer than the minimum of {least:,}"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
     yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
 
@@ -122,8 +127,8 @@ def early_stopping(values: Entries) -> Reasons:
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
     unsure = (
-        f"{number(values.get('result_query_count'), 9)} queries are too few to be sure of the {{}} "
-        f"p{percentile(values):g} (early stopping)"
+        f"{number(values.count('result_query_count'), 9)} queries are too few to be sure of the {{}} "
+        f"p{target_percentile(values):g} (early stopping)"
     )
     problems, exceeded = [], exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
@@ -152,5 +157,5 @@ def current_value(value: Measured, unit: str) -> str:
     return "" if value is None else f" (now {number(value)} {unit})"
 
 
-def ms(nanoseconds: float) -> str:
+def ms_text(nanoseconds: float) -> str:
     return f"{number(nanoseconds / 1e6, 3)} ms"

@@ -31,10 +31,11 @@ def user_conf(plan: Plan) -> str:
     """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
     rules = plan.config.scenario_rules
     settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
-    return "".join(
-        f"{plan.loadgen_model}.{rules.loadgen}.{key} = {f'{value:.6g}' if isinstance(value, float) else value}\n"
-        for key, value in settings.items()
-    )
+    lines = []
+    for key, value in settings.items():
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        lines.append(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {text}\n")
+    return "".join(lines)
 
 
 class LoadGenSettings:

@@ -6,9 +6,10 @@ check are entries of the detail log. Source: PerformanceSummary::LogDetail in lo
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from harness.core.formatting import Measured
 from harness.core.reading import DAMAGED
@@ -26,6 +27,9 @@ from harness.loadgen.log_entries import (
     finite,
     records,
 )
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 LATENCY_KINDS = ("ttft", "tpot", "latency")
 SEED_NAMES = names_in("qsl sample_index schedule")
@@ -113,12 +117,12 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     Also where the log is of another of LoadGen's scenarios or modes than the one given.
     """
     path = folder / DETAIL
-    values: Entries = {}
+    values = Entries()
     errors = []
     warnings = []
     try:
         for key, value, about in records(path):
-            add(values, key, value)
+            add_entry(values, key, value)
             if about.get("is_error"):
                 errors.append(str(value))
             elif about.get("is_warning"):
@@ -148,29 +152,41 @@ def check_beginning(path: Path, values: Entries) -> None:
     raise LogError(f"{path}: it ends before {missing[0]}, with which a test begins: it is cut short.")
 
 
-def add(values: Entries, key: str, value: Any) -> None:
+def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
     """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
     twice = key.startswith(UNIQUE_ENTRIES) and key in values
     if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
         raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
-    number = type(value) in (int, float) and abs(value) < 2**64  # LoadGen's integers are of 64 bits
-    if key in TEXT_ENTRIES:
-        right = isinstance(value, str)
-    elif key in BOOLEAN_ENTRIES:
-        right = isinstance(value, bool)
-    elif COUNT_ENTRIES.fullmatch(key):
-        right = type(value) is int and number and value >= 0
-    elif RATE_ENTRIES.fullmatch(key):
-        right = value is None or (number and value >= 0)
-    elif key.startswith(("result_", "generated_")):
-        right = number or value is None
-    else:
-        right = number or isinstance(value, str | bool | None) or not key.startswith(("effective_", "early_stopping"))
-    if not right:
+    if not is_of_kind(key, value):
         raise ValueError(f"a damaged value: {key} is {value!r:.40}")
     values[key] = value
+
+
+def is_of_kind(key: str, value: object) -> bool:
+    """Return whether a value is of the kind that LoadGen writes for an entry."""
+    number = number_of(value)
+    if key in TEXT_ENTRIES:
+        return isinstance(value, str)
+    if key in BOOLEAN_ENTRIES:
+        return isinstance(value, bool)
+    if COUNT_ENTRIES.fullmatch(key):
+        return isinstance(number, int) and number >= 0
+    if RATE_ENTRIES.fullmatch(key):
+        return value is None or (number is not None and number >= 0)
+    if number is not None or value is None:
+        return True
+    if key.startswith(("result_", "generated_")):
+        return False
+    return isinstance(value, str | bool) or not key.startswith(("effective_", "early_stopping"))
+
+
+def number_of(value: object) -> int | float | None:
+    """Return a value that is a number; None for any other, and for one beyond the 64 bits of LoadGen's integers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if abs(value) < 2**64 else None
 
 
 def last_entries(values: Entries) -> list[str]:
@@ -189,27 +205,28 @@ def last_entries(values: Entries) -> list[str]:
 
 def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
-    scenario_entries, verdict = entries(values), values.get("result_validity")
+    scenario_entries, verdict = entries(values), values.text("result_validity")
     failed = failed_checks(values)
-    for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
-        if values[name] not in allowed:
-            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
-    if (counted := values.get("num_errors") or 0) > len(errors):
+    check_known(values, verdict, failed)
+    counted = values.count("num_errors") or 0
+    if counted > len(errors):
         errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
-    if verdict not in ("VALID", "INVALID", None):
-        raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
-    if verdict == "VALID" and failed:
-        raise ValueError(f"result_validity is VALID beside {ENTRY[failed[0]]}, which is false")
-    queries = values.get("result_query_count")
-    samples_per_query = values.get("generated_samples_per_query") if scenario_entries.multi_sample_queries else 1
+    queries = values.count("result_query_count")
+    samples_per_query = values.count("generated_samples_per_query") if scenario_entries.multi_sample_queries else 1
     samples = queries and samples_per_query and queries * samples_per_query
     spent = scenario_entries.seconds(values)
-    mean_rate = finite(samples / spent) if samples and spent else None
+    early_stopping = {key: value for key, value in values.items() if key.startswith("early_stopping")}
+    effective = {key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")}
+    seeds = {name: values.count(f"effective_{name}_rng_seed") for name in SEED_NAMES}
+    rate = finite(samples / spent) if samples and spent else None
+    if scenario_entries.samples:
+        rate = values.number(scenario_entries.samples)
+    mean_latency_ns = values.number("result_mean_latency_ns")
     return TestResult(
-        loadgen_version=values["loadgen_version"],
-        scenario=values["effective_scenario"],
-        mode=values["effective_test_mode"],
-        started=values.get("test_datetime"),
+        loadgen_version=str(values["loadgen_version"]),
+        scenario=str(values["effective_scenario"]),
+        mode=str(values["effective_test_mode"]),
+        started=values.text("test_datetime"),
         token_latencies=values.get("requested_use_token_latencies") is True,
         valid=None if verdict is None else verdict == "VALID",
         failed=failed,
@@ -218,28 +235,42 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         samples=samples,
         queries=queries,
         duration_s=spent,
-        tokens_per_sec=values.get(scenario_entries.tokens),
-        samples_per_sec=values.get(scenario_entries.samples) if scenario_entries.samples else mean_rate,
-        target_qps=values.get("effective_target_qps"),
-        scheduled_qps=values.get("result_scheduled_samples_per_sec"),
+        tokens_per_sec=values.number(scenario_entries.tokens),
+        samples_per_sec=rate,
+        target_qps=values.number("effective_target_qps"),
+        scheduled_qps=values.number("result_scheduled_samples_per_sec"),
         latency_ms=latency(values, scenario_entries.edges, scenario_entries.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
-        mean_sample_latency_ms=mean / 1e6 if (mean := values.get("result_mean_latency_ns")) else None,
-        early_stopping={key: value for key, value in values.items() if key.startswith("early_stopping")},
-        seeds={name: values[key] for name in SEED_NAMES if (key := f"effective_{name}_rng_seed") in values},
-        effective={key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")},
+        mean_sample_latency_ms=mean_latency_ns / 1e6 if mean_latency_ns else None,
+        early_stopping=Entries(early_stopping),
+        seeds={name: seed for name, seed in seeds.items() if seed is not None},
+        effective=Entries(effective),
         errors=errors,
         warnings=warnings,
     )
 
 
+def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -> None:
+    """Raises ValueError for a scenario, a mode or a verdict that LoadGen does not have, or that its checks disagree
+    with.
+    """
+    for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
+        if values[name] not in allowed:
+            raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
+    if verdict not in ("VALID", "INVALID", None):
+        raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
+    if verdict == "VALID" and failed:
+        raise ValueError(f"result_validity is VALID beside {ENTRY[failed[0]]}, which is false")
+
+
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     """One family of latencies, or None where the log has none."""
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
-    if any(values.get(name) is None for name in names):
+    times_ns = [time for time in map(values.number, names) if time is not None]
+    if len(times_ns) < len(names):
         return None
-    logged = Latency(*(values[name] / 1e6 for name in names))
+    logged = Latency(*(time / 1e6 for time in times_ns))
     # LoadGen made a negative one of answers without a second token, or a first.
     return logged if logged.min >= 0 else None
 

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from harness.core.errors import BAD_INPUT, BenchmarkError
 from harness.core.file_limits import LARGEST_LOADGEN_LOG
@@ -13,8 +13,9 @@ from harness.core.message_text import why
 from harness.core.reading import open_regular
 from harness.core.word_list import names_in
 
-Entries = dict[str, Any]  # the values of a log's entries, or of some of them, by key
-# LoadGen's logs -> typed results.
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
 DETAIL = "mlperf_log_detail.txt"
 LOG_MARK = ":::MLLOG "
 PERCENTILES = names_in("50.00 90.00 95.00 97.00 99.00 99.90")
@@ -36,7 +37,31 @@ def finite(number: str | float) -> Measured:
 DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
 
 
-def records(path: Path) -> Iterator[tuple[str, Any, Mapping[Any, object]]]:
+class Entries(dict[str, "JsonValue"]):
+    """The values of a log's entries by key. What asks for a kind of value raises TypeError for one of another kind; it
+    is None where the log does not have the entry, or could not compute it.
+    """
+
+    def text(self, key: str) -> str | None:
+        value = self.get(key)
+        if value is not None and not isinstance(value, str):
+            raise TypeError(f"{key} is not text")
+        return value
+
+    def number(self, key: str) -> float | None:
+        value = self.get(key)
+        if value is not None and not isinstance(value, int | float):
+            raise TypeError(f"{key} is not a number")
+        return value
+
+    def count(self, key: str) -> int | None:
+        value = self.get(key)
+        if value is not None and not isinstance(value, int):
+            raise TypeError(f"{key} is not a whole number")
+        return value
+
+
+def records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
     """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
     is_warning. Raises LogError.
     """
@@ -68,13 +93,13 @@ def entry_fault(lines: TextIO) -> str:
 
 def offline_duration(values: Entries) -> Measured:
     """Offline: seconds until the last sample was complete."""
-    last = values.get("result_max_latency_ns")
+    last = values.number("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
 def duration_at(values: Entries, entry: str) -> Measured:
     """Seconds by an entry that is a rate, which in LoadGen is (samples - 1) / seconds."""
-    rate, queries = values.get(entry), values.get("result_query_count")
+    rate, queries = values.number(entry), values.count("result_query_count")
     return finite((queries - 1) / rate) if queries and rate else None
 
 
@@ -85,7 +110,7 @@ def scheduled_duration(values: Entries) -> Measured:
 
 def sequential_duration(values: Entries) -> Measured:
     """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
-    queries, mean = values.get("result_query_count"), values.get("result_mean_query_latency_ns")
+    queries, mean = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
 
 
@@ -121,4 +146,4 @@ MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance
 
 def entries(values: Entries) -> ScenarioEntries:
     """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
-    return ENTRIES_BY_SCENARIO.get(values["effective_scenario"], ScenarioEntries(None))
+    return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(None))

@@ -10,9 +10,8 @@ import gzip
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple, TypedDict, get_args
 
 from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
@@ -58,6 +57,25 @@ def read_trace(folder: Path) -> list[Sample]:
     return sorted(reader.samples, key=lambda sample: sample.order)
 
 
+class EventArguments(TypedDict, total=False):
+    """The times and numbers of an event in LoadGen's trace; which of them it has depends on its name."""
+
+    issue_delay: int
+    issue_to_done: int
+    sample_seq: int
+    sample_idx: int
+    issue_start_ns: int
+    complete_ns: int
+
+
+class Event(TypedDict):
+    """An event of LoadGen's trace; `ts` is in microseconds, other times are in nanoseconds."""
+
+    name: str
+    ts: float
+    args: EventArguments
+
+
 class TraceReader:
     """Reads LoadGen's trace, which is JSON with one event a line.
 
@@ -82,7 +100,7 @@ class TraceReader:
         elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
             self._take_completion(read_event(line))
 
-    def _take_completion(self, event: Any) -> None:
+    def _take_completion(self, event: Event) -> None:
         about = event["args"]
         number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
         if event["name"] == "Token":
@@ -94,8 +112,9 @@ class TraceReader:
         self.samples.append(Sample(number, index, event["ts"] / 1e3, first_ms, done_ms, delay_ms))
 
 
-def read_event(line: str) -> Any:
-    return DECODER.decode(line.rstrip().rstrip(","))
+def read_event(line: str) -> Event:
+    event: Event = DECODER.decode(line.rstrip().rstrip(","))
+    return event
 
 
 REQUESTS_FILE = "requests.csv"
@@ -104,6 +123,7 @@ COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
 Clock = Literal["", "loadgen", "client"]
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 
 @dataclass(slots=True)
@@ -155,19 +175,17 @@ class Request:
 
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
     """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
-    rows = (
-        (
-            *attrgetter(*COUNT_COLUMNS)(request),
-            *map(decimal, attrgetter(*TIME_COLUMNS)(request)),
-            request.clock,
-            request.failure,
-        )
-        for request in requests
-    )
-    csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, rows)
+    csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, map(cells_of, requests))
 
 
-def decimal(value: Measured) -> str:
+def cells_of(request: Request) -> Sequence[object]:
+    """Return the cells of a request's line, in the order of REQUEST_COLUMNS."""
+    counts = (request.sample, request.prompt_tokens, request.output_tokens, request.first_tokens)
+    times = (request.issued_s, request.sent_ms, request.ttft_ms, request.latency_ms)
+    return (*counts, *map(decimal_text, times), request.clock, request.failure)
+
+
+def decimal_text(value: Measured) -> str:
     """A time with at most six decimals: microseconds of seconds, nanoseconds of milliseconds; empty if unknown."""
     return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
@@ -180,14 +198,15 @@ def read_requests(folder: Path) -> list[Request]:
             table = csv.reader(file)
             if (head := tuple(next(table, ()))) != REQUEST_COLUMNS:
                 raise UsageError(
-                    f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}."
+                    f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}.",
+                    path=path,
                 )
             for cells in table:
                 requests.append(parse_line(cells, len(requests)))
     except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.") from None
+        raise UsageError(f"{path}: {why(error)}.", path=path) from None
     except (ValueError, csv.Error) as error:
-        raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.") from None
+        raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.", path=path) from None
     return requests
 
 
@@ -195,12 +214,27 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """The request of a line. Raises ValueError where a cell holds something else than its column does."""
     if len(cells) != len(REQUEST_COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
-    counts, times, (clock, failure) = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])], cells[8:]
-    if clock not in ("", "loadgen", "client"):
-        raise ValueError(f"unknown clock {clock!r:.40}")
+    counts, times = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])]
+    clock = next((known for known in CLOCKS if known == cells[8]), None)
+    if clock is None:
+        raise ValueError(f"unknown clock {cells[8]!r:.40}")
     if any(number is not None and number < 0 for number in (*counts, *times)):
         raise ValueError("a negative number")
-    return Request(*counts, *times, clock, failure, order)  # type: ignore[arg-type,call-arg]
+    sample, prompt_tokens, output_tokens, first_tokens = counts
+    issued_s, sent_ms, ttft_ms, latency_ms = times
+    return Request(
+        sample=sample,
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        first_tokens=first_tokens,
+        issued_s=issued_s,
+        sent_ms=sent_ms,
+        ttft_ms=ttft_ms,
+        latency_ms=latency_ms,
+        clock=clock,
+        failure=cells[9],
+        order=order,
+    )
 
 
 def without_failures(requests: Iterable[Request]) -> list[Request]:
@@ -256,10 +290,10 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
         request.latency_ms, request.clock = sample.latency_ms, "loadgen"
         if request.first_tokens:  # else LoadGen was told of one at the end, for want of any
             request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
-    compress(folder / TRACE_FILE)
+    compress_file(folder / TRACE_FILE)
 
 
-def compress(path: Path) -> None:
+def compress_file(path: Path) -> None:
     """Replaces a file by `path`.gz. Raises OSError."""
     with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
         shutil.copyfileobj(whole, small)

@@ -6,29 +6,31 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from itertools import islice
+from itertools import chain, islice
 from math import inf
-from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from harness.config.patterns import LoadPattern
+from harness.engines.answer_delivery import Exchange
+from harness.engines.protocol import TokenStream
+from harness.loadgen.requests import Request
 from harness.workloads.sample_library import Prompt
 
-Items = Iterable[Any]  # requests, whatever stands for one
-AnswerOne = Callable[[Any], Coroutine[Any, Any, None]]  # sends one, and returns when it is answered
-Turn = Callable[[Any], tuple[int, int, int]]  # its round, its conversation, and its place in that
+Item = TypeVar("Item")  # a request, or what stands for one
+AnswerOne = Callable[[Item], Coroutine[object, object, None]]  # sends one, and returns when it is answered
+Turn = Callable[[Item], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
-class Batches(NamedTuple):
+class Batches(NamedTuple, Generic[Item]):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
     With `order`, the longest first within each pass of so many items: MLPerf forbids sorting beyond its end.
     """
 
     size: int | None = None
-    order: Callable[[Any], Any] | None = None
+    order: Callable[[Item], tuple[int, int]] | None = None
 
-    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
+    async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
         source = iter(sorted(items, key=self.order) if self.order else items)
         while batch := [*islice(source, self.size)]:
             await asyncio.gather(*map(answer, batch))
@@ -41,7 +43,7 @@ class RandomArrivals(NamedTuple):
     rate: float
     seed: int
 
-    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
+    async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
         chance = random.Random(self.seed)
         async with tasks() as group:
             for item in items:
@@ -50,7 +52,7 @@ class RandomArrivals(NamedTuple):
         return ()
 
 
-class InFlight(NamedTuple):
+class InFlight(NamedTuple, Generic[Item]):
     """Fixed concurrency: so many items in flight, the next as soon as one is answered.
 
     After `seconds`, and `least` items, no more are sent. `turn` gives an item's round, its conversation in the round,
@@ -60,11 +62,13 @@ class InFlight(NamedTuple):
     at_once: int
     seconds: float = inf
     least: int = 0
-    turn: Turn | None = None
+    turn: Turn[Item] | None = None
 
-    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
-        talks = conversations(items, self.turn) if self.turn else ((item,) for item in items)
-        source, unsent = iter(talks), list[Any]()
+    async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
+        talks: Iterable[Sequence[Item]] = ((item,) for item in items)
+        if self.turn:
+            talks = items_by_conversation(items, self.turn)
+        source, unsent = iter(talks), list[Item]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1
 
         async def follow() -> None:
@@ -82,7 +86,7 @@ class InFlight(NamedTuple):
         async with tasks() as group:
             for _ in range(self.at_once):
                 group.create_task(follow())
-        return [*unsent, *(item for talk in source for item in talk)]
+        return [*unsent, *chain.from_iterable(source)]
 
 
 class AtTimes(NamedTuple):
@@ -93,8 +97,9 @@ class AtTimes(NamedTuple):
     times: Sequence[float]
     by_sample: bool
 
-    async def send(self, items: Items, answer: AnswerOne) -> Sequence[Any]:
-        ordered, zero = sorted(items, key=attrgetter("sample")) if self.by_sample else items, time.perf_counter()
+    async def send(self, items: Iterable[Request], answer: AnswerOne[Request]) -> Sequence[Request]:
+        zero = time.perf_counter()
+        ordered = sorted(items, key=lambda request: request.sample) if self.by_sample else items
         async with tasks() as group:
             for request, due in zip(ordered, self.times, strict=True):  # LoadGen issues as many as it was asked for
                 request.issued_s = zero + due
@@ -104,7 +109,8 @@ class AtTimes(NamedTuple):
         return ()
 
 
-Sender = Batches | RandomArrivals | InFlight | AtTimes
+Sender = Batches[Item] | RandomArrivals | InFlight[Item]
+RequestSender = Sender[Request] | AtTimes
 
 
 @asynccontextmanager
@@ -117,15 +123,23 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
         raise failed.exceptions[0] from None
 
 
-def conversations(items: Items, turn: Turn) -> list[list[Any]]:
+def items_by_conversation(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    by_conversation = defaultdict(list)
+    by_conversation = defaultdict[tuple[int, ...], list[Item]](list)
     for item in items:
         by_conversation[turn(item)[:2]].append(item)
     return [sorted(talk, key=turn) for talk in by_conversation.values()]
 
 
-async def ask(engine: Any, prompt: Prompt, pattern: LoadPattern) -> None:
+class StreamingEngine(Protocol):
+    """An engine, or what stands for one, that answers a prompt as `Engine.stream` does."""
+
+    def stream(
+        self, prompt: list[int], max_new_tokens: int | None, exchange: Exchange | None, is_whole: bool, /
+    ) -> TokenStream: ...
+
+
+async def ask(engine: StreamingEngine, prompt: Prompt, pattern: LoadPattern) -> None:
     """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
     async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
         pass

@@ -7,19 +7,21 @@ from math import inf
 
 from harness.config.patterns import Burst, ClosedLoop, Schedule, Sequential
 from harness.config.plan import Plan
-from harness.loadgen.senders import AtTimes, Batches, InFlight, RandomArrivals, Sender
-from harness.workloads.sample_library import Library
+from harness.loadgen.senders import AtTimes, Batches, InFlight, RandomArrivals, RequestSender, Sender
+from harness.workloads.sample_library import Library, Prompt
 
 STREAM_TRIAL = 10  # queries of a trial that sends one after another
 QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
 
 
-def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
+def issued(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
     """Return what LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
     config, prompts, talks = plan.config, library.prompts, library.conversations or ()
     match plan.pattern:
         case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more
-            return Batches(config.batch_size, lambda each: (each.order // len(prompts), -len(prompts[each.sample])))
+            return Batches(
+                config.batch_size, lambda request: (request.order // len(prompts), -len(prompts[request.sample]))
+            )
         case Burst():
             return Batches(config.batch_size)
         case ClosedLoop() if plan.concurrency:  # an accuracy test sends all its queries
@@ -36,7 +38,7 @@ def issued(plan: Plan, library: Library, timed: bool) -> Sender | None:
     return None
 
 
-def endless(plan: Plan, engine: int) -> Sender:
+def endless(plan: Plan, engine: int) -> Sender[Prompt]:
     """Return the sender of the same load from an endless source, for the profiler. Offline: the engine always has as
     many requests as it takes, and others that wait; or one batch at a time.
     """
@@ -52,7 +54,7 @@ def endless(plan: Plan, engine: int) -> Sender:
     return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
 
 
-def trial(plan: Plan, engine: int) -> Sender:
+def trial(plan: Plan, engine: int) -> Sender[Prompt]:
     """A short trial, before its rate is known: that of a rate all at once, or in batches."""
     if isinstance(plan.pattern, Sequential | ClosedLoop):  # these need no rate
         return endless(plan, engine)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from harness.config.plan import Plan
 from harness.core import files, nvml, progress
@@ -135,8 +134,9 @@ class LoadGenSession:
             path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls).gpus
         )
         before, exposed = gpu_readings.joules(gpus), engine.prometheus_metrics()
-        taken, here = (self.busy_gpus, bool(nvml.gpus())) if config.is_in_process else ([], False)
-        with recorded as lines, background_load.watch_others(taken, here, config.endpoint) as load:
+        busy_gpus = self.busy_gpus if config.is_in_process else []
+        has_gpus = config.is_in_process and bool(nvml.gpus())
+        with recorded as lines, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
             yield
         after, metrics_after = gpu_readings.joules(gpus), engine.prometheus_metrics()
         used = None if before is None or after is None else after - before
@@ -144,16 +144,16 @@ class LoadGenSession:
             recording = test_run.Recording.read(path)
             used = recording.joules
             lines += exporter.gaps(exported, recording)
-        others = load.warnings()
+        warnings = load.warnings()
         if config.endpoint and tested.timed:
-            others += self.neighbours(plan, tested, path, exposed, metrics_after)
+            warnings += self.neighbours(plan, tested, path, exposed, metrics_after)
         slower = "" if config.endpoint else ": the speed may be lower than this machine's"
         if not self.warned:
-            lines += [f"{warning}{slower}" for warning in others]
-        self.warned = self.warned or bool(others)
+            lines += [f"{warning}{slower}" for warning in warnings]
+        self.warned = self.warned or bool(warnings)
         use = machine_use.MachineUse(
             others_cpu_cores=load.cpu_cores,
-            background_load=others,
+            background_load=warnings,
             gpu_joules=None if used is None else round(used, 1),
             server_gpus=exported.models,
             waits_ms=server_metrics.mean_waits(exposed, metrics_after),
@@ -186,7 +186,7 @@ class LoadGenSession:
         """
         return self.library.salted(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
-    def measure(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def measure(self, work: Coroutine[object, object, Result]) -> Result:
         """The result of work on the engine outside LoadGen, watched as its tests are."""
         self.watchdog.reset()
 

@@ -4,9 +4,8 @@ import asyncio
 import time
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import mlperf_loadgen as lg
 
@@ -33,7 +32,7 @@ class SUT:
 
     engine: Engine
     library: Library
-    sender: senders.Sender | None = None
+    sender: senders.RequestSender | None = None
     streams: bool = True  # whether the time of each first token is taken
     by_client: bool = False  # whether it takes its own times; else LoadGen takes them, and hears of each
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
@@ -70,7 +69,7 @@ class SUT:
         else:
             self.run(self.send(self.sender, requests))
 
-    async def send(self, sender: senders.Sender, requests: list[Request]) -> None:
+    async def send(self, sender: senders.RequestSender, requests: list[Request]) -> None:
         """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
         left = await sender.send(requests, self.attempt)
         unsent = {request.order for request in left}
@@ -78,12 +77,12 @@ class SUT:
         for request in left:
             self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER)
 
-    def run(self, work: Any) -> None:
+    def run(self, work: Coroutine[object, object, None]) -> None:
         task = self.engine.loop.create_task(self._guard(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, work: Any) -> None:
+    async def _guard(self, work: Coroutine[object, object, None]) -> None:
         try:
             await work
         except Exception as error:
@@ -119,9 +118,9 @@ class SUT:
         total = max(self.expected, self.counters.issued)
         most = may_fail(self.max_failed, total)
         if self._failed > most:
-            count = (
-                f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})" if most else ""
-            )
+            count = ""
+            if most:
+                count = f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
             raise EndpointError(f"{error}{count}{remedy}") from error
         self.end_without_answer(request, error)
 
@@ -197,7 +196,7 @@ class SUT:
         """Milliseconds since the time from which a request's latencies count."""
         return 1e3 * (at - request.begin_s)
 
-    def report(self, report: Any, id: int, tokens: Sequence[int], count: int = 0) -> None:
+    def report(self, report: Callable[[list[object]], object], id: int, tokens: Sequence[int], count: int = 0) -> None:
         """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (0: as many)."""
         data = array("i", tokens)
         address, length = data.buffer_info()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -109,29 +109,31 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
     """The result with the rates of the answers alone, those of one token, which LoadGen left out, included."""
     counts = [request.output_tokens for request in requests]
     counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * unanswered
-    samples, tokens, rate = result.samples, result.tokens_per_sec, result.samples_per_sec
-    whole = sum(counts) / result.duration_s if result.duration_s else None
-    is_sample_each = result.queries == samples  # else a query holds several, and is counted whole
+    samples, queries = result.samples, result.queries
+    if queries and queries == samples:  # else a query holds several, and is counted whole
+        queries -= unanswered
+    tokens_per_sec = sum(counts) / result.duration_s if result.duration_s else None
+    if result.tokens_per_sec and counted:
+        tokens_per_sec = result.tokens_per_sec * sum(counts) / counted
+    samples_per_sec = result.samples_per_sec
+    if samples_per_sec and samples:
+        samples_per_sec *= 1 - unanswered / samples
     return replace(
         result,
         samples=samples and samples - unanswered,
-        queries=result.queries - unanswered if result.queries and is_sample_each else result.queries,
-        tokens_per_sec=tokens * sum(counts) / counted if tokens and counted else whole,
-        samples_per_sec=rate * (1 - unanswered / samples) if rate and samples else rate,
+        queries=queries,
+        tokens_per_sec=tokens_per_sec,
+        samples_per_sec=samples_per_sec,
     )
 
 
 def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
     """The result, INVALID where latencies of these answers break a limit that LoadGen saw kept."""
-    reasons = [
-        Statement(
-            f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms",
-            LOWER_RATE_REMEDY,
-            tail.kind,
-        )
-        for tail in tails
-        if tail.is_over
-    ]
+    reasons = []
+    for tail in tails:
+        if tail.is_over:
+            text = f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms"
+            reasons.append(Statement(text, LOWER_RATE_REMEDY, tail.kind))
     if not reasons:
         return result
     failed = tuple(dict.fromkeys((*result.failed, "latency")))
@@ -154,7 +156,7 @@ class Recording(NamedTuple):
         columns = csv_files.read_columns(path) if path.exists() else {}
         seconds = columns.pop("seconds", [])
         if None in seconds or (columns and not seconds):
-            raise UsageError(f"{path}: a line has no seconds.")
+            raise UsageError(f"{path}: a line has no seconds.", path=path)
         return cls([second for second in seconds if second is not None], columns)
 
     @property
@@ -172,7 +174,8 @@ class Recording(NamedTuple):
 
     def highest(self, name: str) -> float:
         """The highest value that any GPU reported of a quantity; 0 for none."""
-        return max((value or 0.0 for gpu in self.gpus for value in self.column(f"{gpu}_{name}")), default=0.0)
+        values = chain.from_iterable(self.column(f"{gpu}_{name}") for gpu in self.gpus)
+        return max(filter(None, values), default=0.0)
 
     @property
     def missing(self) -> int:
@@ -192,7 +195,8 @@ class Recording(NamedTuple):
             readings = [(0.0, readings[0][1]), *readings, (self.seconds[-1], readings[-1][1])]
             if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
                 return None
-            total += sum((now - then) * (power + before) / 2 for (then, before), (now, power) in pairwise(readings))
+            for (then, before), (now, power) in pairwise(readings):
+                total += (now - then) * (power + before) / 2
         return total if self.gpus else None
 
 

@@ -24,6 +24,7 @@ class Goal(NamedTuple):
     def of(cls, plan: Plan, limits: LatencyLimits | None = None) -> Self:
         """Return the goal of a plan that has limits, or of other limits."""
         held_to = limits or plan.limits
+        assert held_to is not None  # a search is for the rate at which the limits are kept
         pass_queries = 1 if plan.request_set else plan.samples
         seed = plan.seeds.schedule
         queries = max(plan.min_queries, SURE_QUERIES)

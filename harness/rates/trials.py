@@ -6,12 +6,13 @@ Their times are this program's own, so they are never a result.
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.config.engine import may_fail
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number
+from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import EVERY_S, Engine, TokenStream
 from harness.loadgen.admission import Admission
 from harness.loadgen.senders import ask
@@ -56,10 +57,16 @@ class TolerantEngine:
         self.answered = 0
         self.admission = Admission()
 
-    async def stream(self, *request: Any) -> TokenStream:
+    async def stream(
+        self,
+        prompt: list[int],
+        max_new_tokens: int | None = None,
+        exchange: Exchange | None = None,
+        is_whole: bool = False,
+    ) -> TokenStream:
         number = self.admission.send(time.perf_counter())
         try:
-            async for tokens in self.engine.stream(*request):
+            async for tokens in self.engine.stream(prompt, max_new_tokens, exchange, is_whole):
                 yield tokens
             self.answered += 1
             self.admission.answer(number, time.perf_counter())

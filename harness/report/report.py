@@ -59,7 +59,7 @@ def no_test_error(folder: Path) -> UsageError:
     status = run_folder.status_of(folder)
     if status and status.reason:
         problem += f" ({status.reason})"
-    return UsageError(f"{folder}: {problem}; nothing to render.")
+    return UsageError(f"{folder}: {problem}; nothing to render.", path=folder)
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:

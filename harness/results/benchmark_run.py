@@ -33,12 +33,12 @@ def facts_of(folder: Path) -> RunFacts:
         problem = "no config.json in it"
         if (folder / "summary.json").exists():
             problem = "the summary that was kept of a run, without its logs"
-        raise UsageError(f"{folder}: {problem}; not a run folder.")
+        raise UsageError(f"{folder}: {problem}; not a run folder.", path=folder)
     match facts := read_json(path):
         case {"plan": {**plan}} if "running" not in plan:
-            raise UsageError(f"{folder}: written in an older format; use the version that wrote it.")
+            raise UsageError(f"{folder}: written in an older format; use the version that wrote it.", path=folder)
         case {**fields} if "plan" not in fields:
-            raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).")
+            raise UsageError(f"{folder}: not a run.py results folder (from mmlu.py?).", path=folder)
     return parse_as(path, facts, RunFacts)
 
 

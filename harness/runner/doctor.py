@@ -34,7 +34,7 @@ from harness.loadgen import background_load, exporter
 from harness.results.card_limits import ASSUMED_PROMPT, CardLimits, MeanLengths
 from harness.results.scoring import sentence_splitter
 from harness.runner.samples import are_local, read_samples
-from harness.runner.server_probe import api, chat_template, delivery, prefix_cache
+from harness.runner.server_probe import api_text, chat_template, delivery_text, prefix_cache
 from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
@@ -117,15 +117,16 @@ def require(config: RunConfig) -> None:
 
 def packages(config: RunConfig) -> str:
     """Each package by the lock: of the whole, or of what a client takes."""
-    lock = LOCKS["client" if config.endpoint else "cpu" if is_for_cpu() else "gpu"]
+    engine = "cpu" if is_for_cpu() else "gpu"
+    lock = LOCKS["client" if config.endpoint else engine]
     install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
     name = lock.rpartition("}")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
-    wrong = [
-        f"{name} {here} for {version}"
-        for name, version in wanted.items()
-        if (here := installed_version(name)) != version
-    ]
+    wrong = []
+    for name, version in wanted.items():
+        here = installed_version(name)
+        if here != version:
+            wrong.append(f"{name} {here} for {version}")
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
         raise UsageError(
@@ -176,11 +177,11 @@ def gpu(config: RunConfig) -> str:
 def gpu_settings(config: RunConfig) -> str:
     """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
     settings = nvml.gpu_settings()
-    wrong = [
-        f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`"
-        for limit, default in nvml.power_limits()
-        if limit < default
-    ][:1]
+    wrong = []
+    lowered = [(limit, default) for limit, default in nvml.power_limits() if limit < default]
+    if lowered:
+        limit, default = lowered[0]
+        wrong.append(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
     if settings.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {settings['vboost']}")
     if wrong:
@@ -239,8 +240,9 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 def other_programs(config: RunConfig) -> str:
     with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
-    if found := load.warnings("just now"):
-        raise UsageError("; ".join(found))
+    warnings = load.warnings("just now")
+    if warnings:
+        raise UsageError("; ".join(warnings))
     return "idle" if load.cpu_cores is not None else "a server here is another user's, or in a container"
 
 
@@ -366,8 +368,8 @@ CHECKS = (
         attrgetter("telemetry_url"),
         first=True,
     ),
-    Requirement("API", api, REMOTE, after="tokenizer"),
+    Requirement("API", api_text, REMOTE, after="tokenizer"),
     Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
-    Requirement("delivery", delivery, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
+    Requirement("delivery", delivery_text, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
     Requirement("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
 )

@@ -35,8 +35,10 @@ class LevelCurve(RateSource):
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, None)
         *lower, _ = fitting_levels(plan.config.levels, plan)
-        lengths = [plan.pattern.length(plan.with_concurrency(level)) for level in lower]
-        seconds = sum(length[1] if length else plan.min_duration_s for length in lengths)
+        seconds = 0.0
+        for level in lower:
+            length = plan.pattern.length(plan.with_concurrency(level))
+            seconds += length[1] if length else plan.min_duration_s
         level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
         text = f"at least {minutes(seconds)}, {level_text}"
         return TestPart(plural(len(lower), "lower level"), text, seconds, "at least ") if lower else None

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 from itertools import cycle
-from typing import Any
 
 from harness.config.plan import Plan
 from harness.core import files, schema
@@ -37,13 +36,13 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         # The load of the scenario, without end, on the run's samples over and over.
         sender = sending.endless(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
-        session.measure(window(engine, load, ramp))
-        found = with_traffic(profile_of(folder), plan)
+        session.measure(profile_window(engine, load, ramp))
+        profiled = with_traffic(profile_of(folder), plan)
     except BenchmarkError as error:
-        found = Profile(failure=first_line(error))
-    found = found.model_copy(update={"schema_version": schema.SCHEMA})
-    files.write_json(folder / PROFILE_FILE, found.model_dump(mode="json"))
-    return found
+        profiled = Profile(failure=first_line(error))
+    profiled = profiled.model_copy(update={"schema_version": schema.SCHEMA})
+    files.write_json(folder / PROFILE_FILE, profiled.model_dump(mode="json"))
+    return profiled
 
 
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
@@ -57,7 +56,7 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
 
 
-async def window(engine: Engine, work: Coroutine[Any, Any, object], ramp: float) -> None:
+async def profile_window(engine: Engine, work: Coroutine[object, object, object], ramp: float) -> None:
     """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
     loading = asyncio.create_task(work)
     try:

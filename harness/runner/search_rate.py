@@ -62,11 +62,11 @@ class SearchedRate(RateSource):
 
     def next_rate(self, plan: Plan, tests: DoneTests) -> float | None:
         """Return the rate of another full test; None where none is worth it."""
-        return FullTests(tests.attempts, taken(tests.probes), Goal.of(plan), tests.lone).next_rate
+        return FullTests(tests.attempts, probes_without_refusals(tests.probes), Goal.of(plan), tests.lone).next_rate
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         goal = Goal.of(plan)
-        full = FullTests(tests.attempts, taken(tests.probes), goal, tests.lone)
+        full = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
         sentence = full.summary
         rate = full.next_rate
         if rate and tests.left_s < inf:
@@ -144,7 +144,7 @@ class QuickEstimate(RateSource):
         return plan.with_note(str(estimate))
 
 
-def taken(probes: Sequence[Outcome]) -> list[Outcome]:
+def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
     """Return the probes of which no request was refused: in the others too many were in flight."""
     return [probe for probe in probes if not probe.refused]
 
@@ -158,7 +158,9 @@ def is_correctable(plan: Plan, result: TestResult) -> bool:
 def held_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
     """Return what became of the last full test, in words."""
     last = tests.attempts[-1]
-    why = " with room" if last.has_held else f" ({last.why})" if last.why else ""
+    why = f" ({last.why})" if last.why else ""
+    if last.has_held:
+        why = " with room"
     return f"{number(plan.target_qps)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s{why}"
 
 

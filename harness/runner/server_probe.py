@@ -28,7 +28,8 @@ class Tried(NamedTuple):
 def tried(config: RunConfig) -> Tried:
     """The servers, asked as a run asks. Raises UsageError, EndpointError."""
     # One streamed answer shows them.
-    served = RunConfig(**RunConfig.differing(config.values(EndpointFlags.model_fields)), concurrency=1)
+    server_flags = RunConfig.differing(config.values(EndpointFlags.model_fields))
+    served = RunConfig.of(server_flags | {"concurrency": 1})
     engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()
 
     async def ask() -> None:
@@ -43,7 +44,7 @@ def tried(config: RunConfig) -> Tried:
         engine.close()
 
 
-def api(config: RunConfig) -> str:
+def api_text(config: RunConfig) -> str:
     args = tried(config).engine.args
     return f"{args['server']}; {args['exchange']}"
 
@@ -56,7 +57,7 @@ def prefix_cache(config: RunConfig) -> str:
     return f"on{hint}" if setting[1] == "True" else "off"
 
 
-def delivery(config: RunConfig) -> str:
+def delivery_text(config: RunConfig) -> str:
     delivered = tried(config).delivery
     if not delivered or not delivered.messages:
         return "not streamed"

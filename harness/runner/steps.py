@@ -5,7 +5,9 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from rich.console import Console
 
 from harness import engines
 from harness.config import checkpoint, pretrained, quantization
@@ -85,7 +87,7 @@ def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int
     display.stage("loading model, tokenizer and data")
     doctor.require(config)  # a run ends here without what it could not do without
     run, session, tokenizer = begin(config, folder, display)
-    evaluation = None if config.quick else measure(run, session, tokenizer)
+    evaluation = None if config.quick else run_tests(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
@@ -166,7 +168,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     )
 
 
-def measure(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
+def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
     """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
     config, evaluation = run.config, None
     if config.mode != "performance":
@@ -240,7 +242,7 @@ def report(run: BenchmarkRun) -> Summary:
     return summary
 
 
-def report_partial(folder: RunFolder, console: Any) -> None:
+def report_partial(folder: RunFolder, console: Console) -> None:
     """The report and the last screen of what was measured until a run ended; nothing where no test did."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         show(console, answer.document(rendering.build_report(folder.path)), folder.path / "report.html")

@@ -1,9 +1,8 @@
 """The rate of a run by a short trial, or by the last Offline run of the same set-up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 from harness.config.comparability import Comparable, differences
 from harness.config.mlperf import SCENARIOS
@@ -88,7 +87,9 @@ class HistoryRate(TrialRate):
 
     def find(self, bench: Bench) -> Plan:
         config = bench.plan.config
-        gpus = None if config.endpoint else [gpu.name for gpu in nvml.gpus()]
+        gpus = None
+        if not config.endpoint:
+            gpus = [gpu.name for gpu in nvml.gpus()]
         offline = known_offline(bench.plan, gpus, read_history(config.results_dir))
         return share_of(bench.plan, *offline) if offline else super().find(bench)
 
@@ -97,7 +98,7 @@ class HistoryRate(TrialRate):
 
 
 def known_offline(
-    plan: Plan, gpus: list[str] | None, read_history: Iterable[dict[str, Any]]
+    plan: Plan, gpus: list[str] | None, read_history: Iterable[Mapping[str, object]]
 ) -> tuple[float, str] | None:
     """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where that comes from; None
     where the read_history has none.

@@ -31,7 +31,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         except BenchmarkError as cause:
             error = cause
     error = as_input(error)
-    if isinstance(error, UsageError) and run.name in str(error):  # the run's own folder: no wrong input, but its disk
+    if isinstance(error, UsageError) and is_within(error.path, run.path):  # no wrong input, but the disk of the run
         error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
@@ -50,6 +50,10 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     if run.path.is_dir():
         errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
     return code
+
+
+def is_within(path: Path | None, folder: Path) -> bool:
+    return path is not None and path.resolve().is_relative_to(folder.resolve())
 
 
 def exit(code: int, log: Path) -> NoReturn:
@@ -71,11 +75,14 @@ def exit(code: int, log: Path) -> NoReturn:
 def explain(error: EngineError, log: Path) -> str:
     """The error with its root cause, which vLLM's processes tell only to their log."""
     cause, sentence = root_cause(log), str(error).replace(" See root cause above.", "")
-    more = f"; more in {log}" if log.exists() and log.stat().st_size else ""
-    return f"{sentence}{f' ({cause})' if cause and cause not in sentence else ''}{more}"
+    if cause and cause not in sentence:
+        sentence += f" ({cause})"
+    if log.exists() and log.stat().st_size:
+        sentence += f"; more in {log}"
+    return sentence
 
 
-def death(text: str) -> tuple[str, bool]:
+def process_death(text: str) -> tuple[str, bool]:
     """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
     ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)
@@ -83,7 +90,8 @@ def death(text: str) -> tuple[str, bool]:
     number = int(ended[2]) if ended and ended[2] else next(named, None)
     if not ended and not number:
         return "", False
-    sentence = f"{f'worker {ended[1]}' if ended else 'a process of it'} {by_signal(number) if number else 'died'}"
+    process = f"worker {ended[1]}" if ended else "a process of it"
+    sentence = f"{process} {by_signal(number) if number else 'died'}"
     where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     return f"{sentence} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else sentence, bool(number)
 
@@ -96,8 +104,12 @@ def root_cause(log: Path) -> str:
         text = reading.read_text(log, errors="replace")
     except OSError:
         return ""
-    died, signalled = death(text)
+    died, signalled = process_death(text)
     exceptions = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
     vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
-    causes = (f"{name}: {what}" for name, what in exceptions if not any(word in what for word in vague))
-    return shorten(died if signalled else next(causes, died), LONGEST_QUOTE, placeholder=" ...")
+    cause = died
+    for name, what in [] if signalled else exceptions:
+        if not any(word in what for word in vague):
+            cause = f"{name}: {what}"
+            break
+    return shorten(cause, LONGEST_QUOTE, placeholder=" ...")

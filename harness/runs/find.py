@@ -14,7 +14,10 @@ from harness.runs.run_order import start_of
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
     """The folders that the words name, each once, in their order. Raises UsageError for a word that names none."""
-    return list({folder.resolve(): folder for word in words for folder in find_runs(word, results_dir)}.values())
+    by_place = dict[Path, Path]()
+    for word in words:
+        by_place |= {folder.resolve(): folder for folder in find_runs(word, results_dir)}
+    return list(by_place.values())
 
 
 def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:

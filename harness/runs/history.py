@@ -3,12 +3,11 @@
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -50,11 +49,15 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     for name in names:
         rmtree(results_dir / name)
     if (path := results_dir / "history.jsonl").exists():  # other lines stay as they are, damaged ones, too
-        gone = [f'"run": "{name}"' for name in names]
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
-        write_text(path, "".join(line for line in lines if not any(each in line for each in gone)))
+        write_text(path, "".join(line for line in lines if not is_of_any(line, names)))
     mend_latest(results_dir)
     return names
+
+
+def is_of_any(line: str, names: Iterable[str]) -> bool:
+    """Return whether a line of the history, which may be damaged, is of one of these runs."""
+    return any(f'"run": "{name}"' in line for name in names)
 
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
@@ -140,7 +143,7 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
                         yield text, {RENAMED_FIELDS.get(str(key), str(key)): value for key, value in entry.items()}
 
 
-def write_index(results_dir: Path, template: str, kind: type[File], **more: Any) -> None:
+def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
     """Renders results_dir/index.md, newest run first, from the lines of the history that are of this `kind`."""
     lines = []
     for line in read_history(results_dir):

@@ -16,7 +16,7 @@ def replace_links(folder: Path) -> None:
 
     A results folder, `latest` and the history may be links of the user's own, and stay.
     """
-    for path in places(folder):
+    for path in rendered_paths(folder):
         if path.is_symlink():
             warn(f"{path}: a link to {os.readlink(path)}: it is replaced, and nothing is written there")
             path.unlink()
@@ -25,7 +25,7 @@ def replace_links(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def places(folder: Path) -> Iterator[Path]:
+def rendered_paths(folder: Path) -> Iterator[Path]:
     """Yield where a renderer writes; the folder of the pictures before what is in it."""
     for name in RENDERED_FILES:
         yield folder / name

@@ -107,7 +107,7 @@ def writing_to(results_dir: Path) -> Iterator[None]:
     except OSError as error:
         is_of_another = isinstance(error, PermissionError) and is_in_container()
         remedy = f" {CONTAINER_USER_REMEDY}" if is_of_another else ""
-        raise UsageError(f"--results-dir {results_dir}: cannot write there: {why(error)}.{remedy}") from None
+        raise UsageError(f"{results_dir}: cannot write there: {why(error)}.{remedy}", flag="--results-dir") from None
 
 
 def check_writable(results_dir: Path) -> None:

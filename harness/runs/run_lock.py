@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.core.file_limits import MIB
 
@@ -30,7 +30,7 @@ def hold(folder: Path) -> None:
     path = folder / LOCK_FILE
     with suppress(OSError):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        record = {**whereabouts(), "pid": os.getpid(), "locked": takes_lock(file, path)}
+        record = {**machine_identity(), "pid": os.getpid(), "locked": takes_lock(file, path)}
         os.truncate(file, 0)
         os.write(file, json.dumps(record).encode())
         _held[folder] = file
@@ -74,7 +74,7 @@ def forget_locks() -> None:
 os.register_at_fork(after_in_child=forget_locks)
 
 
-def whereabouts() -> dict[str, str]:
+def machine_identity() -> dict[str, str]:
     """Return what tells this machine, its boot and its process numbers from others that may see the same folder."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -109,7 +109,7 @@ def life_of(folder: Path) -> Life:
         os.close(file)
 
 
-def record_of(file: int) -> Mapping[str, Any]:
+def record_of(file: int) -> Mapping[str, object]:
     """Return what the file of a lock says; nothing where it is damaged. Raises OSError for what is no file."""
     text = os.read(file, LARGEST_LOCK_FILE)
     try:
@@ -119,9 +119,9 @@ def record_of(file: int) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def is_from_here(record: Mapping[str, Any]) -> bool:
+def is_from_here(record: Mapping[str, object]) -> bool:
     """Return whether a lock was made where its process numbers and locks are this process's own."""
-    here = whereabouts()
+    here = machine_identity()
     return all(record.get(name) == value for name, value in here.items())
 
 

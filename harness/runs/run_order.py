@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from harness.core.errors import UsageError
 from harness.core.files import read_json
@@ -40,8 +40,8 @@ def start_of(folder: Path) -> RunStart:
     return RunStart(began or 0.0, number)
 
 
-def seconds_of(record: Mapping[str, Any]) -> float | None:
+def seconds_of(record: Mapping[str, object]) -> float | None:
     """Return when a record says that its run began, in seconds since 1970; None where it does not."""
     with suppress(LookupError, ValueError, TypeError, OverflowError):
-        return datetime.fromisoformat(record["started"]).timestamp()
+        return datetime.fromisoformat(str(record["started"])).timestamp()
     return None

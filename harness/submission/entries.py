@@ -117,24 +117,24 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
     groups = dict[str, list[SubmittedRun]]()
     for run in map(read_run, paths):
         groups.setdefault(f"{run.config.category} {run.config.scenario}", []).append(run)
-    entries = [join(runs, label) for label, runs in groups.items()]
+    entries = [join_runs(runs, label) for label, runs in groups.items()]
     versions = sorted({entry.config.round for entry in entries})
     if len(versions) > 1:
         raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
     return entries
 
 
-def join(runs: Sequence[SubmittedRun], label: str) -> Entry:
+def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
     """One entry out of the runs of its scenario."""
     names = " and ".join(str(run.path) for run in runs)
-    runs_by_test: dict[Test, list[SubmittedRun]] = {
-        test: [run for run in runs if run.has_test(test)] for test in MODE_FOLDERS
-    }
-    for test, having in runs_by_test.items():
+    runs_by_test = dict[Test, list[SubmittedRun]]()
+    for test in MODE_FOLDERS:
+        having = runs_by_test[test] = [run for run in runs if run.has_test(test)]
         if not having and test != "test06":
             raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
         if len(having) > 1:
-            raise UsageError(f"{label}: {' and '.join(str(run.path) for run in having)} both have {test}: give one.")
+            paths = " and ".join(str(run.path) for run in having)
+            raise UsageError(f"{label}: {paths} both have {test}: give one.")
     for run in runs[1:]:
         if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED_IN_ENTRY):
             aspects = " and ".join(difference.name for difference in unlike)

@@ -39,10 +39,10 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     if counted < expected or not expected:
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
         return f"the checker checked {counted} of the {expected} results in it: {layout}", checker_output
-    return invalid(tree), checker_output
+    return first_invalid(tree), checker_output
 
 
-def invalid(tree: Path) -> str:
+def first_invalid(tree: Path) -> str:
     """The first closed result that LoadGen calls INVALID, which the checker passes over; empty if there is none."""
     for log in results_in(tree):
         result = loadgen_log.read(log.parent)

@@ -7,6 +7,7 @@ Sources: the checks and constants of the official submission checker (tools/subm
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from harness.config import comparability, mlperf, models, server_addresses
@@ -32,7 +33,10 @@ SCORE_TOLERANCE = 1e-3  # scores may differ by so much, which are rounded to fou
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
     """Return what the official checker refuses in any division."""
-    return [reason for entry in entries for reason in label_reasons(entry, entry_refusals(entry))]
+    reasons = list[str]()
+    for entry in entries:
+        reasons += label_reasons(entry, entry_refusals(entry))
+    return reasons
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
@@ -57,10 +61,8 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
 
 def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
     """Each reason once, with the result that it speaks against."""
-    return [
-        f"{entry.benchmark} {entry.scenario}: {reason}"
-        for reason in dict.fromkeys(reason for part in parts for reason in part)
-    ]
+    reasons = dict.fromkeys(chain.from_iterable(parts))
+    return [f"{entry.benchmark} {entry.scenario}: {reason}" for reason in reasons]
 
 
 def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
@@ -71,11 +73,11 @@ def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
-    if (answered := setting(accuracy, "accuracy_sample_count")) != official:
+    if (answered := logged_setting(accuracy, "accuracy_sample_count")) != official:
         yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
-    if (set_size := setting(performance, "performance_sample_count")) < official:
+    if (set_size := logged_setting(performance, "performance_sample_count")) < official:
         yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
-    if (duration := setting(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
+    if (duration := logged_setting(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
         yield f"a minimum duration of {duration:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
     yield from foreign_seeds(entry, performance)
     if performance.early_stopping.get("early_stopping_met") is not True:
@@ -86,7 +88,7 @@ def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
     if entry.config.scenario_rules.limits:
         # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
         yield from exceeded_tails(performance, mlperf.SERVER_LIMITS)
-        if (target := setting(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
+        if (target := logged_setting(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
     conf = entry.performance.folder("performance") / "user.conf"
     if conf.exists() and not conf.stat().st_size:
@@ -97,7 +99,7 @@ def results(result: TestResult) -> dict[str, float | None]:
     """Return what the checker takes a test's result from."""
     if estimate := ESTIMATES.get(result.scenario):
         slow = result.latency_ms.p90 if result.latency_ms else None
-        return {estimate: result.early_stopping.get(estimate), "latency p90": slow}
+        return {estimate: result.early_stopping.number(estimate), "latency p90": slow}
     return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
 
 
@@ -116,7 +118,7 @@ def foreign_seeds(entry: Entry, result: TestResult) -> Refusals:
         yield f"seeds other than those of v{entry.config.round}"
 
 
-def setting(result: TestResult, name: str) -> float:
+def logged_setting(result: TestResult, name: str) -> float:
     """One of the settings in effect; 0 where the log has none that is a number."""
     value = result.effective.get(name)
     return value if isinstance(value, int | float) else 0
@@ -153,13 +155,13 @@ def performance(entry: Entry) -> Refusals:
     if fault := test_run.count_difference(folder, result, requests.read_requests(folder)):
         yield fault
     percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
-    if (logged := setting(result, "target_latency_percentile")) != percentile:
+    if (logged := logged_setting(result, "target_latency_percentile")) != percentile:
         yield f"a target_latency_percentile of {logged:g}; MLPerf's is {percentile:g}"
     if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
     if limits := entry.config.scenario_rules.limits:
         yield from exceeded_tails(result, limits)
-    if entry.config.scenario == "offline" and (size := setting(result, "samples_per_query")) < official:
+    if entry.config.scenario == "offline" and (size := logged_setting(result, "samples_per_query")) < official:
         yield f"a query of {size:,} samples; closed asks for {official:,}"
 
 
@@ -189,12 +191,10 @@ def system_differences(entries: Sequence[Entry], description: Description | None
         problems += [
             f"{name}: {difference.name} {difference.a}, but {difference.b} in {first}" for difference in unlike
         ]
-    if description:
-        problems += [
-            f"{name}: {contradiction}"
-            for name, run in runs.items()
-            for contradiction in contradictions(run, description)
-        ]
+    if not description:
+        return problems
+    for name, run in runs.items():
+        problems += [f"{name}: {contradiction}" for contradiction in contradictions(run, description)]
     return problems
 
 

@@ -48,7 +48,7 @@ def engine_of(facts: RunFacts) -> str:
     return str(facts.engine_args.get("server") if facts.config.endpoint else facts.engine or "")
 
 
-def declared(facts: RunFacts) -> Description:
+def declared_by_server(facts: RunFacts) -> Description:
     """Return what a server told of itself, empty where it did not; nothing of an engine of the run's own."""
     if not facts.config.endpoint:
         return {}
@@ -63,28 +63,33 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
     stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
-    served = declared(facts) if facts else {}
-    description: Description = {
-        name: NOT_APPLICABLE if name.startswith("accelerator_") and not gpus else "" for name in FIELDS
-    }
+    served = declared_by_server(facts) if facts else {}
+    engine = f"vLLM {machine.vllm_version}" if machine.vllm_version else ""
+    description: Description = dict.fromkeys(FIELDS, "")
     description |= {
         "number_of_nodes": 1,
         "host_processor_model_name": machine.cpu,
         "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
         "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
-        "framework": served.get(DECLARED[0], f"vLLM {machine.vllm_version}" if machine.vllm_version else ""),
+        "framework": served.get(DECLARED[0], engine),
         "operating_system": machine.os,
         "other_software_stack": ", ".join(f"{name} {versions[name]}" for name in stack if versions.get(name)),
     }
     if gpus:
         description["accelerator_model_name"] = gpus[0]
         description["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
+    else:
+        accelerator_fields = [name for name in FIELDS if name.startswith("accelerator_")]
+        description |= dict.fromkeys(accelerator_fields, NOT_APPLICABLE)
     if len(gpus) == 1:
         description["accelerator_interconnect"] = NOT_APPLICABLE
-    return description | served | (hardware() if is_here else {})
+    description |= served
+    if is_here:
+        description |= machine_details()
+    return description
 
 
-def hardware() -> Description:
+def machine_details() -> Description:
     """Return what else this machine tells of itself: sockets, cores, caches, disk."""
     description: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
@@ -100,11 +105,10 @@ def hardware() -> Description:
 
 def missing(description: Description) -> list[str]:
     """Fields that must be filled and are not; `build` itself knows submitter, division and type."""
-    return [
-        name
-        for name in (*FIELDS, *(name for name in DECLARED if name in description))
-        if name not in description or not (description[name] or name in MAY_BE_EMPTY + BUILD_FIELDS)
-    ]
+    fields = [*FIELDS, *(name for name in DECLARED if name in description)]
+    filled = [name for name in fields if description.get(name)]
+    may_be_empty = [name for name in fields if name in description and name in MAY_BE_EMPTY + BUILD_FIELDS]
+    return [name for name in fields if name not in filled and name not in may_be_empty]
 
 
 def read_description(path: Path) -> Description:

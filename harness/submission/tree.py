@@ -47,7 +47,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
         whole = Path(fresh) / "tree"
         new = whole / base.relative_to(out)
-        fill(entries, description, system, new)
+        write_entries(entries, description, system, new)
         if (base / NOTES).exists():  # the notes of an earlier build, or a person, on other systems come first
             before, added = read_text(base / NOTES).rstrip(), read_text(new / NOTES).partition("\n")[2]
             write_text(new / NOTES, f"{before}\n\n{added.lstrip()}")
@@ -55,7 +55,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     return base
 
 
-def fill(entries: Sequence[Entry], description: Description, system: str, base: Path) -> None:
+def write_entries(entries: Sequence[Entry], description: Description, system: str, base: Path) -> None:
     for entry in entries:
         where = Path(system) / entry.benchmark / entry.scenario
         results = base / "results" / where
@@ -85,7 +85,7 @@ def fill(entries: Sequence[Entry], description: Description, system: str, base: 
 def put_results(entry: Entry, folder: Path) -> None:
     """LoadGen's logs of both tests, the scores, and the accuracy log cut as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
-    copy(source, target, LOGS)
+    copy_file(source, target, LOGS)
     log = source / ANSWERS
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
     sha256 = log_digest(log)
@@ -100,7 +100,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
         text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
     write_text(target / ANSWERS, text)
-    copy(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
+    copy_file(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
 def put_measurements(entry: Entry, description: Description, path: Path) -> None:
@@ -108,7 +108,7 @@ def put_measurements(entry: Entry, description: Description, path: Path) -> None
     beside it.
     """
     config = entry.config
-    copy(entry.performance.folder("performance"), path.parent, ("user.conf",))
+    copy_file(entry.performance.folder("performance"), path.parent, ("user.conf",))
     engine_state = entry.performance.facts.plan.engine_state
     kind = engine_state.quantization
     weights, types = config.model, config.precision if kind == "none" else kind
@@ -135,19 +135,19 @@ def put_test06(entry: Entry, folder: Path) -> None:
     if not entry.test06:
         return
     source, target = entry.test06.folder("test06"), folder / Path(TEST_FOLDERS["test06"]).name
-    copy(source, target, ("verify_accuracy.txt",))
-    copy(source, target / "accuracy", (ANSWERS,))
-    copy(source, target / "performance" / "run_1", LOGS)
+    copy_file(source, target, ("verify_accuracy.txt",))
+    copy_file(source, target / "accuracy", (ANSWERS,))
+    copy_file(source, target / "performance" / "run_1", LOGS)
 
 
 def put_code(folder: Path) -> None:
     """This program, without the submodule, tests and results."""
     for pattern in CODE:
         for path in filter(Path.is_file, ROOT.glob(pattern)):
-            copy(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
+            copy_file(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
 
 
-def copy(source: Path, target: Path, names: Sequence[str]) -> None:
+def copy_file(source: Path, target: Path, names: Sequence[str]) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
         try:

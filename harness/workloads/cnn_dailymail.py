@@ -45,7 +45,7 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     path = config.dataset_path or config.model_spec.data
     if not path:
         source = "/".join((*CNN_DATASET, CNN_SPLIT))
-        records = from_columns(download(*CNN_DATASET, CNN_SPLIT, instead(config)), CNN_DATASET[0])
+        records = from_columns(download(*CNN_DATASET, CNN_SPLIT, alternative_source(config)), CNN_DATASET[0])
     else:
         source = str(path)
         records = from_columns(read_saved(path, CNN_SPLIT), source) if path.is_dir() else from_json(path)
@@ -97,7 +97,9 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
     if instructions:
         shown_text = min(instructions)[:SHOWN_CHARACTERS]
         yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
-    unread = Counter(name for record in records for name in record.unread)
+    unread = Counter[str]()
+    for record in records:
+        unread.update(record.unread)
     if unread:
         yield unread_note(unread, "record")
 
@@ -110,7 +112,7 @@ def find(config: RunConfig) -> str:
     if path:
         check_sum(path)
         if not path.exists():
-            raise UsageError(f"--dataset-path {path}: {os.strerror(errno.ENOENT)}.")
+            raise UsageError(f"{path}: {os.strerror(errno.ENOENT)}.", flag="--dataset-path")
         return str(path)
     name, version = CNN_DATASET
     from datasets import config as libraries_folders
@@ -119,11 +121,11 @@ def find(config: RunConfig) -> str:
     if cached.exists():
         return str(cached)
     if not hub_environment.is_hub_reachable():
-        raise UsageError(f"{name} not found, and the hub not reachable: {instead(config)}.")
+        raise UsageError(f"{name} not found, and the hub not reachable: {alternative_source(config)}.")
     return f"{name}, to be downloaded"
 
 
-def instead(config: RunConfig) -> str:
+def alternative_source(config: RunConfig) -> str:
     """Return what serves where the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
     fetch = "run `make data`" if locations.IS_CHECKOUT else "run this"
@@ -175,7 +177,9 @@ def from_json(path: Path) -> list[Article]:
     """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
     data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
-        raise UsageError(f"--dataset-path {path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.")
+        raise UsageError(
+            f"{path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.", flag="--dataset-path"
+        )
     return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
 
 

@@ -39,7 +39,7 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
         return library_of_trace(config, tokenizer)
     if config.input_len:
         given_settings = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
-        profile = WorkloadProfile(about=DESCRIPTION, **given_settings)
+        profile = WorkloadProfile.of({"about": DESCRIPTION} | given_settings)
         return draw_library(
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )
@@ -72,12 +72,10 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
     """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
     check_length_flag(config, found)
     usable = usable_requests(config, tokenizer, found)
-    usable_requests_list = found.requests[: len(found.requests) - usable.unfit]
-    content, sharing, salt = (
-        digest(usable_requests_list, config.max_new_tokens),
-        Shared(salt=config.salt or "none"),
-        None,
-    )
+    fitting_requests = found.requests[: len(found.requests) - usable.unfit]
+    content = digest(fitting_requests, config.max_new_tokens)
+    sharing = Shared(salt=config.salt or "none")
+    salt = None
     notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
     if sharing.salt != "none":  # after the token that begins every text, where there is one
         begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
@@ -85,13 +83,15 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
     keeps_turns = found.turns and config.concurrency is not None  # else nobody waits for an answer
-    talks = [request.number for request in usable.requests] if keeps_turns else None
+    talks = None
+    if keeps_turns:
+        talks = [request.number for request in usable.requests]
     return with_request_set(
         Library(usable.prompts, str(found.path), usable.new_tokens, conversations=talks, salt=salt),
         lambda index: found.where(usable.requests[index]),
         name=config.workload_name,
         about=about,
-        samples=len(usable_requests_list),
+        samples=len(fitting_requests),
         exact=False,
         digest=content,
         notes=tuple(filter(None, notes)),
@@ -117,8 +117,8 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredReques
     for request in found.requests:
         if len(usable.prompts) == config.sample_limit:
             break
-        prompt = encode(request, tokenizer, found.where(request), config.endpoint_api == "chat")
-        answer = longest(request, config, tokenizer)
+        prompt = prompt_tokens(request, tokenizer, found.where(request), config.endpoint_api == "chat")
+        answer = most_answer_tokens(request, config, tokenizer)
         is_usual = min(len(prompt), answer) >= SHAREGPT_LEAST and len(prompt) <= SHAREGPT_PROMPT
         if found.is_sharegpt and not (is_usual and len(prompt) + answer <= whole):
             unfit += 1
@@ -148,10 +148,9 @@ def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequest
     if not is_chat:
         return
     control = control_tokens(tokenizer) - {tokenizer.bos_token_id}
-    rendered = sum(
-        request.kind != "messages" and not control.isdisjoint(prompt)
-        for request, prompt in zip(usable.requests, usable.prompts, strict=True)
-    )
+    rendered = 0
+    for request, prompt in zip(usable.requests, usable.prompts, strict=True):
+        rendered += request.kind != "messages" and not control.isdisjoint(prompt)
     if rendered:
         yield (
             f"{rendered:,} prompts hold tokens of a chat template already, and the server puts them into its own once "
@@ -165,14 +164,14 @@ def control_tokens(tokenizer: Tokenizer) -> set[int]:
     return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
 
 
-def longest(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
+def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
     """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
-def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
+def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
     UsageError where the model has no such token, or refuses the chat.
     """
@@ -182,7 +181,7 @@ def encode(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages
     if is_chat(prompt):
         if as_messages:
             return MessagePrompt(counted_chat(prompt, tokenizer), prompt)
-        return chat(prompt, tokenizer, where)
+        return chat_tokens(prompt, tokenizer, where)
     if not all(0 <= token < len(tokenizer) for token in prompt):
         raise UsageError(f"{where}: token ids outside the model's vocabulary of {len(tokenizer):,}.")
     return list(prompt)
@@ -197,7 +196,7 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
     return list(tokens[1:]) if is_begun_twice else list(tokens)
 
 
-def chat(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
+def chat_tokens(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
     """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
     template refuses them.
     """
@@ -219,6 +218,6 @@ def chat_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
 def counted_chat(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
     """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
     try:
-        return chat(messages, tokenizer, "")
+        return chat_tokens(messages, tokenizer, "")
     except UsageError:
         return chat_lines(messages, tokenizer)

@@ -41,8 +41,8 @@ def read(config: RunConfig) -> StoredRequests:
     if not set(columns) & set(data.column_names):
         wanted = "" if column else "; --prompt-column names the one with the prompt"
         raise UsageError(
-            f"--workload {config.workload}: no column {' or '.join(columns)}; it has "
-            f"{', '.join(data.column_names)}{wanted}."
+            f"{config.workload}: no column {' or '.join(columns)}; it has {', '.join(data.column_names)}{wanted}.",
+            flag="--workload",
         )
     rows = [RequestRow(*row) for row in enumerate(data, start=1)]
     return read_rows(Path(config.workload), RequestRows(rows, "row"), column)
@@ -58,17 +58,20 @@ def load_rows(workload: str) -> Rows:
     place, _, split = workload.removeprefix(HUB_PREFIX).partition(":")
     name, _, settings = place.partition("@")
     if not name:
-        raise UsageError(f"--workload {workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.")
+        raise UsageError(f"{workload}: must be hf:NAME, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.", flag="--workload")
     if name in FORMATS:
-        raise UsageError(f"--workload {workload}: {name} is a format of files, not a data set; name the file itself.")
+        raise UsageError(
+            f"{workload}: {name} is a format of files, not a data set; name the file itself.", flag="--workload"
+        )
     try:
         data: Rows | dict[str, Rows] = load_dataset(name, settings or None, split=split or None)
     except Exception as error:  # whatever the library raises of a network, a name, a file
-        raise UsageError(f"--workload {workload}: `datasets` cannot load it: {first_line(error)}.") from None
+        raise UsageError(f"{workload}: `datasets` cannot load it: {first_line(error)}.", flag="--workload") from None
     if isinstance(data, dict):
         if len(data) > 1:
             raise UsageError(
-                f"--workload {workload}: name a split: {', '.join(f'{workload}:{split_name}' for split_name in data)}."
+                f"{workload}: name a split: {', '.join(f'{workload}:{split_name}' for split_name in data)}.",
+                flag="--workload",
             )
         (data,) = data.values()
     return data
@@ -105,8 +108,8 @@ def read_saved(folder: Path, split: str) -> Rows:
     try:
         data: Rows | dict[str, Rows] = load_from_disk(str(folder))
     except Exception as error:
-        raise UsageError(f"--dataset-path {folder}: not a folder saved by `datasets`: {error}") from None
+        raise UsageError(f"{folder}: not a folder saved by `datasets`: {error}", flag="--dataset-path") from None
     splits = data if isinstance(data, dict) else {split: data}
     if split not in splits:
-        raise UsageError(f"--dataset-path {folder}: no {split} split; it has {', '.join(splits)}.")
+        raise UsageError(f"{folder}: no {split} split; it has {', '.join(splits)}.", flag="--dataset-path")
     return splits[split]

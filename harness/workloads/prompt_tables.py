@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,12 +71,20 @@ def is_json(text: str) -> bool:
     return False
 
 
+def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
+    """Return what separates the columns of a table, of which one has one of these names; None where nothing does."""
+    for delimiter in DELIMITERS:
+        head = next(csv.reader([first_line], delimiter=delimiter), [])
+        if not {*names}.isdisjoint(map(str.strip, head)):
+            return delimiter
+    return None
+
+
 def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[RequestRow]:
     """Yield the rows of a table as objects by its first line, without its empty cells. Raises UsageError."""
     csv.field_size_limit(LARGEST_CELL)
     first_line = text.lstrip("\n").partition("\n")[0]
-    heads = {delimiter: next(csv.reader([first_line], delimiter=delimiter), []) for delimiter in DELIMITERS}
-    delimiter = next((candidate for candidate, head in heads.items() if set(names) & set(map(str.strip, head))), None)
+    delimiter = delimiter_of(first_line, names)
     if delimiter is None:
         raise UsageError(
             f"{path}: no column {' or '.join(names)}; its first line is {first_line[:200]!r}; --prompt-column names "

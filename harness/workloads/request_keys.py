@@ -6,6 +6,7 @@ that the notes name it.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from harness.config.lengths import MOST_TOKENS
 from harness.core import word_list
@@ -147,9 +148,10 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
     """Return whether a value leaves a request as it is sent: none at all, or one of the neutral ones."""
     if value is None or value is False or value in ("", [], {}):
         return True
-    return any(
-        value == neutral_value or str(value) in (str(neutral_value), f"{neutral_value}.0") for neutral_value in neutral
-    )
+    for neutral_value in neutral:
+        if value == neutral_value or str(value) in (str(neutral_value), f"{neutral_value}.0"):
+            return True
+    return False
 
 
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
@@ -168,7 +170,8 @@ def unread_note(counts: Mapping[str, int], unit: str) -> str:
     """Return the note that names the keys which nobody read, each with its number of rows; empty for none."""
     if not counts:
         return ""
-    named = [f"{name!r} in {count:,} {unit}s" for name, count in [*counts.items()][:MOST_NAMED_KEYS]]
+    first_counts = islice(counts.items(), MOST_NAMED_KEYS)
+    named = [f"{name!r} in {count:,} {unit}s" for name, count in first_counts]
     if len(counts) > MOST_NAMED_KEYS:
         named.append(f"{len(counts) - MOST_NAMED_KEYS:,} more keys")
     return f"not read: {', '.join(named)}"

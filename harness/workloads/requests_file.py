@@ -101,19 +101,24 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     up to a share of MOST_BAD. Raises UsageError for the first of more, where no request is in any, and for a key that
     would have to be sent.
     """
-    read: list[ReadRow] = []
+    good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
     for row in rows.rows:
         try:
-            read.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
+            good_rows.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
         except UnsentKeyError:
             raise
         except UsageError as error:
             faults.append(error)
     if len(faults) > MOST_BAD * len(rows.rows):
         raise faults[0]
-    requests = [request for row in read for request in row.requests]
-    passed_over = sum(not row.requests for row in read)
+    requests = list[StoredRequest]()
+    unread = Counter[str]()
+    for good_row in good_rows:
+        requests += good_row.requests
+        unread.update(good_row.unread)
+    with_requests = [good_row for good_row in good_rows if good_row.requests]
+    passed_over = len(good_rows) - len(with_requests)
     if not requests:
         nothing = "no conversation has a question with an answer" if passed_over else "no request is in it"
         raise UsageError(f"{path}: {nothing}.")
@@ -121,14 +126,13 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     if faults:
         fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
         left_out = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {fault}"
-    unread = Counter(name for row in read for name in row.unread)
     return StoredRequests(
         path,
         tuple(requests),
         rows.unit,
         passed_over,
-        turns=any(row.is_chat for row in read),
-        is_sharegpt=all(row.is_sharegpt for row in read if row.requests),
+        turns=any(good_row.is_chat for good_row in good_rows),
+        is_sharegpt=all(good_row.is_sharegpt for good_row in with_requests),
         left_out=left_out,
         unread=unread_note(unread, rows.unit),
     )
@@ -138,12 +142,12 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """The requests of a row. Raises UsageError for one that is none."""
     item = parse_text(str(row.value), where) if row.is_text else row.value
     if isinstance(item, str):
-        return ReadRow([StoredRequest(row.number, "prompt", words(item, where))], [])
+        return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
         if not column:  # a table whose column is named may have any others
             check_sent(item, where)
-    name, dialog = ("", None) if column else conversation(item)
+    name, dialog = ("", None) if column else dialog_of(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
     beside = item if isinstance(item, dict) else {}
@@ -169,7 +173,7 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
     return ReadRow([request], unread)
 
 
-def conversation(item: object) -> tuple[str, Dialog | None]:
+def dialog_of(item: object) -> tuple[str, Dialog | None]:
     """The key and the messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from
     and value. None for any other row, also for `messages` that do not end with an answer: they are one request.
     """
@@ -223,7 +227,7 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
             continue
         after: Mapping[str, object] = dialog[place + 1] if place + 1 < len(dialog) else {}
         answer = content_text(after.get("content"), where) if after.get("role") == "assistant" else None
-        history = messages(dialog[: place + 1], where)
+        history = checked_chat(dialog[: place + 1], where)
         yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
 
 
@@ -264,7 +268,7 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
         if column not in item:
             raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
         kind: RequestKind = "prompt"
-        prompt: RequestPrompt = words(item[column], where, column)
+        prompt: RequestPrompt = checked_text(item[column], where, column)
     else:
         kind = request_kind(item, where)
         prompt = READERS[kind](item[kind], where)
@@ -273,11 +277,11 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
     if system:
         dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         assert is_dialog(dialog)  # token ids have no system prompt
-        kind, prompt = "messages", messages(with_system(dialog, system, where), where)
+        kind, prompt = "messages", checked_chat(with_system(dialog, system, where), where)
     return StoredRequest(number, kind, prompt, limit)
 
 
-def words(value: object, where: str, name: str = "prompt") -> str:
+def checked_text(value: object, where: str, name: str = "prompt") -> str:
     """Text with something in it. Raises UsageError."""
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
@@ -288,7 +292,7 @@ def words(value: object, where: str, name: str = "prompt") -> str:
     return value
 
 
-def messages(value: object, where: str) -> Chat:
+def checked_chat(value: object, where: str) -> Chat:
     """A chat, each message with role and content, that ends with the user's word. Raises UsageError."""
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
@@ -298,7 +302,7 @@ def messages(value: object, where: str) -> Chat:
     chat = []
     for message in value:
         check_sent(message, where)
-        content = words(content_text(message.get("content"), where), where, "content")
+        content = checked_text(content_text(message.get("content"), where), where, "content")
         chat.append({"role": str(message["role"]), "content": content})
     return chat
 
@@ -310,8 +314,8 @@ def token_ids(value: object, where: str, name: str = "prompt_token_ids") -> Toke
 
 
 READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
-    "prompt": words,
-    "messages": messages,
+    "prompt": checked_text,
+    "messages": checked_chat,
     "prompt_token_ids": token_ids,
 }
 

@@ -88,8 +88,11 @@ class Library:
         if not (redraw and self.words):
             return replace(self, salt=salt)
         # Each token stands for another: the lengths of prompts, and what they share, stay.
-        other = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
-        return replace(self, prompts=[[other[token] for token in prompt] for prompt in self.prompts], salt=salt)
+        substitutes = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
+        prompts = []
+        for prompt in self.prompts:
+            prompts.append([substitutes[token] for token in prompt])
+        return replace(self, prompts=prompts, salt=salt)
 
     def __len__(self) -> int:
         return len(self.prompts)

@@ -50,8 +50,9 @@ def with_request_set(found: Library, place: Callable[[int], str], **known: Unpac
     new, salt = found.new_tokens or [], found.salt
     lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
     longest = max(lengths)
+    salt_tokens = SALT_TOKENS if salt and not salt.replaces else 0
     request_set = RequestSet(
-        longest=longest + (SALT_TOKENS if salt and not salt.replaces else 0),
+        longest=longest + salt_tokens,
         longest_at=place(lengths.index(longest)),
         max_new_tokens=max(new),
         whole_rounds=bool(found.conversations or found.arrivals),
@@ -67,19 +68,21 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     path = workload.path or Path()
     data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, most=LARGEST_PROFILE)
     if not isinstance(data, dict):
-        raise UsageError(f"--workload {path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.")
+        raise UsageError(f"{path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.", flag="--workload")
     try:
-        given = {str(key): value for key, value in data.items()} | ({"salt": config.salt} if config.salt else {})
-        return WorkloadProfile(**{"about": workload.imitates} | given)
+        settings = {"about": workload.imitates} | {str(key): value for key, value in data.items()}
+        if config.salt:
+            settings["salt"] = config.salt
+        return WorkloadProfile.of(settings)
     except UsageError as error:
-        raise UsageError(f"--workload {path}: {error}") from None
+        raise UsageError(f"{path}: {error}", flag="--workload") from None
 
 
 def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
     """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
     is where its lengths stand.
     """
-    sharing = Shared(**profile.values(Shared.model_fields))
+    sharing = Shared.of(profile.values(Shared.model_fields))
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)
     count = config.sample_limit or SYNTHETIC_COUNT
@@ -87,15 +90,16 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     if turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
     if count < turns:
-        raise UsageError(f"--total-sample-count {count}: a conversation has {turns} turns.")
+        raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
     mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if not sharing.prefix_len and turns == 1:
-        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
-        new, talks = [write.draw(source) for _ in range(count)], None
+    if sharing.prefix_len or turns > 1:
+        prompts, new, talks = draw_conversations(profile, source, words, count)
     else:
-        prompts, new, talks = conversations(profile, source, words, count)
+        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
+        new = [write.draw(source) for _ in range(count)]
+        talks = None
     salt = Salt.of(sharing, words)
     library = Library(prompts, "random token ids", new, conversations=talks, salt=salt, words=words)
     return with_request_set(
@@ -109,7 +113,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     )
 
 
-def conversations(
+def draw_conversations(
     profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
@@ -118,10 +122,12 @@ def conversations(
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new, history = list[TokenIds](), list[int](), TokenIds()
-    for each in range(count):
-        if each % profile.turns == 0:
+    for place in range(count):
+        if place % profile.turns == 0:
             history = list(source.choice(heads))
         prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
         new.append(profile.output_len.draw(source))
         history = [*prompts[-1], *source.choices(words, k=new[-1])]
-    return prompts, new, [each // profile.turns for each in range(count)] if profile.turns > 1 else None
+    if profile.turns == 1:
+        return prompts, new, None
+    return prompts, new, [place // profile.turns for place in range(count)]

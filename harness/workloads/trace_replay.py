@@ -1,6 +1,7 @@
 """Recorded arrivals as samples: prompts of the recorded lengths, sent at the recorded times."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -9,9 +10,10 @@ from harness.config.run import RunConfig
 from harness.core import formatting
 from harness.core.errors import UsageError
 from harness.core.tokenizer import Tokenizer
+from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library
 from harness.workloads.synthetic import DESCRIPTION, MOST_SYNTHETIC, digest, with_request_set, words_of
-from harness.workloads.traces import Trace, read_trace
+from harness.workloads.traces import Recorded, Trace, read_trace
 
 
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
@@ -19,19 +21,20 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
 
     Raises UsageError where the trace is shorter than that, or too little of it is left.
     """
-    begin, rate = trace.requests[0].at_s, (len(trace.requests) - 1) / trace.span_s
+    begin_s = trace.requests[0].at_s
+    recorded_rate = (len(trace.requests) - 1) / trace.span_s
     rate_flag, least = config.server_target_qps, config.min_duration
-    faster = rate_flag / rate if isinstance(rate_flag, float) else 1.0
-    due = [(one.at_s - begin) / faster for one in trace.requests]
+    speedup = rate_flag / recorded_rate if isinstance(rate_flag, float) else 1.0
+    due = [(request.at_s - begin_s) / speedup for request in trace.requests]
     if least != "auto":
         if due[-1] < least:
             raise UsageError(
-                f"--min-duration {least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or "
-                "lower the rate."
+                f"{least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or lower the rate.",
+                flag="--min-duration",
             )
         due = due[: bisect_left(due, least) + 1]
     if len(due) < 2:
-        raise UsageError(f"--arrivals {trace.path}: fewer than two requests within --min-duration.")
+        raise UsageError(f"{trace.path}: fewer than two requests within --min-duration.", flag="--arrivals")
     return Replay(len(due), due[-1]), due
 
 
@@ -41,28 +44,32 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
     trace = read_trace(Path(config.arrivals or ""), config.sample_limit, most)
     replay, due = replay_trace(config, trace)
     requests = trace.requests[: len(due)]
-    if (tokens := sum(one.prompt_tokens for one in requests)) > MOST_SYNTHETIC:
+    tokens = sum(request.prompt_tokens for request in requests)
+    if tokens > MOST_SYNTHETIC:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
     words, seed = words_of(tokenizer), config.seed or 0
-    prompts = [
-        [  # those of one prefix begin with the same tokens
-            *Random(f"{seed} prefix {one.prefix}").choices(words, k=one.prefix_tokens),
-            *Random(f"{seed} line {one.line}").choices(words, k=one.prompt_tokens - one.prefix_tokens),
-        ]
-        for one in requests
-    ]
-    notes = {
-        f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer": trace.unfit,
-        f"left out {trace.empty:,} rows without lengths": trace.empty,
-    }
+    prompts = [random_prompt(request, words, seed) for request in requests]
+    new_tokens = [request.output_tokens for request in requests]
+    notes = list[str]()
+    if trace.unfit:
+        notes.append(f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer")
+    if trace.empty:
+        notes.append(f"left out {trace.empty:,} rows without lengths")
     return with_request_set(
-        Library(prompts, str(trace.path), [one.output_tokens for one in requests], arrivals=due, words=words),
+        Library(prompts, str(trace.path), new_tokens, arrivals=due, words=words),
         lambda index: f"{trace.path}: line {requests[index].line}",
         name=config.workload_name,
         about=DESCRIPTION,
         samples=len(requests),
         exact=True,
         digest=digest(requests, seed),
-        notes=tuple(note for note, count in notes.items() if count),
+        notes=tuple(notes),
         replay=replay,
     )
+
+
+def random_prompt(request: Recorded, words: Sequence[int], seed: int) -> TokenIds:
+    """Return random tokens of a request's length; those of one prefix begin with the same tokens."""
+    prefix = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
+    rest = Random(f"{seed} line {request.line}").choices(words, k=request.prompt_tokens - request.prefix_tokens)
+    return [*prefix, *rest]

@@ -55,24 +55,26 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
             f"{path}: not a trace; the first line must be {TRACE_COLUMNS}[{TRACE_PREFIX_COLUMNS}]: "
             f"{PAGE} says how to make it."
         )
-    reader, kept, unfit, empty = csv.reader(text.splitlines(), strict=True), list[Recorded](), 0, 0
+    reader = csv.reader(text.splitlines(), strict=True)
+    requests = list[Recorded]()
+    unfit = empty = 0
     try:
         names = next(reader)
         for cells in filter(None, reader):
             if cells[1:3] == ["", ""]:  # a request that failed
                 empty += 1
                 continue
-            found = recorded(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
-            if context and found.prompt_tokens + found.output_tokens > context:
+            request = recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
+            if context and request.prompt_tokens + request.output_tokens > context:
                 unfit += 1
             else:
-                kept.append(found)
-            if len(kept) == most:
+                requests.append(request)
+            if len(requests) == most:
                 break
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
-    trace = Trace(path, tuple(sorted(kept, key=lambda one: one.at_s)), unfit, empty)
-    if len(kept) < 2 or len(kept) > MOST_RATE * trace.span_s:
+    trace = Trace(path, tuple(sorted(requests, key=lambda request: request.at_s)), unfit, empty)
+    if len(requests) < 2 or len(requests) > MOST_RATE * trace.span_s:
         fits = f" that fit {context:,} tokens" if unfit else ""
         raise UsageError(
             f"{path}: needs at least two requests at different times{fits}, and no more than {MOST_RATE:,} requests/s "
@@ -81,7 +83,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     return trace
 
 
-def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
+def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
     """The request of a row. Raises UsageError."""
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
@@ -90,16 +92,16 @@ def recorded(where: str, line: int, names: list[str], cells: list[str]) -> Recor
     wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
     if at is None or at > LONGEST_TRACE_S:
         raise not_taken(f"{where}: seconds", wanted, seconds)
-    length = whole(f"{where}: input_tokens", prompt, MOST_TOKENS)
-    new = whole(f"{where}: output_tokens", answer, MOST_TOKENS)
-    beginning = whole(f"{where}: prefix_tokens", shared, length) if prefix else 0
+    length = length_of(f"{where}: input_tokens", prompt, MOST_TOKENS)
+    new = length_of(f"{where}: output_tokens", answer, MOST_TOKENS)
+    beginning = length_of(f"{where}: prefix_tokens", shared, length) if prefix else 0
     if shared and not prefix:
         raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
     return Recorded(at, length, new, line, prefix, beginning)
 
 
-def whole(name: str, text: str, most: int) -> int:
-    found = whole_number(text)
-    if not found or found > most:
+def length_of(name: str, text: str, most: int) -> int:
+    number = whole_number(text)
+    if not number or number > most:
         raise not_taken(name, f"a whole number from 1 to {most:,}", text)
-    return found
+    return number

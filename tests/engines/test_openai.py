@@ -32,6 +32,7 @@ from harness.engines.completions import EventReader
 from harness.engines.discovery import with_served_model
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Engine, Sampling
+from harness.engines.vllm import VLLM
 from harness.loadgen.watchdog import Watchdog
 from harness.report import report as rendering
 from tests.conftest import patience, run, tells
@@ -573,14 +574,14 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "failure", "said"),
+    ("kind", "name", "failure", "said"),
     [
-        ("client of http://h:1/v1", "a process ended", "client of http://h:1/v1: a process ended"),
-        ("vLLM", "vLLM's engine process ended", "vLLM's engine process ended"),
+        (Engine, "client of http://h:1/v1", "a process ended", "client of http://h:1/v1: a process ended"),
+        (VLLM, "vLLM", "vLLM's engine process ended", "vLLM's engine process ended"),
     ],
 )
-def test_an_engine_that_ended_is_named_with_its_address(name: str, failure: str, said: str) -> None:
-    assert Engine.ended.fget(SimpleNamespace(name=name, failure=failure)) == said  # type: ignore[attr-defined]
+def test_an_engine_that_ended_is_named_with_its_address(kind: Any, name: str, failure: str, said: str) -> None:
+    assert kind.ended.fget(SimpleNamespace(name=name, failure=failure, _links=None)) == said
 
 
 # Chat, proxies, which server, which model.

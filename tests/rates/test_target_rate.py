@@ -264,7 +264,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
         "result_max_latency_ns": 1e9 * seconds,
         rate: 25.0,
     }
-    return loadgen_log.interpret(values, [], [])
+    return loadgen_log.interpret(log_entries.Entries(values), [], [])
 
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:

@@ -1,0 +1,13 @@
+"""Values of JSON whose shape nobody has checked, narrowed to what is expected; empty where they are something else."""
+
+from collections.abc import Mapping
+
+
+def dict_or_empty(record: Mapping[str, object], key: str) -> dict[str, object]:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def list_or_empty(record: Mapping[str, object], key: str) -> list[object]:
+    value = record.get(key)
+    return value if isinstance(value, list) else []
