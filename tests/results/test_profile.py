@@ -307,7 +307,7 @@ def test_the_tokens_of_steps_are_in_their_names(tmp_path: Path) -> None:
 def test_one_gap_of_a_second_is_seen_among_a_thousand_short_ones(tmp_path: Path) -> None:
     kernels = [event("gemm", 1000 * place, 990) for place in range(1000)]
     late = [event("gemm", 2_000_000 + 1000 * place, 990) for place in range(1000)]
-    found = kernel_profile.profile(write(tmp_path, [*kernels, *late]))
+    found = kernel_profile.profile_of(write(tmp_path, [*kernels, *late]))
     assert found.mean_gap_ms == pytest.approx(0.51, rel=0.01)
     assert found.longest_gap_ms == found.long_gaps_ms == pytest.approx(1000.01)
 
@@ -317,9 +317,9 @@ def test_steps_are_those_of_one_thread_and_the_median_tells_their_spacing(tmp_pa
     steps = [event(f"execute_{n}_context_0", start, 9, "user_annotation") for n, start in enumerate(starts)]
     again = [event("execute_1_context_0", start, 9, "user_annotation", thread=9) for start in starts[:3]]
     other = event("gpu_model_runner: forward", 5, 9, "user_annotation")
-    found = kernel_profile.profile(write(tmp_path, [*ON_GPU, *steps, *again, other]))
+    found = kernel_profile.profile_of(write(tmp_path, [*ON_GPU, *steps, *again, other]))
     assert (found.steps, found.step_spacing_ms) == (5, pytest.approx(11))
-    without = kernel_profile.profile(write(tmp_path / "b", [*ON_GPU, other]))
+    without = kernel_profile.profile_of(write(tmp_path / "b", [*ON_GPU, other]))
     assert (without.steps, without.step_spacing_ms) == (None, None)
 
 
