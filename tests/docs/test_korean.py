@@ -135,3 +135,14 @@ def test_a_comment_is_found_and_no_code_with_it() -> None:
     text = "```\n# on a line\nmake punkt   # after code\npython run.py --label a#1 \\\n  --dry-run\n```\n"
     assert code(text) == ["\nmake punkt\npython run.py --label a#1 \\\n  --dry-run\n"]
     assert [*programs(text)] == ["make punkt", "python run.py"]
+
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+@pytest.mark.parametrize("page", [README, *GUIDE], ids=lambda page: page.name)
+def test_every_figure_stands_in_an_english_page_or_in_a_kept_run(page: Path) -> None:
+    pages = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "ko" not in path.parts)]
+    known = {number.rstrip(",") for path in pages for number in NUMBER.findall(path.read_text())}
+    figures = {number.rstrip(",") for number in NUMBER.findall(prose(page.read_text()))}
+    assert figures <= known
