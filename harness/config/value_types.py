@@ -17,13 +17,13 @@ TYPE_WORDS = {
 }
 
 
-Choice = str | int | float | bool
+OfferedChoice = str | int | float | bool
 
 
 class TypeSchema(TypedDict, total=False):
     """The parts of a type's JSON schema that are read."""
 
-    enum: Sequence[Choice]
+    enum: Sequence[OfferedChoice]
     minimum: float
     maximum: float
     exclusiveMinimum: float
@@ -65,6 +65,6 @@ def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
     return types
 
 
-def choices(types: Mapping[str, TypeSchema]) -> Sequence[Choice]:
+def choices(types: Mapping[str, TypeSchema]) -> Sequence[OfferedChoice]:
     """The values that are chosen from, if any."""
     return types["choice"]["enum"] if "choice" in types else ()

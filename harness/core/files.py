@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
 # Files of this program: written whole or not at all, secrets left out; read as what they should hold.
-Parsed = TypeVar("Parsed")
+FileContent = TypeVar("FileContent")
 
 
 LOCK_NAME = ".lock"  # in a folder that one command at a time may change
@@ -167,17 +167,17 @@ def read_json(path: Path, most: int = LARGEST_RUN_JSON) -> object:
     return read_given("", path, "JSON", reading.parse_json, most=most)
 
 
-def read(path: Path, kind: type[Parsed]) -> Parsed:
+def read(path: Path, kind: type[FileContent]) -> FileContent:
     """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
     return parse_as(path, read_json(path), kind)
 
 
-def read_if_any(path: Path, kind: type[Parsed]) -> Parsed | None:
+def read_if_any(path: Path, kind: type[FileContent]) -> FileContent | None:
     """Return what a file holds; None where there is no such file."""
     return read(path, kind) if path.exists() else None
 
 
-def parse_as(path: Path, data: object, kind: type[Parsed]) -> Parsed:
+def parse_as(path: Path, data: object, kind: type[FileContent]) -> FileContent:
     """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -16,21 +16,21 @@ from harness.engines.protocol import TokenStream
 from harness.loadgen.requests import Request
 from harness.workloads.sample_library import Prompt
 
-Item = TypeVar("Item")  # a request, or what stands for one
-AnswerOne = Callable[[Item], Coroutine[object, object, None]]  # sends one, and returns when it is answered
-Turn = Callable[[Item], tuple[int, int, int]]  # its round, its conversation, and its place in that
+SentItem = TypeVar("SentItem")  # a request, or what stands for one
+AnswerOne = Callable[[SentItem], Coroutine[object, object, None]]  # sends one, and returns when it is answered
+Turn = Callable[[SentItem], tuple[int, int, int]]  # its round, its conversation, and its place in that
 
 
-class Batches(NamedTuple, Generic[Item]):
+class Batches(NamedTuple, Generic[SentItem]):
     """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
 
     With `order`, the longest first within each pass of so many items: MLPerf forbids sorting beyond its end.
     """
 
     size: int | None = None
-    order: Callable[[Item], tuple[int, int]] | None = None
+    order: Callable[[SentItem], tuple[int, int]] | None = None
 
-    async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
+    async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
         source = iter(sorted(items, key=self.order) if self.order else items)
         while batch := [*islice(source, self.size)]:
             await asyncio.gather(*map(answer, batch))
@@ -43,7 +43,7 @@ class RandomArrivals(NamedTuple):
     rate: float
     seed: int
 
-    async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
+    async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
         chance = random.Random(self.seed)
         async with tasks() as group:
             for item in items:
@@ -52,7 +52,7 @@ class RandomArrivals(NamedTuple):
         return ()
 
 
-class InFlight(NamedTuple, Generic[Item]):
+class InFlight(NamedTuple, Generic[SentItem]):
     """Fixed concurrency: so many items in flight, the next as soon as one is answered.
 
     After `seconds`, and `least` items, no more are sent. `turn` gives an item's round, its conversation in the round,
@@ -62,13 +62,13 @@ class InFlight(NamedTuple, Generic[Item]):
     at_once: int
     seconds: float = inf
     least: int = 0
-    turn: Turn[Item] | None = None
+    turn: Turn[SentItem] | None = None
 
-    async def send(self, items: Iterable[Item], answer: AnswerOne[Item]) -> Sequence[Item]:
-        talks: Iterable[Sequence[Item]] = ((item,) for item in items)
+    async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
+        talks: Iterable[Sequence[SentItem]] = ((item,) for item in items)
         if self.turn:
             talks = items_by_conversation(items, self.turn)
-        source, unsent = iter(talks), list[Item]()
+        source, unsent = iter(talks), list[SentItem]()
         end, sent, latest = time.perf_counter() + self.seconds, 0, -1
 
         async def follow() -> None:
@@ -109,7 +109,7 @@ class AtTimes(NamedTuple):
         return ()
 
 
-Sender = Batches[Item] | RandomArrivals | InFlight[Item]
+Sender = Batches[SentItem] | RandomArrivals | InFlight[SentItem]
 RequestSender = Sender[Request] | AtTimes
 
 
@@ -123,9 +123,9 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
         raise failed.exceptions[0] from None
 
 
-def items_by_conversation(items: Iterable[Item], turn: Turn[Item]) -> list[list[Item]]:
+def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
     """The items of each conversation in order, the conversations in the order in which their first item came."""
-    by_conversation = defaultdict[tuple[int, ...], list[Item]](list)
+    by_conversation = defaultdict[tuple[int, ...], list[SentItem]](list)
     for item in items:
         by_conversation[turn(item)[:2]].append(item)
     return [sorted(talk, key=turn) for talk in by_conversation.values()]
