@@ -65,7 +65,9 @@ class Data(NamedTuple):
 
 def chosen_subjects(text: str) -> list[str]:
     """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
-    groups = {"all": SUBJECTS} | {domain.lower().replace(" ", "_"): names for domain, names in DOMAINS.items()}
+    groups = {"all": SUBJECTS}
+    for domain, names in DOMAINS.items():
+        groups[domain.lower().replace(" ", "_")] = names
     chosen = set[str]()
     for part in text.split(","):
         word = part.strip().lower().replace(" ", "_")
@@ -83,9 +85,10 @@ def chosen_subjects(text: str) -> list[str]:
 
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
-    source = str(path) if path else HUB
+    source, dev = str(path or HUB), BySubject()
     test = by_subject(read_rows(path, "test", subjects), subjects)
-    dev = by_subject(read_rows(path, "dev", subjects), subjects) if shots else {}
+    if shots:
+        dev = by_subject(read_rows(path, "dev", subjects), subjects)
     for subject in subjects:
         if not test[subject]:
             raise UsageError(f"{source}: no test questions for {subject}; --subjects names those to use.")
@@ -137,7 +140,9 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
         raise UsageError(f"{where} contains no question.")
     if not (isinstance(choices, list) and len(choices) == 4 and all(isinstance(choice, str) for choice in choices)):
         raise UsageError(f"{where} does not have four choices.")
-    place = LETTERS.find(answer) if isinstance(answer, str) and len(answer) == 1 else answer
+    place = answer
+    if isinstance(answer, str) and len(answer) == 1:
+        place = LETTERS.find(answer)
     if type(place) is not int or not 0 <= place < 4:
         raise UsageError(f"{where}: the answer is {answer!r}, not one of A, B, C, D (or 0 to 3).")
     return Question(record["subject"], number, text, tuple(choices), place)

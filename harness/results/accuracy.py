@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, computed_field
 
@@ -164,7 +164,7 @@ def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
-def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Any]:
+def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Tokenizer]:
     """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
     scores made here would be others.
     """
@@ -187,9 +187,12 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
     special = set(tokenizer.all_special_ids)
     stops = [stop_of(answer, special, plan.config.max_new_tokens) for answer in answers]
     note = note_on_weights(plan)
+    result_verdict: GateResult = "NOT JUDGED"
+    if not note:
+        result_verdict = worst_verdict(checks)
     result = ScoresFile(
         schema_version=SCHEMA,
-        verdict="NOT JUDGED" if note else worst_verdict(checks),
+        verdict=result_verdict,
         checks=checks,
         samples=len(answers),
         full_set=plan.samples == plan.task.samples,
