@@ -128,7 +128,9 @@ def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
         return INTERRUPTED
     base = results.baseline
     if not base or not base.complete:
-        reason = base.records[0].reason if base else "it was not run"
+        reason = "it was not run"
+        if base:
+            reason = base.records[0].reason
         raise BenchmarkError(f"the baseline did not complete: {reason}.")
     if state.kept.bisection:
         return bisect_report.exit_code(results)
@@ -154,7 +156,9 @@ def begin_sweep(  # noqa: PLR0913
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
         state = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
-    kind = BisectState if bisection else SweepState
+    kind = SweepState
+    if bisection:
+        kind = BisectState
     return kind(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 

@@ -113,11 +113,11 @@ class SweepState:
 
     def is_open(self, job: Job, lane: Lane) -> bool:
         """Tell whether it is neither running nor has ended."""
-        key = job.key(lane)
-        if key in self.taken:
-            return False
-        final_statuses = ("complete",) if job.item.name in self.options.again else ENDED
-        return not any(record.key == key and record.status in final_statuses for record in self.kept.records)
+        key, final_statuses = job.key(lane), ENDED
+        if job.item.name in self.options.again:
+            final_statuses = ("complete",)
+        ended = {record.key for record in self.kept.records if record.status in final_statuses}
+        return key not in self.taken and key not in ended
 
     def take(self, job: Job, lane: Lane) -> bool:
         """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists
