@@ -126,14 +126,14 @@ def by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySub
 
 
 def check_columns(where: str, record: Mapping[str, Any]) -> None:
-    """Raises UsageError, naming the place, for a row of another data set, such as MMLU-Pro with its `options`."""
+    """Raise UsageError, naming the place, for a row of another data set, such as MMLU-Pro with its `options`."""
     for column in COLUMNS:
         if column not in record:
             raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}: not MMLU's questions.")
 
 
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
-    """Raises UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
+    """Raise UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():

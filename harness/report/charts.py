@@ -427,7 +427,7 @@ def wrapped_rows(text: str, width: int, size: int, color: str, weight: str = "no
 def save_pictures(
     drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = ""
 ) -> dict[str, Picture]:
-    """Writes each picture (title, panels) as a PNG file with these words under it; by their names."""
+    """Write each picture (title, panels) as a PNG file with these words under it; return them by their names."""
     folder.mkdir(exist_ok=True)
     pictures = {}
     for name, (title, panels) in drawn.items():

@@ -32,7 +32,7 @@ TITLES = {
 def draw_pictures(
     folder: Path, summary: Summary, test: TestRun | None, loads: LoadPicture | None
 ) -> dict[str, Picture]:
-    """Draws what the run has data for into plots/, by name. `test`: the performance test."""
+    """Draw what the run has data for into plots/, by name. `test`: the performance test."""
     run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
     if run.accuracy:

@@ -65,7 +65,7 @@ def no_test_error(folder: Path) -> UsageError:
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
-    """Raises UsageError for a folder of an older format than this."""
+    """Raise UsageError for a folder of an older format than this."""
     if facts.schema_version < oldest:
         raise UsageError(
             f"{folder}: of format {facts.schema_version}, from an older version of this program; this version "

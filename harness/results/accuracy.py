@@ -177,7 +177,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
 
 
 def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
-    """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
+    """Score the accuracy log in `folder` and judge it; leave rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
     rows = score_answers(texts, library.references)
@@ -259,8 +259,8 @@ def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
 
 
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
-    """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
-    its text.
+    """Score a foreign accuracy log against the references of a data set, write accuracy.txt beside the log, and
+    return its text.
     """
     references = [record.reference for record in cnn_dailymail.from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)

@@ -178,7 +178,7 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
-    """Claims that data are those that a source gives, all of them."""
+    """Claim that data are those that a source gives, all of them."""
     before, after = dict(leaves(stated)), dict(leaves(recomputed))
     for key in before | after:
         yield Claim(f"{name}{key}", before.get(key), source, after.get(key))

@@ -193,7 +193,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
 
 
 def check_same_run(test: TestRun, facts: RunFacts) -> None:
-    """Raises LogError for the log of another run than the plan's."""
+    """Raise LogError for the log of another run than the plan's."""
     plan, log = facts.plan, test.result
     for name, logged, planned in (
         ("seeds", log.seeds, vars(plan.seeds)),

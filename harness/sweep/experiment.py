@@ -162,8 +162,8 @@ Watch = Callable[[str], bool | None]
 
 
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
-    """Runs a job in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
-    whether it shall be ended.
+    """Run a job in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
+    whether it is to be ended.
 
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
@@ -227,7 +227,7 @@ def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
 def watch_run(
     process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
-    """Waits for run.py and ends it where it takes too long or is interrupted; says which of them it was."""
+    """Wait for run.py, end it where it takes too long or is interrupted, and return which of them it was."""
     try:
         while process.poll() is None and time.monotonic() < until:
             if watch(last_line(screen)):

@@ -30,7 +30,7 @@ class Lane:
         return {"CUDA_VISIBLE_DEVICES": self.gpu}
 
     def pin(self) -> None:
-        """Keeps the calling thread, and every process that it starts, on the lane's cores."""
+        """Keep the calling thread, and every process that it starts, on the lane's cores."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 

@@ -34,7 +34,7 @@ from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepStat
 
 
 def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
-    """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
+    """Run what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
 
     `runner`: in place of one that starts run.py.
     """
@@ -100,7 +100,7 @@ def has_one_load(config: RunConfig) -> bool:
 
 
 def run_rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
-    """Round after round of the experiments, then what follows from them; whether they were interrupted."""
+    """Run round after round of the experiments, then what follows from them; return whether it was interrupted."""
     state.folder.set_status("running")
     state.keep(note="")
     while not (interrupted := crew.work(places)) and state.extend():

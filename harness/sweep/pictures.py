@@ -27,7 +27,7 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
-    """Draws the pictures that have data, by name."""
+    """Draw the pictures that have data, by name."""
     drawn = dict[str, tuple[str, list[Panel]]]()
     bars = [result for result in report.rows if result.gain or result is report.baseline]
     if len(bars) > 1:

@@ -46,7 +46,7 @@ def read_state(folder: Path) -> State:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Keeps a sweep's state in its folder."""
+    """Keep a sweep's state in its folder."""
     files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
 
 
@@ -66,7 +66,7 @@ def read_results(folder: Path, state: State) -> SweepReport:
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
-    """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
+    """Write plots/ and report.md into a sweep's folder, of the state that it holds."""
     report = read_results(folder, state or read_state(folder))
     state = report.state
     own_files.replace_links(folder)

@@ -64,12 +64,12 @@ class SweepState:
     announcement: str = ""  # the latest plan, for the screen
 
     def keep(self, **changes: object) -> None:
-        """Changes what is kept of the sweep."""
+        """Change what is kept of the sweep."""
         self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
         report.write_state(self.folder.path, self.kept)
 
     def put(self, record: ExperimentRecord) -> None:
-        """Keeps a record in place of an earlier one of the same run."""
+        """Keep a record in place of an earlier one of the same run."""
         records = [earlier for earlier in self.kept.records if earlier.key != record.key]
         self.keep(records=(*records, record))
 
