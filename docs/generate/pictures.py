@@ -31,7 +31,7 @@ Draw = Callable[[Path, Summary], Sequence[Panel]]
 def machine(folder: Path, summary: Summary) -> Sequence[Panel]:
     recording = Recording.read(folder / "Performance" / RECORDING)
     times = list(shares_of({"performance test": recording}))
-    ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times, {}, client=False, others=0.0))
+    ran_out = list(telemetry.ran_out(telemetry.usage_of(recording), None, times, {}, client=False, others_percent=0.0))
     return machine_pictures.machine_panels(recording, ran_out, times)
 
 

@@ -54,7 +54,9 @@ class MMLUConfig(ServerFlags):
     @property
     def context(self) -> int:
         """Longest prompt plus answer, in tokens."""
-        return self.model_spec.mmlu_context if self.max_model_len == "auto" else self.max_model_len
+        if self.max_model_len == "auto":
+            return self.model_spec.mmlu_context
+        return self.max_model_len
 
     @property
     def folder(self) -> Path | None:

@@ -65,7 +65,9 @@ class Data(NamedTuple):
 
 def chosen_subjects(text: str) -> list[str]:
     """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
-    groups = {"all": SUBJECTS} | {domain.lower().replace(" ", "_"): names for domain, names in DOMAINS.items()}
+    groups = {"all": SUBJECTS}
+    for domain, names in DOMAINS.items():
+        groups[domain.lower().replace(" ", "_")] = names
     chosen = set[str]()
     for part in text.split(","):
         word = part.strip().lower().replace(" ", "_")
@@ -83,9 +85,10 @@ def chosen_subjects(text: str) -> list[str]:
 
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
     """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
-    source = str(path) if path else HUB
+    source, dev = str(path or HUB), BySubject()
     test = by_subject(read_rows(path, "test", subjects), subjects)
-    dev = by_subject(read_rows(path, "dev", subjects), subjects) if shots else {}
+    if shots:
+        dev = by_subject(read_rows(path, "dev", subjects), subjects)
     for subject in subjects:
         if not test[subject]:
             raise UsageError(f"{source}: no test questions for {subject}; --subjects names those to use.")
@@ -123,21 +126,23 @@ def by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySub
 
 
 def check_columns(where: str, record: Mapping[str, Any]) -> None:
-    """Raises UsageError, naming the place, for a row of another data set, such as MMLU-Pro with its `options`."""
+    """Raise UsageError, naming the place, for a row of another data set, such as MMLU-Pro with its `options`."""
     for column in COLUMNS:
         if column not in record:
             raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}: not MMLU's questions.")
 
 
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
-    """Raises UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
+    """Raise UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where} contains no question.")
     if not (isinstance(choices, list) and len(choices) == 4 and all(isinstance(choice, str) for choice in choices)):
         raise UsageError(f"{where} does not have four choices.")
-    place = LETTERS.find(answer) if isinstance(answer, str) and len(answer) == 1 else answer
+    place = answer
+    if isinstance(answer, str) and len(answer) == 1:
+        place = LETTERS.find(answer)
     if type(place) is not int or not 0 <= place < 4:
         raise UsageError(f"{where}: the answer is {answer!r}, not one of A, B, C, D (or 0 to 3).")
     return Question(record["subject"], number, text, tuple(choices), place)

@@ -26,9 +26,11 @@ def question_text(question: Question) -> str:
 
 def prompt_text(question: Question, examples: Sequence[Question]) -> str:
     """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
-    solved = "".join(f"{question_text(example)} {LETTERS[example.answer]}\n\n" for example in examples)
-    about = f"The following are multiple choice questions (with answers) about {question.subject.replace('_', ' ')}."
-    return f"{about}\n\n{solved}{question_text(question)}"
+    subject = question.subject.replace("_", " ")
+    parts = [f"The following are multiple choice questions (with answers) about {subject}."]
+    for example in examples:
+        parts.append(f"{question_text(example)} {LETTERS[example.answer]}")
+    return "\n\n".join([*parts, question_text(question)])
 
 
 def build_prompts(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:

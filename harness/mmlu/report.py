@@ -30,7 +30,7 @@ def write_results(
     seconds: float,
     rows: Sequence[MMLUAnswer],
 ) -> tuple[Overall, Document]:
-    """Writes every result into the run's folder, all or none of them; returns overall.json and the report."""
+    """Write every result into the run's folder, all or none of them; return overall.json and the report."""
     summary = overall_of(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     by_domain = {name: part._asdict() for name, part in domains.items()}

@@ -133,31 +133,33 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
     return max(1, 1 + floor((slowest_s - queue.token_s * queue.tokens) / others_s))
 
 
-def estimate_of(found: Measurements, held_to: dict[str, Goal], command: str, full_at: int | None = None) -> Estimate:
+def estimate_of(
+    measurements: Measurements, held_to: dict[str, Goal], command: str, full_at: int | None = None
+) -> Estimate:
     """Return what follows from the measurements, for limits by name."""
     ranges, doubts = Ranges(), list[str]()
     capacity = capacity_error = expected = running = None
-    if found.has_queue:
-        server = found.server
-        error = capacity_share_error(found)
+    if measurements.has_queue:
+        server = measurements.server
+        error = capacity_share_error(measurements)
         capacity = server.capacity if server.capacity < inf else None
         capacity_error = capacity and error * capacity
         for name, goal in held_to.items():
-            ends = RateRange.of(replace(found, goal=goal), error)
+            ends = RateRange.of(replace(measurements, goal=goal), error)
             ranges[name] = ends.low, ends.high
             doubts += ends.doubts
-        doubts += doubts_of(found)
-        rate = Measurements(for_any_arrivals(found.goal), found.lone, found.probes).candidate.rate
+        doubts += doubts_of(measurements)
+        rate = Measurements(for_any_arrivals(measurements.goal), measurements.lone, measurements.probes).candidate.rate
         expected = rate if rate < inf and not doubts else None
-        running = most_running(server.sharing, found.goal)
-    elif found.burst:
-        ranges = {name: range_by_burst(found, goal) for name, goal in held_to.items()}
+        running = most_running(server.sharing, measurements.goal)
+    elif measurements.burst:
+        ranges = {name: range_by_burst(measurements, goal) for name, goal in held_to.items()}
     loads = list[str]()
-    for probe in found.probes:
+    for probe in measurements.probes:
         loads += probe.background_load
     return Estimate(
-        ttft_alone_ms=1000 * found.lone.ttft_s,
-        tpot_alone_ms=1000 * found.lone.tpot_s,
+        ttft_alone_ms=1000 * measurements.lone.ttft_s,
+        tpot_alone_ms=1000 * measurements.lone.tpot_s,
         capacity=capacity,
         capacity_error=capacity_error,
         ranges={} if doubts else ranges,
@@ -165,7 +167,7 @@ def estimate_of(found: Measurements, held_to: dict[str, Goal], command: str, ful
         most_running=running,
         doubts=tuple(dict.fromkeys(doubts)),
         background_load=tuple(dict.fromkeys(loads)),
-        is_partial=not found.has_confirmed,
+        is_partial=not measurements.has_confirmed,
         full_at=full_at,
         command=f"{re.sub(f'{QUICK_FLAG}|{MINUTES_FLAG}', '', command)} --server-target-qps max",
     )
@@ -179,12 +181,12 @@ def capacity_share_error(measurements: Measurements) -> float:
     return max(error, min(2 * completed_error(saturated), MOST_ERROR))
 
 
-def doubts_of(found: Measurements) -> list[str]:
+def doubts_of(measurements: Measurements) -> list[str]:
     """Return why the server does not behave as the model assumes."""
     doubts = list[str]()
-    if any(probe.queue.drift for probe in found.probes if probe.queue):
+    if any(probe.queue.drift for probe in measurements.probes if probe.queue):
         doubts.append("the server's speed changed meanwhile")
-    if found.server.sharing.scatter > MOST_SCATTER:
+    if measurements.server.sharing.scatter > MOST_SCATTER:
         doubts.append("answers are not slowed down alike")
     return doubts
 
@@ -216,34 +218,34 @@ class RateRange(NamedTuple):
     doubts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Measurements, error: float) -> "RateRange":
+    def of(cls, measurements: Measurements, error: float) -> "RateRange":
         """Return the rate that measurements imply, give or take the error of the completions, by how much the last
         probe alone would have it otherwise, and what chance makes of a full test's tail.
         """
-        goal, rate = found.goal, found.candidate.rate
-        last = found.implied_rate(found.last)
+        goal, rate = measurements.goal, measurements.candidate.rate
+        last = measurements.implied_rate(measurements.last)
         if not rate:
             return cls(0.0, 0.0)
         if inf in (rate, last):
-            return cls(rate if rate < inf else found.last.rate, None)
-        if not found.has_confirmed:
-            return cls.by_overload(found, rate)
+            return cls(rate if rate < inf else measurements.last.rate, None)
+        if not measurements.has_confirmed:
+            return cls.by_overload(measurements, rate)
         off = max(LEAST_ERROR, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
         doubts = list[str]()
         if off > MOST_ERROR:
             doubts.append("two probes contradict each other")
-        if found.is_late(found.last) and goal.shares(found.last)[0] > LATE_SHARE:
+        if measurements.is_late(measurements.last) and goal.shares(measurements.last)[0] > LATE_SHARE:
             doubts.append("queries wait though it keeps up")
-        most = (1 + error) * found.server.capacity
+        most = (1 + error) * measurements.server.capacity
         return cls((1 - off) * rate, min((1 + off) * rate, most), tuple(doubts))
 
     @classmethod
-    def by_overload(cls, found: Measurements, rate: float) -> "RateRange":
+    def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
         """Return what a saturated probe tells alone, by which the server should keep `rate`: what it completed while
         queries waited is the most that it can.
         """
-        queue = found.last.queue
-        if queue and queue.completed and found.last.has_waited:
+        queue = measurements.last.queue
+        if queue and queue.completed and measurements.last.has_waited:
             most = (1 + 2 * completed_error(queue)) * queue.completed
             return cls(BURST_SHARE * min(rate, queue.completed), most)
-        return cls(BURST_SHARE * rate, found.server.capacity if found.server.capacity < inf else None)
+        return cls(BURST_SHARE * rate, measurements.server.capacity if measurements.server.capacity < inf else None)

@@ -34,35 +34,35 @@ DRAIN_RATIO = 1.5  # A saturated probe takes longer by this ratio than its queri
 SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 
 
-def measure(bench: SearchBench, found: Measurements, saturated_s: float) -> None:
+def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) -> None:
     """Measure a lone request and a saturated server; both again where a lone request takes another time afterwards.
 
     `bench` is idle again before each measurement.
     """
-    found.lone = bench.lone_request()
+    measurements.lone = bench.lone_request()
     for _ in range(MOST_PROBES_OF_ONE_RATE):
-        found.probes.clear()
-        saturate(bench, found, saturated_s)
-        before, found.lone = found.lone, bench.lone_request()
-        if abs(before.latency_s / found.lone.latency_s - 1) <= LASTING_DRIFT or bench.left_s < inf:
+        measurements.probes.clear()
+        saturate(bench, measurements, saturated_s)
+        before, measurements.lone = measurements.lone, bench.lone_request()
+        if abs(before.latency_s / measurements.lone.latency_s - 1) <= LASTING_DRIFT or bench.left_s < inf:
             break
 
 
-def saturate(bench: SearchBench, found: Measurements, least_s: float) -> None:
+def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
     """Probe a server until it is saturated: faster where it keeps up, longer where its completions are uneven."""
-    goal, repeats = found.goal, 0
+    goal, repeats = measurements.goal, 0
     most_repeats = 0 if bench.may_shorten else MOST_PROBES_OF_ONE_RATE
-    rate = OVERLOAD_RATIO * burst_qps(bench, found)
-    most_qps = OVERLOAD_RATIO * bench.at_once / found.lone.latency_s  # This client cannot send faster.
+    rate = OVERLOAD_RATIO * burst_qps(bench, measurements)
+    most_qps = OVERLOAD_RATIO * bench.at_once / measurements.lone.latency_s  # This client cannot send faster.
     rate = min(rate, most_qps)
     seconds, reason = probe_s(rate, goal, least_s), "saturates the server: what it completes"
-    while len(found.probes) < MOST_PROBES:
+    while len(measurements.probes) < MOST_PROBES:
         seconds = time_for(bench, seconds)
         if not seconds:
             break
         last = probe(bench, Candidate(rate, reason, seconds))
-        found.probes.append(last)
-        if not is_saturated(last, found):
+        measurements.probes.append(last)
+        if not is_saturated(last, measurements):
             if rate == most_qps:
                 break
             is_far = max(goal.shares(last)) < FAR_SHARE
@@ -75,11 +75,11 @@ def saturate(bench: SearchBench, found: Measurements, least_s: float) -> None:
             break
 
 
-def burst_qps(bench: SearchBench, found: Measurements) -> float:
+def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
     """Return the queries/s that a burst shows, a larger one where it fits at once. Where the server refuses some of it,
     fewer are kept in flight from then on.
     """
-    lone = found.lone
+    lone = measurements.lone
     size = burst_size(BURST_REQUESTS, bench.at_once, lone)
     while True:
         burst = bench.burst(size)
@@ -89,7 +89,7 @@ def burst_qps(bench: SearchBench, found: Measurements) -> float:
         if burst.has_limit(lone) or larger <= size:
             break
         size = larger
-    found.burst = burst
+    measurements.burst = burst
     if burst.has_limit(lone):
         bench.say(f"about {number(burst.qps(lone))} queries/s, by {size} requests at once")
     else:
@@ -108,11 +108,11 @@ def time_for(bench: SearchBench, seconds: float) -> float:
     return 0.0
 
 
-def is_saturated(probe: Outcome, found: Measurements) -> bool:
+def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
     """Return whether queries always waited, or more came than answers can share."""
     if probe.queue is None:
         return False
-    return is_full(probe, found.goal) or probe.rate >= found.server.sharing_capacity
+    return is_full(probe, measurements.goal) or probe.rate >= measurements.server.sharing_capacity
 
 
 def doubt_of(probe: Outcome) -> str:

@@ -10,7 +10,7 @@ from harness.results.outcome import Outcome
 
 
 class SearchBench(Protocol):
-    """Tries loads on a server, one after the other."""
+    """A bench that tries loads on a server, one after the other."""
 
     @property
     def goal(self) -> Goal:

@@ -147,8 +147,10 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdict_lines(summary)
     if test:
-        limits = curve_limits(summary, test) if test.details.concurrency else tail_texts(test)
-        yield Line("limits", limits)
+        if test.details.concurrency:
+            yield Line("limits", curve_limits(summary, test))
+        else:
+            yield Line("limits", tail_texts(test))
         yield Line("bounded by", bound_by(test))
         yield Line("cost, energy", "; ".join(expense_texts(summary)))
         yield from careful_lines("careful", cautions(summary, test))

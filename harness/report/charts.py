@@ -12,12 +12,17 @@ from math import ceil, floor, isfinite, isnan, log10
 from operator import attrgetter
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.document import Document, Picture
 from harness.core.files import write_bytes
 from harness.core.formatting import joined, number
 from harness.core.message_text import plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 PALETTE = {  # colours by the names that page.css has for its own
     "blue": "#2f6db5",
@@ -48,8 +53,11 @@ Tick = tuple[float, str]  # its place in percent, and what it says
 
 def round_steps(low: float, high: float) -> list[float]:
     """Round numbers from one to another, evenly."""
-    power = 10.0 ** floor(log10((high - low) / MOST_TICKS))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= (high - low) / MOST_TICKS)
+    least = (high - low) / MOST_TICKS
+    step = power = 10.0 ** floor(log10(least))
+    for factor in (2, 5, 10):
+        if step < least:
+            step = factor * power
     return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
 
 
@@ -101,8 +109,9 @@ class Scale(NamedTuple):
             values = self.round_values()
         ticks: list[Tick] = []
         for value in values or round_steps(self.low, self.high):
-            place = self.place(value)
-            text = number(value) if value < LARGE else f"{number(value / 1000)}k"
+            place, text = self.place(value), number(value)
+            if value >= LARGE:
+                text = f"{number(value / 1000)}k"
             if not ticks or place - ticks[-1][0] >= CLOSE:
                 ticks.append((place, text))
         return ticks
@@ -198,7 +207,7 @@ class Bars(NamedTuple):
     def inches(self) -> float:
         return PANEL_MARGIN_IN + ROW_HEIGHT_IN * len(self.rows)
 
-    def draw(self, axes: Any) -> None:
+    def draw(self, axes: "Axes") -> None:
         for place, row in enumerate(self.rows):
             draw_row(axes, place, row)
         for value in self.lines:
@@ -211,11 +220,12 @@ class Bars(NamedTuple):
         axes.grid(axis="y", visible=False)
 
 
-def draw_row(axes: Any, place: int, row: Bar) -> None:
+def draw_row(axes: "Axes", place: int, row: Bar) -> None:
     """Draw a row of bars at its place, the first of which is on top."""
     for part in row.parts:
-        color = PALETTE[part.color]
-        fill = "none" if part.is_hollow else color
+        color = fill = PALETTE[part.color]
+        if part.is_hollow:
+            fill = "none"
         axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
     if row.interval:
         axes.plot(row.interval, [place] * 2, color="#444", linewidth=1.5)
@@ -280,7 +290,7 @@ class LinePanel(NamedTuple):
         lines = [*self.limits.values(), *self.upright.values()]
         return colors | dict.fromkeys(lines, "red")
 
-    def draw(self, axes: Any) -> None:
+    def draw(self, axes: "Axes") -> None:
         for series in self.series:
             draw_series(axes, series)
         for value, text in self.limits.items():
@@ -304,7 +314,7 @@ class LinePanel(NamedTuple):
         axes.set(xlim=self.across[:2], ylim=(low, high), ylabel=self.y)
 
 
-def draw_series(axes: Any, series: Series) -> None:
+def draw_series(axes: "Axes", series: Series) -> None:
     """Draw points with their line, their marks and their texts."""
     color = PALETTE[series.color]
     axes.plot(
@@ -322,7 +332,7 @@ def draw_series(axes: Any, series: Series) -> None:
             axes.annotate(text, point, (0, 7), textcoords="offset points", ha="center", fontsize=8)
 
 
-def set_round_ticks(axis: Any) -> None:
+def set_round_ticks(axis: "Axis") -> None:
     """Put the ticks of a logarithmic axis at 1, 2 and 5 times powers of ten."""
     from matplotlib import ticker
 
@@ -330,7 +340,7 @@ def set_round_ticks(axis: Any) -> None:
     axis.set_minor_locator(ticker.NullLocator())
 
 
-def tick_text(value: float, _place: int | None = None) -> str:
+def tick_text(value: float, _place: float) -> str:
     return number(value, 6)
 
 
@@ -350,11 +360,12 @@ def pyplot() -> Any:
     return matplotlib.pyplot
 
 
-def draw_figure(panels: Sequence[Panel]) -> Any:
+def draw_figure(panels: Sequence[Panel]) -> "Figure":
     """The panels below each other; what a panel says of its own axis only where it says something."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
-    drawn, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
+    figure: Figure
+    figure, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
         panel.draw(axis)
         axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
@@ -362,22 +373,22 @@ def draw_figure(panels: Sequence[Panel]) -> Any:
         axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
-    return drawn
+    return figure
 
 
 TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
 LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.25, 52, 92  # inches; characters of a line
 
 
-def write_png(found: Any, path: Path, words: str = "") -> None:
+def write_png(figure: "Figure", path: Path, words: str = "") -> None:
     """Write a figure as a PNG file, whole or not at all, with these words under it."""
     if words:
-        found.supxlabel(
+        figure.supxlabel(
             "\n".join(wrap(words, CAPTION_CHARACTERS)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left"
         )
     content = BytesIO()
-    found.savefig(content, dpi=110)
-    pyplot().close(found)
+    figure.savefig(content, dpi=110)
+    pyplot().close(figure)
     write_bytes(path, content.getvalue())
 
 
@@ -386,7 +397,9 @@ def draw_overview(document: Document, path: Path) -> Picture:
     rows = wrapped_rows(document.title, TITLE_WRAP, 16, "black", "bold")
     rows += wrapped_rows(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):
-        color = PALETTE[TONE_COLORS[line.tone]] if line.tone else "black"
+        color = "black"
+        if line.tone:
+            color = PALETTE[TONE_COLORS[line.tone]]
         rows += wrapped_rows(f"{line.label}: {line.text}", TEXT_WRAP, 10, color)
     high = len(rows) + 1
     drawn = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
@@ -414,7 +427,7 @@ def wrapped_rows(text: str, width: int, size: int, color: str, weight: str = "no
 def save_pictures(
     drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = ""
 ) -> dict[str, Picture]:
-    """Writes each picture (title, panels) as a PNG file with these words under it; by their names."""
+    """Write each picture (title, panels) as a PNG file with these words under it; return them by their names."""
     folder.mkdir(exist_ok=True)
     pictures = {}
     for name, (title, panels) in drawn.items():

@@ -79,7 +79,9 @@ def range_text(low: float, high: float) -> str:
 
 def score_text(score: Accuracy) -> str:
     """Return what the scores are of, and how sentences were split."""
-    part = "" if score.full_set else PART_NOTE
+    part = PART_NOTE
+    if score.full_set:
+        part = ""
     splitter = score.splitter
     if score.splitter_version:
         splitter += f" of NLTK {score.splitter_version}"
@@ -95,15 +97,15 @@ def compliance(report: RunReport) -> Iterator[Section]:
     """Yield the section on the compliance tests, of a run that was asked for them."""
     audits, asked = report.summary.run.compliance, report.facts.config.compliance
     if audits:
-        texts = []
+        texts, verdicts = [], []
         for name, audit in audits.items():
+            verdicts.append(f"{name.upper()} {audit.verdict}")
             checks = "; ".join(f"{check}: {CHECK_WORDS[verdict]}" for check, verdict in audit.checks.items())
             texts.append(
                 f"**{name.upper()}: {audit.verdict}** – {checks}. {audit.facts['samples']} answers of a performance "
                 "test, compared with what was reported to LoadGen while it ran."
             )
-        verdicts = ", ".join(f"{name.upper()} {audit.verdict}" for name, audit in audits.items())
-        yield Section("Compliance", verdicts, [texts])
+        yield Section("Compliance", ", ".join(verdicts), [texts])
     elif asked != "none":
         verdict = f"{asked.upper()}: no verdict"
         yield Section("Compliance", verdict, [f"**{verdict}** – it did not finish."])

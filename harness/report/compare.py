@@ -81,14 +81,14 @@ class ComparedRun(NamedTuple):
         """The software and the environment it ran with, as words by name."""
         return self.facts.system.packages | self.facts.system.variables
 
-    def paired_answers(self, other: "ComparedRun") -> AnswerPair | None:
+    def paired_answers(self, reference: "ComparedRun") -> AnswerPair | None:
         """Another's answers as A, and its own as B; None where either has none, or the samples were not the same."""
-        mine, theirs = self.summary.accuracy, other.summary.accuracy
-        if mine is None or theirs is None:
+        score, reference_score = self.summary.accuracy, reference.summary.accuracy
+        if score is None or reference_score is None:
             return None
         logs = TEST_FOLDERS["accuracy"]
-        has_same_splitter = mine.splitter == theirs.splitter
-        return compare_answers(other.folder / logs, self.folder / logs, has_same_splitter)
+        has_same_splitter = score.splitter == reference_score.splitter
+        return compare_answers(reference.folder / logs, self.folder / logs, has_same_splitter)
 
     @property
     def gpus(self) -> str:

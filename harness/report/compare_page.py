@@ -32,7 +32,7 @@ COMPARISON_FILE = "comparison"
 
 SHOWN_ANSWERS = 20  # answers that differ
 DIVERGENCE: dict[str, TableColumn[Divergence]] = {
-    "sample": lambda one: str(one.sample),
+    "sample": lambda divergence: str(divergence.sample),
     "prompt tokens": "prompt_tokens",
     "first differing token": "position",
     "A there": "a",
@@ -89,12 +89,14 @@ def columns(runs: Runs) -> list[RunColumn]:
     """The properties of the runs; settings only where they differ, metrics only where one has them."""
     run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
-        run_columns.append(RunColumn(name, label, tuple(property_of(run, path) for run in runs)))
-    properties = [column.name for column in run_columns]
+        properties = tuple(property_of(run, path) for run in runs)
+        run_columns.append(RunColumn(name, label, properties))
+    names = [name for name, _, _ in RUN_COLUMNS]
     settings = [run.flags | run.versions for run in runs]
     for name in dict.fromkeys(chain.from_iterable(settings)):
-        if is_different(name, settings) and name not in properties:
-            run_columns.append(RunColumn(name, name, tuple(run_settings.get(name) for run_settings in settings)))
+        if is_different(name, settings) and name not in names:
+            setting_values = tuple(run_settings.get(name) for run_settings in settings)
+            run_columns.append(RunColumn(name, name, setting_values))
     for metric in metrics_of("compare"):
         values = tuple(metric.of(run.summary) for run in runs)
         texts = tuple(metric.shown(run.summary) for run in runs)
@@ -130,7 +132,9 @@ NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 
 def document(runs: Runs) -> Document:
     """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
-    pair = runs[1].paired_answers(runs[0]) if len(runs) == 2 else None
+    pair = None
+    if len(runs) == 2:
+        pair = runs[1].paired_answers(runs[0])
     named = [*zip(run_letters(len(runs)), runs, strict=True)]
     start, reasons = best_reference(runs)
     refused = {letter: reason for (letter, _), reason in zip(named, reasons, strict=True) if reason}
@@ -158,7 +162,9 @@ def document(runs: Runs) -> Document:
     if busy:
         lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
     subjects = subject.subject_of(*(run.summary for run in runs))
-    tone: Tone = "careful" if is_refused else ""
+    tone: Tone = ""
+    if is_refused:
+        tone = "careful"
     return Document(title, subjects, lines, tone=tone, sections=[*sections(runs, pair)])
 
 
@@ -221,11 +227,11 @@ def score_row(name: str, score: PairedChange) -> list[str]:
     return [name, before, after, f"{score.change:+.4f}", interval, verdict]
 
 
-def write_html(path: Path, runs: Runs, found: Document) -> None:
+def write_html(path: Path, runs: Runs, document: Document) -> None:
     picture_section = Section(
         "In pictures", "", [Picture(COMPARISON_FILE, "Side by side", "", panels(runs))], is_open=True
     )
-    files.write_text(path, page(found._replace(sections=[picture_section, *found.sections])))
+    files.write_text(path, page(document._replace(sections=[picture_section, *document.sections])))
 
 
 def finding(runs: Runs) -> SpeedFinding:
@@ -245,8 +251,8 @@ def finding(runs: Runs) -> SpeedFinding:
     if min(map(min, sides.values())) <= 0:
         return SpeedFinding()
     means = {label: mean(values) for label, values in sides.items()}
-    first, second, *more = sides
-    if more:
+    first, second, *further = sides
+    if further:
         fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)
         second = fastest
         if fastest == first:

@@ -16,8 +16,9 @@ TIME = re.compile(r"^\d+-\d+-(?=.)")  # the time that a run's id begins with
 
 
 def write_picture(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
-    """Writes a picture of runs as a PNG file."""
-    charts.write_png(charts.draw_figure(drawn), path, subject.footer(*(run.summary for run in runs)))
+    """Write a picture of runs as a PNG file."""
+    summaries = [run.summary for run in runs]
+    charts.write_png(charts.draw_figure(drawn), path, subject.footer(*summaries))
 
 
 def panels(runs: Runs) -> list[Panel]:

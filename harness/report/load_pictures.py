@@ -28,8 +28,10 @@ def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
     styled = list[tuple[LoadPicture, Style]]()
     for (name, picture), look in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
-        style = (name, *look) if len(pictures) > 1 else None
-        styled.append((picture, style))
+        if len(pictures) > 1:
+            styled.append((picture, (name, *look)))
+        else:
+            styled.append((picture, None))
     kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
     return [*(latency_panel(kind, styled) for kind in kinds), speed_panel(styled)]
 
@@ -46,8 +48,10 @@ def marked_series(
         is_busy = Doubt.BUSY in load_point.test.doubts
         looks.setdefault((*look, is_busy), []).append(point)
     for (name, color, shape, is_busy), points_of_look in looks.items():
-        size = 14.0 if shape == "*" else 6.0
-        yield Series(name, points_of_look, color, shape, "", is_busy, size)
+        series = Series(name, points_of_look, color, shape, "", is_busy)
+        if shape == "*":
+            series = series._replace(size=14.0)
+        yield series
 
 
 def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[str, str, str]:
@@ -76,7 +80,8 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
     for picture, style in styled:
         tops = []
         for load_point in picture.loads:
-            values = list(filter(None, (load_point.test.at(kind, point) for point in picture.points)))
+            percentiles = [load_point.test.at(kind, point) for point in picture.points]
+            values = list(filter(None, percentiles))
             if values:
                 load = load_point.test.load
                 series.append(Series("", [(load, min(values)), (load, max(values))], "grey"))
@@ -90,7 +95,9 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
     if any(item.is_hollow for item in series):
         axis_text = "; ".join([*units, HOLLOW])
     loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
-    across = Scale.of(loads) if units == [Poisson.unit] else Scale.around(loads, is_log=True)
+    across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
+    if units == [Poisson.unit]:
+        across, ticks = Scale.of(loads), []
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
         axis_text,
@@ -99,7 +106,7 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
         across,
         down=Scale.around([*heights, *limits], is_log=True),
         limits=limits,
-        marked=sorted({*loads}) if across.is_log else (),
+        marked=ticks,
         inches=2.6,
     )
 
@@ -131,8 +138,9 @@ def answer_of(picture: LoadPicture) -> Series:
     texts = {}
     for point, load_point in picture.speeds:
         if load_point == picture.best:
-            unit = "/s" if picture.unit == Poisson.unit else ""
-            texts[point] = f"{number(load_point.test.load, 3)}{unit}"
+            texts[point] = number(load_point.test.load, 3)
+            if picture.unit == Poisson.unit:
+                texts[point] += "/s"
     return Series("", [*texts], line="", texts=[*texts.values()])
 
 

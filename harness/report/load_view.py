@@ -129,17 +129,15 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
             )
         )
     if own_test:
-        load_points.append(
-            LoadPoint(
-                own_test,
-                name=f"the full test at {own_test.text}",
-                mark="own" if own_test.valid else "bad",
-                stands=own_test.valid and Doubt.BUFFERED not in own_test.doubts,
-                is_full=True,
-                spent=spent.get(TEST_FOLDERS["performance"]),
-            )
-        )
+        load_points.append(point_of_result(own_test, spent.get(TEST_FOLDERS["performance"])))
     return load_points
+
+
+def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
+    """Return the point of a run's result that is none of its tests at each load."""
+    mark = "own" if test.valid else "bad"
+    may_answer = test.valid and Doubt.BUFFERED not in test.doubts
+    return LoadPoint(test, f"the full test at {test.text}", mark, may_answer, is_full=True, spent=spent)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
@@ -174,8 +172,9 @@ def is_attempt(test: Outcome, summary: Summary) -> bool:
 def name_of(test: Outcome, summary: Summary) -> str:
     if test.unit in CURVES:
         return test.text
-    kind = "full test" if is_attempt(test, summary) else "probe"
-    return f"the {kind} at {test.text}"
+    if is_attempt(test, summary):
+        return f"the full test at {test.text}"
+    return f"the probe at {test.text}"
 
 
 def mark_of(test: Outcome) -> str:
@@ -196,7 +195,9 @@ def overruled_by(test: Outcome, judge: Outcome, own_test: Outcome | None) -> str
     """Return by which test another outcome of the same load stands; empty where the judge agrees."""
     if judge.has_kept == test.has_kept:
         return ""
-    return "the full test" if judge is own_test else "a later test"
+    if judge is own_test:
+        return "the full test"
+    return "a later test"
 
 
 def latency_scale(values: Sequence[float]) -> Scale:
@@ -243,7 +244,8 @@ class LoadPicture(NamedTuple):
                 axes[kind] = latency_scale([*values, limits[kind] or values[0]])
         if not axes:
             return None
-        across = Scale.around([load_point.test.load for load_point in loads], is_log=unit != Poisson.unit)
+        tested_loads = [load_point.test.load for load_point in loads]
+        across = Scale.around(tested_loads, is_log=unit != Poisson.unit)
         title_load = place_of_result(loads, summary)
         return cls(loads, unit, limits, axes, across, title_load, known_percentiles(loads, kinds), summary)
 
@@ -333,7 +335,8 @@ def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[
     known = dict.fromkeys(SHOWN_PERCENTILES, False)
     for load_point in loads:
         for point in SHOWN_PERCENTILES:
-            known[point] |= any(load_point.test.at(kind, point) is not None for kind in kinds)
+            values = [load_point.test.at(kind, point) for kind in kinds]
+            known[point] |= values != [None] * len(kinds)
     return known
 
 

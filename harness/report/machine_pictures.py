@@ -41,7 +41,9 @@ def machine_panels(
         return []
     if isinstance(panels[-1], LinePanel):
         panels[-1] = panels[-1]._replace(x=axis)
-    title = f"Bound by: {ran_out[0].what}" if ran_out else "Nothing ran out"
+    title = "Nothing ran out"
+    if ran_out:
+        title = f"Bound by: {ran_out[0].what}"
     panels[0] = panels[0]._replace(title=title)
     return panels
 
@@ -102,7 +104,9 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
         begin, parts = 0.0, list[StackedPart]()
         for (name, label), color in zip(SHARES.items(), SHARE_COLORS, strict=True):
             value = getattr(time, name) or 0.0
-            text = f"{label}, {value:.1f} %" if len(times) == 1 else label
+            text = label
+            if len(times) == 1:
+                text += f", {value:.1f} %"
             if value >= SEEN:
                 parts.append(StackedPart(begin, begin + value, color, name=text))
             begin += value
@@ -147,7 +151,9 @@ def stage_bars(times: Sequence[Stage]) -> Bars:
     ends = [stage.start_s for stage in times[1:]]
     rows = []
     for (name, start, kind), end in zip(times, ends, strict=False):
-        color = "grey" if kind == "other" else "blue"
+        color = "blue"
+        if kind == "other":
+            color = "grey"
         rows.append(Bar(name, f"{number(round(end - start))} s", [StackedPart(start, end, color)]))
     label = "seconds since the command began"
     return Bars("Blue: the engine was busy; grey: idle", label, rows, span=Scale.of([0.0, *ends]))

@@ -68,7 +68,9 @@ def steps_text(profiled: Profile) -> Iterator[str]:
 def profile_tables(profiled: Profile) -> list[Table]:
     """Return the time by kind of kernel, and the largest kernels or operators."""
     is_gpu = profiled.device == "GPU"
-    things, time = ("kernels", "kernel time") if is_gpu else ("operators", "operators' self time")
+    things, time = "operators", "operators' self time"
+    if is_gpu:
+        things, time = "kernels", "kernel time"
     shares: dict[str, TableColumn[Share]] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
     largest: dict[str, TableColumn[Share]] = {f"the largest {things}": kernel_name, "kind": "kind", **shares}
     if is_gpu:
@@ -127,7 +129,9 @@ def silent_metrics(details: TestDetails) -> str:
 
 def files(report: RunReport) -> Iterator[Section]:
     """Yield the section on what else is in the run's folder."""
-    printed = "the engine" if report.summary.is_in_process else "the client"
+    printed = "the client"
+    if report.summary.is_in_process:
+        printed = "the engine"
     text = (
         "[report.html](report.html): this page as one file; [summary.json](summary.json): every number above; "
         f"[engine.log](engine.log): what {printed} printed; of each test LoadGen's logs are in a folder. The terms are "

@@ -88,7 +88,9 @@ class Matrix(NamedTuple):
                 remark = "cheapest within the limits"
             figures = [metric.show(cell.figures[metric.name]) for metric in self.metrics]
             rows.append([*self.named(cell), *figures, remark])
-            rows += [self.ratios(cell, rival) for rival in self.cells if self.is_reference(rival, cell)]
+            for rival in self.cells:
+                if self.is_reference(rival, cell):
+                    rows.append(self.ratios(cell, rival))
         labels = [metric.label for metric in self.metrics]
         return Table([*self.heads, *labels, ""], rows)
 
@@ -111,11 +113,14 @@ class Matrix(NamedTuple):
                 texts.append("–")
                 continue
             is_unsure = cell.flaw or reference.flaw or figure.doubts or base.doubts
-            mark = UNSURE if is_unsure else ""
-            texts.append(f"{number(figure.value / base.value, 3)}×{mark}")
+            text = f"{number(figure.value / base.value, 3)}×"
+            if is_unsure:
+                text += UNSURE
+            texts.append(text)
         flaws = joined("; ", *dict.fromkeys((cell.flaw, reference.flaw)))
-        texts.append(f"* {flaws}" if flaws else "")
-        return texts
+        if flaws:
+            flaws = f"* {flaws}"
+        return [*texts, flaws]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
         """The columns and rows of a CSV file, without ratios."""
@@ -143,7 +148,8 @@ def tells_apart(cells: Sequence[Cell], name: str) -> bool:
 
 
 def is_measured(cells: Sequence[Cell], metric: Metric) -> bool:
-    return any(cell.figures[metric.name].value is not None for cell in cells)
+    values = {cell.figures[metric.name].value for cell in cells}
+    return bool(values - {None})
 
 
 def cost_of(cell: Cell) -> float:
@@ -159,24 +165,22 @@ def sort_key(text: str) -> tuple[str, float]:
 
 
 def place_of(axes: Sequence[str]) -> MetricPlace:
-    return "batch matrix" if BATCH in axes else "matrix"
+    if BATCH in axes:
+        return "batch matrix"
+    return "matrix"
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
     """The run, or each of its levels where an axis is the batch."""
-    if BATCH in axes and summary.levels:
-        for level in summary.levels:
-            yield cell_of_level(summary, axes, level)
+    if BATCH not in axes or not summary.levels:
+        figures = {metric.name: metric.figure(summary) for metric in METRICS}
+        yield cell_of(summary, axes, figures, flaw_of(summary, summary.result))
         return
-    figures = {metric.name: metric.figure(summary) for metric in METRICS}
-    yield cell_of(summary, axes, figures, flaw_of(summary, summary.result))
-
-
-def cell_of_level(summary: Summary, axes: Sequence[str], level: Outcome) -> Cell:
-    figures = {metric.name: metric.figure(level) for metric in METRICS}
-    if summary.price:
-        figures[COST] = Figure(level.cost(summary.price))
-    return cell_of(summary, axes, figures, flaw_of(summary, level), level)
+    for level in summary.levels:
+        figures = {metric.name: metric.figure(level) for metric in METRICS}
+        if summary.price:
+            figures[COST] = Figure(level.cost(summary.price))
+        yield cell_of(summary, axes, figures, flaw_of(summary, level), level)
 
 
 def cell_of(

@@ -10,7 +10,9 @@ def next_command(summary: Summary) -> str:
     """Return the command that goes on from a result that is none; empty where there is a result."""
     test = summary.result
     if test is None:
-        return command_after_interruption(summary) if summary.meta.ended else ""
+        if not summary.meta.ended:
+            return ""
+        return command_after_interruption(summary)
     if test.valid and not test.has_own_limits:
         return ""
     if test.details.concurrency:

@@ -46,7 +46,9 @@ def loads(report: RunReport) -> Iterator[Section]:
             blocks.append(LEVELS_NOTE)
         if picture and picture.best and picture.rate:
             blocks.append(replicas_text(picture, picture.rate))
-        folders = "`Probes/` and `Attempts/`" if summary.run.attempts else "`Probes/`"
+        folders = "`Probes/`"
+        if summary.run.attempts:
+            folders += " and `Attempts/`"
         blocks.append(f"Each is a separate LoadGen test; its logs are in {folders}.")
     yield Section("Tests at each load", outcome, blocks)
 
@@ -66,7 +68,9 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
         answered += " on a busy machine"
     elif any(picture.limits.values()):
         answered += " within the limits"
-    name = best.name if best.is_full else f"{best.name}, by a probe alone"
+    name = best.name
+    if not best.is_full:
+        name += ", by a probe alone"
     return (
         f"A replica answers {answered} ({name}); a peak of P requests/s takes "
         f"ceil(P / {number(load_view.SHARE * rate)}) replicas."
@@ -112,12 +116,14 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
     kinds = {"TTFT": counted.ttft_ms, "TPOT": counted.tpot_ms, "whole answer": counted.latency_ms}
     outcome = ", ".join(f"{name} p50 {number(latency.p50)} ms" for name, latency in kinds.items() if latency)
     blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
-    intervals = test_tables.interval_texts(test) if details.is_whole else []
-    if intervals:
+    intervals = test_tables.interval_texts(test)
+    if intervals and details.is_whole:
         blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))
-    source = "This program" if details.concurrency or details.arrivals else "LoadGen"
+    source = "LoadGen"
+    if details.concurrency or details.arrivals:
+        source = "This program"
     blocks.append(f"{source} took these times; `{test.folder}/requests.csv` has them.")
     yield Section("Latency", outcome, blocks)
 

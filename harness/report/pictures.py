@@ -9,7 +9,7 @@ from harness.core.formatting import number
 from harness.loadgen.requests import Request
 from harness.loadgen.test_run import TestRun
 from harness.report import subject
-from harness.report.charts import Bar, Bars, LinePanel, Panel, Scale, Series, StackedPart, save_pictures
+from harness.report.charts import Bar, Bars, LinePanel, Panel, Point, Scale, Series, StackedPart, save_pictures
 from harness.report.load_pictures import load_curves
 from harness.report.load_view import LATENCIES, LoadPicture
 from harness.report.machine_pictures import machine_panels, stage_bars
@@ -32,7 +32,7 @@ TITLES = {
 def draw_pictures(
     folder: Path, summary: Summary, test: TestRun | None, loads: LoadPicture | None
 ) -> dict[str, Picture]:
-    """Draws what the run has data for into plots/, by name. `test`: the performance test."""
+    """Draw what the run has data for into plots/, by name. `test`: the performance test."""
     run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
     if run.accuracy:
@@ -47,7 +47,9 @@ def draw_pictures(
         drawn["search"] = load_curves({"": loads})
     if test and result and test.recording.columns:
         details = result.details
-        steady_ends = details.steady.ends_s if details.steady and details.steady.seconds else None
+        steady_ends = None
+        if details.steady and details.steady.seconds:
+            steady_ends = details.steady.ends_s
         drawn["machine"] = machine_panels(test.recording, details.ran_out, details.gpu_time, steady_ends)
     if run.profile and run.profile.kinds:
         drawn["profile"] = [kind_bars(run.profile)]
@@ -135,7 +137,9 @@ def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) ->
 def distribution(kind: str, times: Sequence[float], result: Outcome, point: str) -> Panel:
     """Return the share of queries by a kind of latency, with the percentile that is looked at and its limit."""
     count = len(times)
-    steps = [(time, 100 * place / count) for place, time in enumerate(sorted(times), start=1)]
+    steps = list[Point]()
+    for place, time in enumerate(sorted(times), start=1):
+        steps.append((time, 100 * place / count))
     series = [Series("", steps)]
     value = result.at(kind, point)
     if value is not None:
@@ -156,5 +160,7 @@ def kind_bars(profile: Profile) -> Bars:
     rows = []
     for name, share in profile.shares.items():
         rows.append(Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]))
-    parts = "kernel time" if profile.device == "GPU" else "the operators' self time"
+    parts = "the operators' self time"
+    if profile.device == "GPU":
+        parts = "kernel time"
     return Bars("What the engine's time went to", f"% of {parts}", rows)

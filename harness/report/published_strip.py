@@ -39,12 +39,16 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
     test, count = summary.result, summary.gpus
     if test is None or not summary.is_in_process:
         return
-    device = summary.system.gpus[0] if count else summary.system.cpu
+    device = summary.system.cpu
+    if count:
+        device = summary.system.gpus[0]
     rates: dict[Unit, Measured] = {"samples/s": test.samples_per_sec, "tokens/s": test.tokens_per_sec}
     for unit, rate in rates.items():
         if not rate:
             continue
-        comparable_rate = rate if subject.is_reference(summary) else 0.0
+        comparable_rate = 0.0
+        if subject.is_reference(summary):
+            comparable_rate = rate
         drawn_strip = strip_of(subject.scenario_name(summary), device, count, comparable_rate, unit)
         if drawn_strip:
             yield drawn_strip
@@ -72,6 +76,8 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
         if own_name in names:
             place = names.index(own_name) + 1
         names.insert(place, "this run")
-    lines = [(name, ROW_PX * n + MIDDLE_PX, groups.get(name, [])) for n, name in enumerate(names)]
+    lines = []
+    for place, name in enumerate(names):
+        lines.append((name, ROW_PX * place + MIDDLE_PX, groups.get(name, [])))
     alone = [result for _, result in groups.get(own_name, []) if result.accelerators == count == 1]
     return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

@@ -146,7 +146,8 @@ class Sides(NamedTuple):
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """Return the judgement of each condition, and before them that of the accuracy gate where a run failed it."""
-    judgements = judge_gate([run.folder.name for run in sides.runs if run.summary.gate == "FAIL"])
+    failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
+    judgements = judge_gate(failed)
     difference = sides.difference(IGNORED_FOR_ANSWERS)
     if difference:
         judgements += [not_judged(condition, difference) for condition in conditions]
@@ -220,8 +221,9 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
         things = "samples" if change.basis == "samples" else "runs"
         why = f"the {things} scatter too much to say whether it is beyond {condition.bound:+g} %: add {things}"
         return not_judged(condition, why, before, after, change.signed)
-    beyond = "above" if condition.above else "below"
-    verdict: GateVerdict = "FAIL" if side == beyond else "PASS"
+    verdict: GateVerdict = "PASS"
+    if (side == "above") == condition.above:
+        verdict = "FAIL"
     doubt = CHANCE_NOTE if change.may_be_chance else ""
     return Judgement(condition.text, verdict, before, after, change.signed, doubt)
 
@@ -298,13 +300,17 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     lines.append(Line("differs", compare_page.difference(runs)))
     for run in runs:
         lines += [Line("careful", text, "careful") for text in compare.cautions(run, run.name)]
-    lines.append(Line("baseline", ", ".join(str(run.folder) for run in sides.baseline)))
-    lines.append(Line("run", ", ".join(str(run.folder) for run in sides.runs)))
+    lines.append(Line("baseline", folders_text(sides.baseline)))
+    lines.append(Line("run", folders_text(sides.runs)))
     if verdict != "PASS":  # A comparison shows a change on a busy machine, too.
         comparison = f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
         lines.append(Line("next", comparison, is_command=True))
     shared_subject = subject.subject_of(*(run.summary for run in runs))
     return Document(title_of(judgements), shared_subject, lines, tone=VERDICT_TONES[verdict])
+
+
+def folders_text(runs: Sequence[ComparedRun]) -> str:
+    return ", ".join(str(run.folder) for run in runs)
 
 
 def judgement_line(judgement: Judgement) -> Line:

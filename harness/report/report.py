@@ -37,7 +37,9 @@ def build_report(folder: Path) -> Summary:
     if not summary.run.model_dump(exclude_none=True):
         raise no_test_error(folder)
     own_files.replace_links(folder)
-    test = chosen.test if chosen else None
+    test = None
+    if chosen:
+        test = chosen.test
     loads = load_view.LoadPicture.of(summary, facts.plan.limits)
     pictures = draw_pictures(folder, summary, test, loads)
     paths = {name: picture.path for name, picture in pictures.items()}
@@ -63,7 +65,7 @@ def no_test_error(folder: Path) -> UsageError:
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
-    """Raises UsageError for a folder of an older format than this."""
+    """Raise UsageError for a folder of an older format than this."""
     if facts.schema_version < oldest:
         raise UsageError(
             f"{folder}: of format {facts.schema_version}, from an older version of this program; this version "

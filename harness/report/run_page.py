@@ -21,7 +21,9 @@ LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
 def run_page(report: RunReport, document: Document, test: TestRun | None) -> str:
     """Return the page of a run as one HTML file; `test` is the run's own, where its logs are there."""
     summary, loads, result = report.summary, report.loads, report.summary.result
-    main = None if loads else main_picture(report)
+    main = None
+    if not loads:
+        main = main_picture(report)
     watts = mean_watts(result)
     lines = [*level_lines(loads), *document.lines]
     return page.page(

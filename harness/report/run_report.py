@@ -27,4 +27,5 @@ class RunReport(NamedTuple):
 
 def facts_table(rows: Mapping[str, str], name: str = "") -> Table:
     """Return a table of two columns; rows without a value are left out."""
-    return Table(["", ""], [(label, value) for label, value in rows.items() if value], name)
+    known = [(label, value) for label, value in rows.items() if value]
+    return Table(["", ""], known, name)

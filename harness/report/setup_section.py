@@ -34,7 +34,10 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
     if summary.is_in_process:
         precision = meta.weights or f"{meta.precision}, quantization {meta.quantization}"
         decoding = "greedy"
-    rules, data = f"MLPerf v{meta.mlperf_version}", ""
+    machine_label = "GPU" if summary.gpus else "machine"
+    rules, data, workload = f"MLPerf v{meta.mlperf_version}", "", ""
+    if request_set:
+        workload = request_set.name
     if report.facts.config.seed is None:
         rules += " and its seeds"
     if meta.data:
@@ -42,11 +45,11 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
     return {
         "label": meta.label,
         "model": f"{subject.model_text(summary)}, {subject.scenario_name(summary)} ({meta.category})",
-        "GPU" if summary.gpus else "machine": subject.machine_text(summary),
+        machine_label: subject.machine_text(summary),
         "precision": precision,
         "engine": subject.engine_text(summary),
         "rules": rules,
-        "workload": request_set.name if request_set else "",
+        "workload": workload,
         "data": data,
         "date": f"{meta.started[:10]}, run {meta.run}",
         "answers": f"at most {meta.max_new_tokens} new tokens, {decoding}",
@@ -71,12 +74,13 @@ def rows_of_server(report: RunReport) -> dict[str, str]:
     meta = report.summary.meta
     reported = meta.engine_args
     most_in_flight = reported.get("max_in_flight")
-    shown_most = number(most_in_flight) if isinstance(most_in_flight, int | float) else number(None)
+    if not isinstance(most_in_flight, int | float):
+        most_in_flight = None
     return {
         "model it serves": str(reported.get("serves")),
         "endpoints": ", ".join(meta.endpoints),
         "exchange": str(reported.get("exchange")),
-        "requests in flight": f"at most {shown_most} at each endpoint",
+        "requests in flight": f"at most {number(most_in_flight)} at each endpoint",
         "client processes": str(reported.get("client_processes", "")),
     }
 

@@ -99,6 +99,8 @@ def footer(*summaries: Summary) -> str:
     texts = []
     for summary in summaries:
         meta = summary.meta
-        comparability = COMPARABLE if meta.comparable else NOT_COMPARABLE
+        comparability = NOT_COMPARABLE
+        if meta.comparable:
+            comparability = COMPARABLE
         texts.append((meta.label, subject_of(summary), meta.started[:10], comparability))
     return joined(SEPARATOR, *common_parts(texts))

@@ -96,7 +96,9 @@ def interval_texts(test: Outcome) -> list[str]:
         for point, interval in intervals.items():
             points.append(f"{point} {number(test.at(kind, point))} ({interval_text(interval)})")
         if points:
-            name = kind if kind == "latency" else kind.upper()
+            name = kind
+            if kind != "latency":
+                name = kind.upper()
             texts.append(f"{name} {', '.join(points)}")
     return texts
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, computed_field
 
@@ -164,7 +164,7 @@ def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
-def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Any]:
+def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Tokenizer]:
     """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
     scores made here would be others.
     """
@@ -177,7 +177,7 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
 
 
 def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
-    """Scores the accuracy log in `folder` and judges it; leaves rouge.json and samples.csv beside it."""
+    """Score the accuracy log in `folder` and judge it; leave rouge.json and samples.csv beside it."""
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
     rows = score_answers(texts, library.references)
@@ -187,9 +187,12 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
     special = set(tokenizer.all_special_ids)
     stops = [stop_of(answer, special, plan.config.max_new_tokens) for answer in answers]
     note = note_on_weights(plan)
+    result_verdict: GateResult = "NOT JUDGED"
+    if not note:
+        result_verdict = worst_verdict(checks)
     result = ScoresFile(
         schema_version=SCHEMA,
-        verdict="NOT JUDGED" if note else worst_verdict(checks),
+        verdict=result_verdict,
         checks=checks,
         samples=len(answers),
         full_set=plan.samples == plan.task.samples,
@@ -256,8 +259,8 @@ def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
 
 
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
-    """Scores a foreign accuracy log against the references of a data set, and writes accuracy.txt beside the log;
-    its text.
+    """Score a foreign accuracy log against the references of a data set, write accuracy.txt beside the log, and
+    return its text.
     """
     references = [record.reference for record in cnn_dailymail.from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)

@@ -65,7 +65,7 @@ class BenchmarkRun(NamedTuple):
         return self.plan.config
 
     def adopt(self, plan: Plan) -> None:
-        """Takes the plan as it is known now, and says what is new in it: a rate, or why nothing can be compared."""
+        """Take the plan as it is known now, and say what is new in it: a rate, or why nothing can be compared."""
         if plan.notes != self.plan.notes:
             self.display.done(plan.notes[-1])
         known_before = self.facts.deviations
@@ -76,7 +76,7 @@ class BenchmarkRun(NamedTuple):
             self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
 
     def save(self) -> None:
-        """Keeps config.json: every resolved setting, how it came about, and what else is known of the run."""
+        """Keep config.json: every resolved setting, how it came about, and what else is known of the run."""
         record = self.facts.model_dump(mode="json")
         record["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
         write_json(self.folder.path / "config.json", record)

@@ -77,7 +77,7 @@ class CardLimits(FrozenModel):
 
     @classmethod
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
-        """Raises UsageError where the model's config cannot be read."""
+        """Return the limits of a model on these GPUs. Raises UsageError where the model's config cannot be read."""
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)

@@ -53,27 +53,27 @@ class Claim(NamedTuple):
     """A figure as the run claims it, and as a source of it gives it, if there is one."""
 
     name: str
-    said: Any
+    stated: Any
     source: str = ""
-    found: Any = None
+    recomputed: Any = None
 
     @property
     def verdict(self) -> Literal["equal", "differs", "cannot be recomputed"]:
         if not self.source:
             return "cannot be recomputed"
-        if self.said == self.found:
+        if self.stated == self.recomputed:
             return "equal"
         ratio, most = TOLERANCES.get(self.source, (1e-9, 0.0))
-        are_rounded = {float} <= {type(self.said), type(self.found)} <= {float, int}
-        if are_rounded and isclose(self.said, self.found, rel_tol=ratio, abs_tol=most):
+        are_rounded = {float} <= {type(self.stated), type(self.recomputed)} <= {float, int}
+        if are_rounded and isclose(self.stated, self.recomputed, rel_tol=ratio, abs_tol=most):
             return "equal"
         return "differs"
 
     def __str__(self) -> str:
         source = self.source
         if self.verdict == "differs":
-            source += f": {self.found}"[:200]
-        return f"{self.name}: {self.said!s:.200}; {source}".rstrip("; ")
+            source += f": {self.recomputed}"[:200]
+        return f"{self.name}: {self.stated!s:.200}; {source}".rstrip("; ")
 
 
 def differing(claims: Iterable[Claim]) -> list[Claim]:
@@ -177,20 +177,20 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
             yield f"{kind}.{number}", folder / test["folder"], level
 
 
-def compare_data(name: str, said: object, source: str, found: object) -> Iterator[Claim]:
-    """Claims that data are those that a source gives, all of them."""
-    before, after = dict(leaves(said)), dict(leaves(found))
+def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
+    """Claim that data are those that a source gives, all of them."""
+    before, after = dict(leaves(stated)), dict(leaves(recomputed))
     for key in before | after:
         yield Claim(f"{name}{key}", before.get(key), source, after.get(key))
 
 
-def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
+def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
     """Claim that the files are those that the run left; files that were only stored in another way are one claim for
     each way, whatever their number.
     """
     current = file_digests(folder)
     stored_otherwise: dict[str, list[str]] = {}
-    for name, digest in kept.items():
+    for name, digest in stored.items():
         if is_litter(Path(name)):
             current[name] = digest
         elif current.get(name, digest) != digest and (form := form_of(folder / name, digest)):
@@ -198,7 +198,7 @@ def digest_claims(folder: Path, kept: Mapping[str, str]) -> Iterator[Claim]:
             current[name] = digest
     for form, names in stored_otherwise.items():
         yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
-    yield from compare_data("", kept, "SHA-256", current)
+    yield from compare_data("", stored, "SHA-256", current)
 
 
 def form_of(path: Path, digest: str) -> str:
@@ -253,7 +253,8 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         return
     if not answered or any(request.issued_s is None or request.done_s is None for request in answered):
         return
-    begin_s, end_s = min(request.begin_s for request in answered), max(request.end_s for request in answered)
+    begin_s = min(request.begin_s for request in answered)
+    end_s = max(request.end_s for request in answered)
     tokens = sum(request.output_tokens for request in answered)
     allowed = RATE_TOLERANCE + 2 / len(answered)
     for name, rate, count in (
@@ -294,7 +295,7 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
     }
 
 
-def leaves(data: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every value in nested data, with the path to it."""
     if is_dataclass(data):
         data = vars(data)

@@ -18,12 +18,12 @@ from harness.results.summary import Summary
 IGNORED_IN_SCATTER = ("software", "rate")
 
 
-def scatter(own: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
+def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
     """Return how far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history
     and that of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a
     valid test.
     """
-    run = Comparable.from_history(own)._replace(busyness={})
+    run = Comparable.from_history(run_line)._replace(busyness={})
     if run.validity:
         return ""
     values = []

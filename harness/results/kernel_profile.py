@@ -149,7 +149,8 @@ class Profile(schema.File):
     def headline(self) -> str:
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
-        texts = [", ".join(f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3])]
+        largest = [f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3]]
+        texts = [", ".join(largest)]
         if self.idle_percent is not None:
             texts.append(f"GPU idle {self.idle_percent:.0f} %")
         return "; ".join([*texts, *self.slow])

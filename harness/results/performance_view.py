@@ -68,17 +68,16 @@ def outcome_fields(data: Any) -> Any:
     if "goodput" in data and "slo_attainment" not in data:  # Until format 4 the share within the limits had this name.
         data = {**data, "slo_attainment": data["goodput"], "goodput": None}
     whole = {name: data.get(name) for name in WHOLE_FIGURES}
-    steady, counted = data.get("steady"), whole
-    if isinstance(steady, dict) and steady.get("ttft_ms"):
-        counted = steady
-    server = data.get("server")
+    counted = whole
+    if dict_or_empty(data, "steady").get("ttft_ms"):
+        counted = data["steady"]
     fields = load_fields(data, counted)
     fields |= part_of(data, OUTCOME_FIELDS)
     fields |= {name: counted.get(name) for name in COUNTED_FIGURES}
     fields |= {
         "client_delay_ms": data.get("client_delay_ms"),
-        "trend": steady.get("trend") if isinstance(steady, dict) else None,
-        "is_buffered": isinstance(server, dict) and bool(server.get("is_buffered")),
+        "trend": dict_or_empty(data, "steady").get("trend"),
+        "is_buffered": bool(dict_or_empty(data, "server").get("is_buffered")),
         "disagreements": data.get("disagreements", ()),
         "others": data.get("others", data.get("background_load", ())),
         "details": {**part_of(data, DETAIL_KEYS), "whole": whole, "machine": part_of(data, MACHINE_KEYS)},
@@ -87,9 +86,15 @@ def outcome_fields(data: Any) -> Any:
     return fields
 
 
-def part_of(data: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def part_of(data: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
     """Return the fields of these names, as far as the data have them."""
     return {name: value for name, value in data.items() if name in names}
+
+
+def dict_or_empty(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a field that is an object; an empty one where it is anything else."""
+    value = data.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:

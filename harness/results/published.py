@@ -48,8 +48,9 @@ class Published(NamedTuple):
         return f"a share of a pool of {self.accelerators}"
 
     def rate(self, unit: Unit) -> float:
-        rate = self.samples_per_sec if unit == "samples/s" else self.tokens_per_sec
-        return rate or 0.0
+        if unit == "samples/s":
+            return self.samples_per_sec or 0.0
+        return self.tokens_per_sec or 0.0
 
 
 @cache

@@ -71,7 +71,7 @@ class RunFacts(Facts):
         return data
 
     def adopt(self, plan: Plan) -> None:
-        """Takes the plan as it is known now, and what follows from it."""
+        """Take the plan as it is known now, and what follows from it."""
         self.plan, self.deviations = plan, plan.deviations
         self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 

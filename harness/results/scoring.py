@@ -122,7 +122,8 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     for answer, reference in pairs:
         text = lines(answer)
         scores = scorer.score(lines(reference), text)
-        rows.append((*(100 * scores[name].fmeasure for name in ROUGE), len(text)))
+        shares = [100 * scores[name].fmeasure for name in ROUGE]
+        rows.append((*shares, len(text)))
     return rows
 
 

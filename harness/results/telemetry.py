@@ -121,15 +121,15 @@ def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
         )
 
 
-def share_of_rest(percent: float, others: float) -> float:
+def share_of_rest(percent: float, others_percent: float) -> float:
     """Return how much of the CPU that other programs left, in percent, was in use; 0 where they left nothing.
 
-    `percent`: the use by all programs together; `others`: the use by the other programs, 0 where it is not known.
+    `percent`: the use by all programs; `others_percent`: that by the other programs, 0 where it is not known.
     """
-    left = 100 - others
+    left = 100 - others_percent
     if left <= 0:
         return 0.0
-    return 100 * max(0.0, percent - others) / left
+    return 100 * max(0.0, percent - others_percent) / left
 
 
 def launch_remedy(args: Mapping[str, object]) -> str:
@@ -166,17 +166,19 @@ def ran_out(
     times: Sequence[GpuTime],
     args: Mapping[str, object],
     client: bool,
-    others: float,
+    others_percent: float,
 ) -> Iterator[Statement]:
     """Yield what set the speed, then what was used up beside it; nothing where there was enough of all.
 
     More room would not make a GPU faster whose clock is lowered, nor a GPU or CPU that is busy: then none is advised.
     `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
-    `others`: percent of it that other programs used. The engine's CPU is judged by its share of what they left.
+    `others_percent`: percent of it that other programs used. The engine's CPU is judged by its share of what they left.
     """
-    lost, busy = losses(times, args), list(busy_parts(used, client, others))
+    lost, busy = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
-    first, last = (lost, busy) if lost else (busy, [])
+    first, last = busy, list[Statement]()
+    if lost:
+        first, last = lost, busy
     full = list(room_statements(used, concurrency))
     if full and (busy or is_clock_lowered):
         full = [useless_room(full)]
@@ -214,19 +216,19 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
     return share, name
 
 
-def busy_parts(used: Used, client: bool, others: float) -> Iterator[Statement]:
+def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
     """Yield the GPU and the CPU, as far as they were busy nearly all of the time."""
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:
         yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
-    cpu_percent = share_of_rest(mean(used, "cpu_percent"), others)
+    cpu_percent = share_of_rest(mean(used, "cpu_percent"), others_percent)
     if cpu_percent < BUSY_PERCENT:
         return
     name, remedy = "CPU", ""
     if client:
         name, remedy = "CPU of this machine, the client's,", "times may be the client's own"
     time = "the time"
-    if others >= NOTICED_PERCENT:
+    if others_percent >= NOTICED_PERCENT:
         time = "the time that other programs left"
     yield bound_statement("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy)
 

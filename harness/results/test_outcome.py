@@ -133,13 +133,15 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     gpu_time = gpu_time_shares.gpu_times(test, facts)
     others_percent = 100 * (test.machine.others_cpu_cores or 0.0) / max(1, facts.system.cores)
     is_client = bool(plan.config.endpoint)
-    peaks = hardware_limits.peak_shares(test, facts)
+    mfu_percent, mbu_percent = hardware_limits.peak_shares(test, facts) or (None, None)
     price = plan.config.price_per_hour
     counted = test.counted_result
     total_tokens_per_sec = test.total_tokens_per_sec
     if test.window and test.window.requests:
         total_tokens_per_sec = test.window.total_tokens_per_sec
-    has_capacity = log.valid or not plan.pattern.is_rated
+    capacity = None
+    if log.valid or not plan.pattern.is_rated:
+        capacity = cost.capacity(plan, log.samples_per_sec)
     is_over_limits = any(over_limits(plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False))
     ran_out = telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
     details = TestDetails(
@@ -181,9 +183,9 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         server=test.server,
         disagreements=list(test.server.disagreements) if test.server else [],
         cost=cost.cost(price, counted.tokens_per_sec, total_tokens_per_sec, counted.samples_per_sec),
-        capacity=cost.capacity(plan, log.samples_per_sec) if has_capacity else None,
-        mfu_percent=peaks[0] if peaks else None,
-        mbu_percent=peaks[1] if peaks else None,
+        capacity=capacity,
+        mfu_percent=mfu_percent,
+        mbu_percent=mbu_percent,
     )
     most_ms = longest_ms(test, facts)
     contradictions = [f"{text}: LoadGen's log contradicts itself" for text in impossible(details, most_ms)]
@@ -191,7 +193,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
 
 
 def check_same_run(test: TestRun, facts: RunFacts) -> None:
-    """Raises LogError for the log of another run than the plan's."""
+    """Raise LogError for the log of another run than the plan's."""
     plan, log = facts.plan, test.result
     for name, logged, planned in (
         ("seeds", log.seeds, vars(plan.seeds)),

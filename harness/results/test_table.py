@@ -42,4 +42,6 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 
 def row_of(outcome: Outcome) -> MetricPlace:
-    return "batch row" if outcome.unit == Sequential.unit else "row"
+    if outcome.unit == Sequential.unit:
+        return "batch row"
+    return "row"

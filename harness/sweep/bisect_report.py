@@ -43,14 +43,14 @@ def is_known_for_sure(findings: BisectFindings) -> bool:
 
 
 def document(
-    report: SweepReport, folder: Path, sections: Sequence[Section] = (), more: Sequence[Line] = ()
+    report: SweepReport, folder: Path, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()
 ) -> Document:
     """Return the finding of a bisection, its steps, and what must be known of them."""
     findings = findings_of(report)
     tone: Tone = "good" if is_known_for_sure(findings) else "careful"
     steps = Section("Steps", plural(len(findings.begun), "experiment"), [step_table(findings)], is_open=True)
     rows = screen_rows(findings)
-    all_lines = [*finding_lines(findings, folder), *more]
+    all_lines = [*finding_lines(findings, folder), *further_lines]
     return Document(finding_title(findings), sweep_subject(report), all_lines, rows, tone, [steps, *sections])
 
 
@@ -95,7 +95,9 @@ def size_of(findings: BisectFindings, step: StepFinding) -> str:
     speed = change.speed_change(metric)
     mean = percent_change(speed.mean)
     faster, slower, _ = metric.words
-    word = faster if mean > 0 else slower
+    word = slower
+    if mean > 0:
+        word = faster
     return f"{number(abs(mean), 2)} % {word} ({interval_text(speed)})"
 
 

@@ -19,7 +19,7 @@ Runner = Callable[[Job, Lane, Watch], ExperimentRecord]
 
 @dataclass
 class Crew:
-    """Runs the jobs of a sweep by its `runner`, one lane after its own jobs, all lanes at once."""
+    """The lanes of a sweep: each does its own jobs one after the other, by the `runner`, and all lanes at once."""
 
     state: SweepState
     runner: Runner
@@ -29,7 +29,7 @@ class Crew:
     doing: dict[str, str] = field(default_factory=dict)
 
     def work(self, places: Sequence[Lane]) -> bool:
-        """Works until no job is left; whether it was interrupted. One lane works in this thread."""
+        """Work until no job is left, and return whether that was interrupted. One lane works in this thread."""
         if len(places) == 1:
             return self.work_lane(places[0])
         with ThreadPoolExecutor(len(places)) as pool:
@@ -44,7 +44,7 @@ class Crew:
         return any(interruptions) or self.stop.is_set()
 
     def work_lane(self, lane: Lane) -> bool:
-        """The jobs of one lane, one after the other; whether they were interrupted."""
+        """Run the jobs of one lane, one after the other, and return whether they were interrupted."""
         lane.pin()
         while not self.stop.is_set():
             with self.lock:
@@ -79,7 +79,7 @@ class Crew:
             self.display.say(f"{'; '.join(background_load)}: no run is to be published while they do", style="yellow")
 
     def watch(self, last_line: str) -> bool:
-        """Shows the last line of a run; whether it shall be ended."""
+        """Show the last line of a run, and return whether the run is to be ended."""
         with self.lock:
             self.display.tick(note=last_line)
             late = self.state.is_late()
@@ -87,7 +87,7 @@ class Crew:
         return late or self.stop.is_set()
 
     def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
-        """One experiment once; it has ended when its GPUs' memory is free again."""
+        """Run one experiment once; it has ended when its GPUs' memory is free again."""
         reason = self.state.skipped.get(job.item.name)
         if reason:
             record = job.record(lane, "skipped", reason)

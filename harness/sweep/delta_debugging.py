@@ -199,9 +199,13 @@ def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
     """Return the steps until a planted cause is known."""
     answers: dict[Subset, StepAnswer] = {}
-    find = search_first if is_ordered else search
+    find = search
+    if is_ordered:
+        find = search_first
     while True:
         wanted = find(count, answers).wanted
         if wanted is None:
             return len(answers)
-        answers[wanted] = "fails" if cause <= wanted else "passes"
+        answers[wanted] = "passes"
+        if cause <= wanted:
+            answers[wanted] = "fails"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import IO, Annotated, Any, Literal, NamedTuple
 
 from harness.core import errors, files, formatting, locations, nvml, processes, schema, system
 from harness.rates.quick import FILE, Estimate
@@ -162,8 +162,8 @@ Watch = Callable[[str], bool | None]
 
 
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
-    """Runs a job in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
-    whether it shall be ended.
+    """Run a job in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
+    whether it is to be ended.
 
     An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
     descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
@@ -173,38 +173,45 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     folder.mkdir(exist_ok=True)
     paths_before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
-    words = [str(locations.ROOT / "run.py"), "--config", str(folder / CONFIG), "--results-dir", str(folder)]
-    environment = dict(os.environ)
-    environment.pop(MLFLOW_URI, None)
-    environment |= job.item.env | lane.env
     with (folder / SCREEN).open("w") as screen:
         try:
-            process = subprocess.Popen(
-                [job.item.python or sys.executable, *words],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=screen,
-                stderr=screen,
-                start_new_session=True,
-                pass_fds=(lock,),
-            )
+            process = start_run(job, lane, folder, screen, lock)
         except (OSError, ValueError) as error:  # a variable's value that none can have, say
             return job.record(lane, "failed", f"run.py could not be started: {error}")
     ended_as = watch_run(process, folder / SCREEN, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
-    run = new_run(folder, paths_before)
-    run_status = status_of(run) if run else None
-    is_complete = bool(run_status and run_status.status == "complete")
-    status: ExperimentStatus = "failed"
-    if ended_as:
-        status = ended_as
-    elif is_complete and process.returncode in (errors.DONE, errors.NOT_ACCEPTED):
-        status = "complete"
+    run, run_status, run_path = new_run(folder, paths_before), None, None
+    if run:
+        run_status, run_path = status_of(run), str(run.relative_to(place))
+    status = ended_as or final_status(run_status, process.returncode)
     reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
     if run and run_status and run_status.status == "running":
         RunFolder(folder, run.name).set_status("failed", reason)
-    run_path = str(run.relative_to(place)) if run else None
     return job.record(lane, status, reason, seconds=seconds, run=run_path, outcome=outcome_of(run))
+
+
+def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
+    """Start run.py in the folder of an experiment; what it prints goes to `screen`. Raises OSError, ValueError."""
+    script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG)
+    environment = dict(os.environ)
+    environment.pop(MLFLOW_URI, None)
+    environment |= job.item.env | lane.env
+    return subprocess.Popen(
+        [job.item.python or sys.executable, script, "--config", config, "--results-dir", str(folder)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=screen,
+        stderr=screen,
+        start_new_session=True,
+        pass_fds=(lock,),
+    )
+
+
+def final_status(run_status: RunStatus | None, code: int) -> Literal["complete", "failed"]:
+    """Return the status of an experiment that ended by itself, by what its run says and its exit code."""
+    if run_status and run_status.status == "complete" and code in (errors.DONE, errors.NOT_ACCEPTED):
+        return "complete"
+    return "failed"
 
 
 def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
@@ -220,7 +227,7 @@ def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
 def watch_run(
     process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
-    """Waits for run.py and ends it where it takes too long or is interrupted; says which of them it was."""
+    """Wait for run.py, end it where it takes too long or is interrupted, and return which of them it was."""
     try:
         while process.poll() is None and time.monotonic() < until:
             if watch(last_line(screen)):

@@ -66,9 +66,10 @@ class ExperimentResult:
         """The mean of each metric over the runs that have it; of a score over all."""
         means = {}
         for metric in metrics_of("sweep"):
-            runs = self.complete if metric.name in SCORES else self.runs
-            measured = [run.values.get(metric.name) for run in runs]
-            values = [value for value in measured if value is not None]
+            runs = self.runs
+            if metric.name in SCORES:
+                runs = self.complete
+            values = values_of(runs, metric)
             if values:
                 means[metric.name] = mean(values)
         return means
@@ -83,7 +84,9 @@ class ExperimentResult:
             paired = {place: run for place, run in runs.items() if place in self.base.counted}
             runs = paired or runs
         sound = {place: run for place, run in runs.items() if run.is_sound}
-        return sound if len(sound) >= FEWEST_PAIRS else runs
+        if len(sound) < FEWEST_PAIRS:
+            return runs
+        return sound
 
     @property
     def runs(self) -> list[ExperimentOutcome]:
@@ -307,6 +310,16 @@ def result_named(results: Results, name: str) -> ExperimentResult | None:
         if result.name == name:
             return result
     return None
+
+
+def values_of(runs: Iterable[ExperimentOutcome], metric: Metric) -> list[float]:
+    """Return a metric of the runs that have it."""
+    values = []
+    for run in runs:
+        value = run.values.get(metric.name)
+        if value is not None:
+            values.append(value)
+    return values
 
 
 def distinct_statements(statements: Iterable[str]) -> list[str]:

@@ -301,7 +301,9 @@ def parse_source(path: Path, where: str) -> Source:
         raise UsageError(f"{name}: {why(error)}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
+        line = 1
+        if mark:
+            line = mark.line + 1
         problem = getattr(error, "problem", None) or error
         raise UsageError(f"{path}:{line}: not YAML: {problem}") from None
     if not isinstance(data, Mapping):

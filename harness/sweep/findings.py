@@ -87,7 +87,8 @@ class SweepReport:
         if not conditions:
             return []
         changes = [result for result in self.rows if result.name != BASELINE]
-        judgements = list(regression.judge_gate([result.name for result in changes if result.accuracy == "UNSAFE"]))
+        unsafe = [result.name for result in changes if result.accuracy == "UNSAFE"]
+        judgements = list(regression.judge_gate(unsafe))
         for result in changes:
             judgements += [self.judge(result, condition) for condition in conditions]
         return judgements
@@ -147,11 +148,13 @@ def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
     return changes_by_rounds({"": result.ratios(metric)}, state.error)[""]
 
 
-def document(report: SweepReport, sections: Sequence[Section] = (), more: Sequence[Line] = ()) -> Document:
+def document(report: SweepReport, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
     own_lines = list(finding_lines(report))
     tone = tone_of(own_lines)
-    return Document(finding_title(report), sweep_subject(report), [*own_lines, *more], tone=tone, sections=sections)
+    return Document(
+        finding_title(report), sweep_subject(report), [*own_lines, *further_lines], tone=tone, sections=sections
+    )
 
 
 def tone_of(document_lines: Sequence[Line]) -> Tone:
@@ -224,8 +227,8 @@ def change_sentence(result: ExperimentResult, verb: str) -> str:
     if result.doubt:
         return f"{result.name} was {change}{EFFECTS[result.doubt][0]}"
     values = result.values(metric)
-    base_mean, own_mean = mean(before for before, _ in values), mean(after for _, after in values)
-    return f"{result.name} {verb} {change}: {metric.with_unit(own_mean)}; baseline {number(base_mean)}"
+    befores, afters = zip(*values, strict=True)
+    return f"{result.name} {verb} {change}: {metric.with_unit(mean(afters))}; baseline {number(mean(befores))}"
 
 
 def sweep_subject(report: SweepReport) -> str:
@@ -325,7 +328,10 @@ def full_length_lines(report: SweepReport) -> Iterator[Line]:
         text += f" at {number(rate)} queries/s"
     if len(results) > 1:
         text += f", the most of {len(results)}"
-    yield Line("full length", text, "careful" if best.background_load else "good")
+    if best.background_load:
+        yield Line("full length", text, "careful")
+    else:
+        yield Line("full length", text, "good")
 
 
 def speed_or_zero(result: ExperimentResult) -> float:
@@ -363,7 +369,8 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         yield Line("safe", ", ".join(safe), "good")
     unsafe = [result for result in report.rows if result.accuracy == "UNSAFE"]
     if unsafe:
-        text = ", ".join(f"{result.name} ({score_loss(result, report.baseline)})" for result in unsafe)
+        losses = [f"{result.name} ({score_loss(result, report.baseline)})" for result in unsafe]
+        text = ", ".join(losses)
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")

@@ -46,7 +46,9 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
     """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
     task = path.parents[1].name
     for record in state.records:
-        run = os.path.relpath(path / record.run, folder) if record.run else None
+        run = record.run
+        if run:
+            run = os.path.relpath(path / run, folder)
         yield replace(record, node=joined("/", record.node, task), run=run)
 
 

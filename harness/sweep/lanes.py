@@ -25,10 +25,12 @@ class Lane:
     @property
     def env(self) -> dict[str, str]:
         """Return what a process needs in its environment to stay on this GPU."""
-        return {"CUDA_VISIBLE_DEVICES": self.gpu} if self.gpu else {}
+        if not self.gpu:
+            return {}
+        return {"CUDA_VISIBLE_DEVICES": self.gpu}
 
     def pin(self) -> None:
-        """Keeps the calling thread, and every process that it starts, on the lane's cores."""
+        """Keep the calling thread, and every process that it starts, on the lane's cores."""
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 

@@ -34,7 +34,7 @@ from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepStat
 
 
 def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
-    """Runs what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
+    """Run what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
 
     `runner`: in place of one that starts run.py.
     """
@@ -100,7 +100,7 @@ def has_one_load(config: RunConfig) -> bool:
 
 
 def run_rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
-    """Round after round of the experiments, then what follows from them; whether they were interrupted."""
+    """Run round after round of the experiments, then what follows from them; return whether it was interrupted."""
     state.folder.set_status("running")
     state.keep(note="")
     while not (interrupted := crew.work(places)) and state.extend():
@@ -128,7 +128,9 @@ def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
         return INTERRUPTED
     base = results.baseline
     if not base or not base.complete:
-        reason = base.records[0].reason if base else "it was not run"
+        reason = "it was not run"
+        if base:
+            reason = base.records[0].reason
         raise BenchmarkError(f"the baseline did not complete: {reason}.")
     if state.kept.bisection:
         return bisect_report.exit_code(results)
@@ -154,7 +156,9 @@ def begin_sweep(  # noqa: PLR0913
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
         state = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
-    kind = BisectState if bisection else SweepState
+    kind = SweepState
+    if bisection:
+        kind = BisectState
     return kind(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 

@@ -27,7 +27,7 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
-    """Draws the pictures that have data, by name."""
+    """Draw the pictures that have data, by name."""
     drawn = dict[str, tuple[str, list[Panel]]]()
     bars = [result for result in report.rows if result.gain or result is report.baseline]
     if len(bars) > 1:
@@ -50,8 +50,10 @@ def speedup_bars(results: Results) -> Bars:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # the baseline has no gain
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
         part = StackedPart(0.0, gain.mean, color_of(result), not is_clear)
-        ends = (gain.low, gain.high) if gain.has_interval and gain.high > gain.low else ()
-        rows.append(Bar(result.name, f"{gain.mean:.2f}", [part], ends))
+        bar = Bar(result.name, f"{gain.mean:.2f}", [part])
+        if gain.has_interval and gain.high > gain.low:
+            bar = bar._replace(interval=(gain.low, gain.high))
+        rows.append(bar)
     label = "speed, baseline = 1"
     if has_unusable(results):
         label += "; red: not usable"
@@ -59,7 +61,9 @@ def speedup_bars(results: Results) -> Bars:
 
 
 def color_of(result: ExperimentResult) -> str:
-    return "blue" if result.is_usable else "red"
+    if result.is_usable:
+        return "blue"
+    return "red"
 
 
 def has_unusable(results: Results) -> bool:

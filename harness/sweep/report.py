@@ -46,17 +46,17 @@ def read_state(folder: Path) -> State:
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Keeps a sweep's state in its folder."""
+    """Keep a sweep's state in its folder."""
     files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
 
 
 def document(
-    report: SweepReport, folder: Path, sections: Sequence[Section] = (), more: Sequence[Line] = ()
+    report: SweepReport, folder: Path, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()
 ) -> Document:
     """Return what a sweep found, or a bisection."""
     if report.state.bisection:
-        return bisect_report.document(report, folder, sections, more)
-    return findings.document(report, sections, more)
+        return bisect_report.document(report, folder, sections, further_lines)
+    return findings.document(report, sections, further_lines)
 
 
 def read_results(folder: Path, state: State) -> SweepReport:
@@ -66,15 +66,18 @@ def read_results(folder: Path, state: State) -> SweepReport:
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
-    """Writes plots/ and report.md into a sweep's folder, of the state that it holds."""
+    """Write plots/ and report.md into a sweep's folder, of the state that it holds."""
     report = read_results(folder, state or read_state(folder))
     state = report.state
     own_files.replace_links(folder)
     pictures = draw_pictures(report, folder / own_files.PLOTS)
     early_end = ended_early(folder, reported=True)
     shared, by_run = deviations(folder, state.records)
-    more = [Line("did not finish", early_end or "", "bad"), Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful")]
-    page_of = document(report, folder, [*report_sections(report, by_run, pictures)], more)
+    further_lines = [
+        Line("did not finish", early_end or "", "bad"),
+        Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful"),
+    ]
+    page_of = document(report, folder, [*report_sections(report, by_run, pictures)], further_lines)
     files.write_text(folder / "report.md", to_markdown(page_of))
     files.write_text(folder / "report.html", page.page(page_of))
     return report
@@ -123,10 +126,8 @@ def report_sections(
     for title, (results, judgements) in tables.items():
         if results:
             yield Section(title, plural(len(results), "experiment"), [experiment_table(results, judgements), SAFETY])
-    runs = Table(
-        ["experiment", "round", "outcome", "seconds", "folder"],
-        [run_row(record, by_run.get(record.run or "", [])) for record in state.records],
-    )
+    rows = [run_row(record, by_run.get(record.run or "", [])) for record in state.records]
+    runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
     yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
     gpus = ", ".join(system.gpus) or "no GPU"
@@ -245,7 +246,9 @@ def record_cells(label: str, record: ExperimentRecord) -> list[str]:
     values = record.outcome.values
     figures = [values.get(metric.name) for metric in metrics_of("sweep row")]
     figures.append(round(record.seconds) or None)
-    text = verdict_text(record.outcome) if record.status == "complete" else record.failed
+    text = record.failed
+    if record.status == "complete":
+        text = verdict_text(record.outcome)
     return [*map(number, figures), joined(": ", label, text)]
 
 

@@ -24,7 +24,7 @@ NO_TIME_S = 0.001  # the time of a test whose number of queries ends it
 
 @dataclass
 class Servers:
-    """Runs the jobs of a sweep of servers in `place`, in place of run.py. Their answers are held against each other's:
+    """The runner of a sweep of servers in `place`, instead of run.py. Their answers are held against each other's:
     the gate, which holds them against the reference's, gives no verdict.
     """
 

@@ -64,12 +64,12 @@ class SweepState:
     announcement: str = ""  # the latest plan, for the screen
 
     def keep(self, **changes: object) -> None:
-        """Changes what is kept of the sweep."""
+        """Change what is kept of the sweep."""
         self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
         report.write_state(self.folder.path, self.kept)
 
     def put(self, record: ExperimentRecord) -> None:
-        """Keeps a record in place of an earlier one of the same run."""
+        """Keep a record in place of an earlier one of the same run."""
         records = [earlier for earlier in self.kept.records if earlier.key != record.key]
         self.keep(records=(*records, record))
 
@@ -113,11 +113,11 @@ class SweepState:
 
     def is_open(self, job: Job, lane: Lane) -> bool:
         """Tell whether it is neither running nor has ended."""
-        key = job.key(lane)
-        if key in self.taken:
-            return False
-        final_statuses = ("complete",) if job.item.name in self.options.again else ENDED
-        return not any(record.key == key and record.status in final_statuses for record in self.kept.records)
+        key, final_statuses = job.key(lane), ENDED
+        if job.item.name in self.options.again:
+            final_statuses = ("complete",)
+        ended = {record.key for record in self.kept.records if record.status in final_statuses}
+        return key not in self.taken and key not in ended
 
     def take(self, job: Job, lane: Lane) -> bool:
         """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists

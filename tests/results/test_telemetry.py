@@ -356,7 +356,7 @@ def test_a_share_of_the_rest_is_a_share(percent: float, others: float) -> None:
 @pytest.mark.parametrize("is_over_limits", [False, True])
 def test_a_test_over_its_limits_is_not_told_to_run_more_at_once(is_over_limits: bool) -> None:
     found = used(requests_waiting=(90.0, 100.0), requests_running=(8.0, 8.0), kv_cache_percent=(10.0, 20.0))
-    statements = list(usage.ran_out(found, 8, (), {}, client=False, others=0.0))
+    statements = list(usage.ran_out(found, 8, (), {}, client=False, others_percent=0.0))
     (statement,) = usage.without_more_load(statements) if is_over_limits else statements
     assert "all 8 request slots were in use" in statement.what
     assert bool(statement.remedy) != is_over_limits
