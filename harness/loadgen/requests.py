@@ -68,7 +68,7 @@ class EventArguments(TypedDict, total=False):
     complete_ns: int
 
 
-class Event(TypedDict):
+class TraceEvent(TypedDict):
     """An event of LoadGen's trace; `ts` is in microseconds, other times are in nanoseconds."""
 
     name: str
@@ -100,7 +100,7 @@ class TraceReader:
         elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
             self._take_completion(read_event(line))
 
-    def _take_completion(self, event: Event) -> None:
+    def _take_completion(self, event: TraceEvent) -> None:
         about = event["args"]
         number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
         if event["name"] == "Token":
@@ -112,8 +112,8 @@ class TraceReader:
         self.samples.append(Sample(number, index, event["ts"] / 1e3, first_ms, done_ms, delay_ms))
 
 
-def read_event(line: str) -> Event:
-    event: Event = DECODER.decode(line.rstrip().rstrip(","))
+def read_event(line: str) -> TraceEvent:
+    event: TraceEvent = DECODER.decode(line.rstrip().rstrip(","))
     return event
 
 
