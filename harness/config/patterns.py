@@ -6,14 +6,13 @@ answered (sequential). In a closed loop, and with a schedule of the user's own, 
 system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from harness.core.statistics import fewest_queries
 
 if TYPE_CHECKING:
-    from harness.config.mlperf import LatencyLimits, Scenario
     from harness.config.workload import RequestSet
 
 LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
@@ -27,6 +26,23 @@ Length = tuple[int, float]  # queries, seconds
 LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
 
 
+class TokenLimits(Protocol):
+    """The limits of TTFT and TPOT, in milliseconds."""
+
+    @property
+    def ttft(self) -> float: ...
+
+    @property
+    def tpot(self) -> float: ...
+
+
+class LimitedScenario(Protocol):
+    """A scenario with its latency limits, if it has any."""
+
+    @property
+    def limits(self) -> TokenLimits | None: ...
+
+
 class LoadConfig(Protocol):
     """The settings of a run that its load depends on."""
 
@@ -37,16 +53,10 @@ class LoadConfig(Protocol):
     def quick(self) -> bool: ...
 
     @property
-    def ttft_limit(self) -> int | None: ...
-
-    @property
-    def tpot_limit(self) -> int | None: ...
-
-    @property
     def official_samples(self) -> int: ...
 
     @property
-    def scenario_rules(self) -> "Scenario": ...
+    def scenario_rules(self) -> LimitedScenario: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +74,9 @@ class Load:
     fewest_queries: int = 0  # queries that end a closed loop, if its time does not
 
     @property
-    def limits(self) -> "LatencyLimits | None":
+    def limits(self) -> TokenLimits | None:
         """The latency limits of the run: MLPerf's, or the user's own in their place."""
-        official, config = self.config.scenario_rules.limits, self.config
-        if official is None:
-            return None
-        return replace(official, ttft=config.ttft_limit or official.ttft, tpot=config.tpot_limit or official.tpot)
+        raise NotImplementedError
 
     @property
     def scheduled(self) -> int:

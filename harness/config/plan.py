@@ -66,6 +66,13 @@ class Plan(Load):
         return self.request_set.max_new_tokens if self.request_set else self.config.max_new_tokens
 
     @property
+    def limits(self) -> mlperf.LatencyLimits | None:
+        official, config = self.config.scenario_rules.limits, self.config
+        if official is None:
+            return None
+        return replace(official, ttft=config.ttft_limit or official.ttft, tpot=config.tpot_limit or official.tpot)
+
+    @property
     def watched_gpus(self) -> int | None:
         """Return how many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
         if self.config.endpoint:

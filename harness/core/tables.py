@@ -6,12 +6,12 @@ from typing import NamedTuple, Self, TypeVar
 from harness.core.formatting import number
 from harness.core.markdown import Finished, escape
 
-Item = TypeVar("Item")
+RowItem = TypeVar("RowItem")
 # An attribute, also with its digits; or what is made of an item.
-TableColumn = str | tuple[str, int] | Callable[[Item], object]
+TableColumn = str | tuple[str, int] | Callable[[RowItem], object]
 
 
-def value_of(item: Item, column: TableColumn[Item]) -> object:
+def value_of(item: RowItem, column: TableColumn[RowItem]) -> object:
     match column:
         case str():
             return getattr(item, column)
@@ -30,7 +30,7 @@ class Table(NamedTuple):
     name: str = ""
 
     @classmethod
-    def of(cls, items: Iterable[Item], columns: Mapping[str, TableColumn[Item]], name: str = "") -> Self:
+    def of(cls, items: Iterable[RowItem], columns: Mapping[str, TableColumn[RowItem]], name: str = "") -> Self:
         rows = []
         for item in items:
             rows.append([value_of(item, column) for column in columns.values()])

@@ -56,7 +56,7 @@ class CompletionChunk(NamedTuple):
     model: object = None
 
 
-class Choice(TypedDict, total=False):
+class AnswerChoice(TypedDict, total=False):
     """One answer in a message, as the API has it; nobody has checked what a server put there."""
 
     text: object
@@ -70,7 +70,7 @@ class Message(TypedDict, total=False):
     """A message of an answer, as the API has it; nobody has checked what a server put there."""
 
     error: object
-    choices: Sequence[Choice]
+    choices: Sequence[AnswerChoice]
     usage: object
     model: object
 

@@ -9,9 +9,9 @@ the answer is one of the loads that were tested.
 import base64
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core.document import Block, Document, DrawnPanel, Line, Picture, block_text
 from harness.core.formatting import Measured, number, percent, sentence
@@ -21,6 +21,11 @@ from harness.core.reading import read_text
 from harness.core.templates import jinja_environment
 from harness.report.load_view import LATENCIES
 from harness.report.published_strip import CHIPS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 # A document as HTML; paths and users stay behind.
 PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+")  # all of a path but its last name
@@ -37,7 +42,9 @@ def without_places(text: str) -> str:
 def block_html(block: Block) -> str:
     if isinstance(block, Picture):
         return chart_html(*block.panels, title=block.title)
-    return WITHOUT_HEAD.sub("", str(renderer().render(without_places(block_text(block)))))
+    markdown = renderer()
+    tokens = without_empty_heads(markdown.parse(without_places(block_text(block))))
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
 def chart_html(*panels: DrawnPanel, title: str = "") -> str:
@@ -46,7 +53,7 @@ def chart_html(*panels: DrawnPanel, title: str = "") -> str:
 
 
 @cache
-def renderer() -> Any:
+def renderer() -> "MarkdownIt":
     """Return the renderer of Markdown: tables scroll in a frame, and it takes no HTML and no pictures of others."""
     from markdown_it import MarkdownIt
 
@@ -64,7 +71,20 @@ def table_end(*_: object) -> str:
     return "</table></div>\n"
 
 
-WITHOUT_HEAD = re.compile(r"<thead>\n<tr>\n(<th></th>\n)+</tr>\n</thead>\n")  # only Markdown must have a head
+def without_empty_heads(tokens: Iterable["Token"]) -> list["Token"]:
+    """Return the tokens of Markdown without the heads of tables that have nothing in them: only Markdown needs one."""
+    rendered = list["Token"]()
+    head = list["Token"]()
+    for token in tokens:
+        if token.type != "thead_open" and not head:
+            rendered.append(token)
+            continue
+        head.append(token)
+        if token.type == "thead_close":
+            if any(part.content for part in head):
+                rendered += head
+            head = []
+    return rendered
 
 
 TEMPLATES = ROOT / "templates" / "page"
@@ -72,7 +92,7 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 
 @cache
-def environment() -> Any:
+def environment() -> "Environment":
     """Return the environment of the templates in templates/page/."""
     jinja = jinja_environment(TEMPLATES, autoescape=True, finalize=plain_text)
     for text_filter in (number, percent, sentence, without_places, gravest, block_html, million, kwh):

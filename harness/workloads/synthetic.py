@@ -33,7 +33,7 @@ def words_of(tokenizer: Tokenizer) -> TokenIds:
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
-class RequestSetFields(TypedDict):
+class SetDescription(TypedDict):
     """The fields of a RequestSet that do not follow from its samples."""
 
     name: str
@@ -45,7 +45,7 @@ class RequestSetFields(TypedDict):
     replay: NotRequired[Replay | None]
 
 
-def with_request_set(found: Library, place: Callable[[int], str], **known: Unpack[RequestSetFields]) -> Library:
+def with_request_set(found: Library, place: Callable[[int], str], **known: Unpack[SetDescription]) -> Library:
     """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
     new, salt = found.new_tokens or [], found.salt
     lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
