@@ -13,7 +13,7 @@ from harness.core.moved_commands import REPLACEMENTS
 from harness.core.secrets import hide_word
 from harness.core.vllm_source import arguments
 
-FileContent = TypeVar("FileContent")
+ParsedText = TypeVar("ParsedText")
 
 # Control characters but the tab, which no value has, and bytes of the command line that are not UTF-8.
 UNPRINTABLE = "[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]"
@@ -26,11 +26,11 @@ def read_given(
     flag: str,
     path: Path,
     kind: str,
-    parse: Callable[[str], FileContent],
+    parse: Callable[[str], ParsedText],
     wrong: type[Exception] = ValueError,
     *,
     most: int,
-) -> FileContent:
+) -> ParsedText:
     """The content of a file, which the user may have named with `flag`. Raises UsageError when it cannot be read or
     parsed.
 

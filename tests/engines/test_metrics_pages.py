@@ -23,6 +23,7 @@ FAMILIES = {
     "Ray Serve": ("vllm:", 'WorkerId="a",ReplicaId="b",engine="0",model_name="demo"'),
     "SGLang": ("sglang:", 'tp_rank="0",pp_rank="0",model_name="demo",engine_type="unified"'),
     "llama.cpp": ("llamacpp:", ""),
+    "Dynamo": ("dynamo_frontend_", 'model="demo"'),
     "TensorRT-LLM": ("trtllm_", 'model_name="demo",engine_type="undefined"'),
 }
 
@@ -77,7 +78,7 @@ def test_a_page_whose_rows_are_doubled_under_a_foreign_label(engine: str, label:
     assert [*page_notes(own[1], NAMES)] == []
 
 
-@pytest.mark.parametrize("engine", ["vLLM", "SGLang", "TensorRT-LLM", "Ray Serve"])
+@pytest.mark.parametrize("engine", ["vLLM", "SGLang", "TensorRT-LLM", "Ray Serve", "Dynamo"])
 def test_rows_of_another_model_change_no_column(engine: str) -> None:
     own_labels = FAMILIES[engine][1]
     own = two_readings(engine, own_labels, 1)

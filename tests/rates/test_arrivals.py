@@ -33,7 +33,7 @@ def test_random_gaps_add_up_to_a_rate_of_their_own() -> None:
 
 
 def test_a_goal_knows_the_full_test() -> None:
-    goal = Goal.of(resolve(RunConfig(scenario="interactive", server_target_qps="max"), [], 0))
+    goal = Goal.of(resolve(RunConfig(round="5.1", scenario="interactive", server_target_qps="max"), [], 0))
     assert (goal.full_queries(56.5), goal.seed, goal.known_seed) == (40_104, SEED, SEED)
     assert goal.full_s(10.0) == pytest.approx(1336.8)
     assert goal._replace(has_any_arrivals=True).known_seed is None
