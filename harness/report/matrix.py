@@ -157,9 +157,9 @@ def cost_of(cell: Cell) -> float:
 
 
 def sort_key(text: str) -> tuple[str, float]:
-    """Return what begins with a number by its unit, then by the number."""
-    leading_number = re.match(r"[\d.]+", text)
-    if leading_number is None:
+    """Return what begins with a number by its unit, then by the number; a version by the version."""
+    leading_number = re.match(r"\d+(?:\.\d+)?", text)
+    if leading_number is None or text[leading_number.end() :].startswith("."):
         return text, 0.0
     return text[leading_number.end() :], float(leading_number[0])
 

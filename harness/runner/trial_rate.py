@@ -94,14 +94,14 @@ class HistoryRate(TrialRate):
         return share_of(bench.plan, *offline) if offline else super().find(bench)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        return share_of(plan, trial.samples_per_sec, f"{trial}; the read_history has no Offline run of this set-up")
+        return share_of(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")
 
 
 def known_offline(
     plan: Plan, gpus: list[str] | None, read_history: Iterable[Mapping[str, object]]
 ) -> tuple[float, str] | None:
     """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where that comes from; None
-    where the read_history has none.
+    where the history has none.
     """
     offline = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})

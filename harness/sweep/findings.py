@@ -135,7 +135,7 @@ class SweepReport:
         if result.background_load:
             return "; ".join(result.background_load)
         if result.doubt:
-            return EFFECTS["too short"][0].strip()
+            return EFFECTS[result.doubt][0].strip()
         if not result.is_usable:
             return "its own speed does not count"
         if not result.values(metric):

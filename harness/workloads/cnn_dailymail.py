@@ -51,10 +51,7 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
         records = from_columns(read_saved(path, CNN_SPLIT), source) if path.is_dir() else from_json(path)
     whole = config.task.samples
     if config.category == "edge" and len(records) > whole:
-        from datasets import Dataset  # in the order that its seed gives, as the reference has it
-
-        order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=EDGE_SHUFFLE_SEED)
-        records = [records[index] for index in order["index"][:whole]]
+        records = shuffle_articles(records)[:whole]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
     used = records[:count]
@@ -68,6 +65,14 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     references = [record.reference for record in used]
     library = Library(prompts, source, references=references, articles=articles, notes=tuple(data_notes(used)))
     return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
+
+
+def shuffle_articles(records: Sequence[Article]) -> list[Article]:
+    """Return the articles in the order of the edge category, which the reference's seed gives."""
+    from datasets import Dataset
+
+    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=EDGE_SHUFFLE_SEED)
+    return [records[index] for index in order["index"]]
 
 
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:

@@ -120,6 +120,17 @@ def test_loads_are_in_their_order_and_no_run_is_left_out(tmp_path: Path) -> None
         matrix(silent, ["gpu", "gpu"])
 
 
+def test_drivers_and_labels_are_in_order(tmp_path: Path) -> None:
+    drivers = ["580.159.04", "550", "580.95.05"]
+    folders = []
+    for driver in drivers:
+        system = example_runs.SYSTEM | {"gpus": ["one"], "driver": driver}
+        folders.append(example_runs.run(tmp_path / driver, system=system, label=driver))
+        rendering.build_report(folders[-1])
+    rows = matrix(read(*folders), ["driver"]).rows
+    assert sorted(row[0] for row in rows) == sorted(drivers)
+
+
 def test_a_setting_is_an_axis_and_any_other_word_is_refused(tmp_path: Path) -> None:
     folder = run(tmp_path, "run", "NVIDIA H200", 4.0)
     assert matrix(read(folder), ["max_num_seqs"]).rows[0][0] == "unknown"
