@@ -206,3 +206,45 @@ def test_every_test_can_fail() -> None:
     helpers = {node.name for _, node in found if not node.name.startswith("test_") and can_fail(node, ())}
     tests = [(path, node) for path, node in found if node.name.startswith("test_")]
     assert [f"{path}:{node.lineno} {node.name}" for path, node in tests if not can_fail(node, helpers)] == []
+
+
+def names_of_function(function: ast.AST) -> list[ast.Name]:
+    """The names in a function's own scope, by line; comprehensions and inner functions have scopes of their own."""
+    names = []
+    stack = list(ast.iter_child_nodes(function))
+    inner = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+    inner += (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name):
+            names.append(node)
+        if not isinstance(node, inner):
+            stack += ast.iter_child_nodes(node)
+    return sorted(names, key=lambda name: (name.lineno, name.col_offset))
+
+
+def values_lost_to_loops(text: str) -> list[str]:
+    """The names that a loop takes although they hold a value that is read after it."""
+    lost = []
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for function in functions:
+        names = names_of_function(function)
+        loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.AsyncFor)]
+        targets = {id(name) for loop in loops for name in ast.walk(loop.target)}
+        arguments = {argument.arg for argument in ast.walk(function.args) if isinstance(argument, ast.arg)}
+        for loop in loops:
+            for taken in {name.id for name in ast.walk(loop.target) if isinstance(name, ast.Name)}:
+                same = [name for name in names if name.id == taken]
+                stored = [name for name in same if isinstance(name.ctx, ast.Store) and id(name) not in targets]
+                had_value = taken in arguments or any(name.lineno < loop.lineno for name in stored)
+                after = [name for name in same if name.lineno > (loop.end_lineno or 0)]
+                if had_value and after and isinstance(after[0].ctx, ast.Load):
+                    lost.append(f"{function.name}: {taken}")
+    return lost
+
+
+def test_no_loop_takes_a_name_whose_value_is_read_after_it() -> None:
+    assert values_lost_to_loops("def f(a):\n  n = 'x'\n  for n in a:\n    print(n)\n  return n\n") == ["f: n"]
+    assert values_lost_to_loops("def f(a):\n  n = 'x'\n  for n in a:\n    print(n)\n  n = 2\n  return n\n") == []
+    for path in HARNESS.rglob("*.py"):
+        assert values_lost_to_loops(path.read_text()) == [], path

@@ -120,8 +120,8 @@ def packages(config: RunConfig) -> str:
     engine = "cpu" if is_for_cpu() else "gpu"
     lock = LOCKS["client" if config.endpoint else engine]
     install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
-    name = lock.rpartition("}")[2]
-    wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / name).read_text(), re.M))
+    lock_name = lock.rpartition("}")[2]
+    wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
     wrong = []
     for name, version in wanted.items():
         here = installed_version(name)
@@ -130,9 +130,9 @@ def packages(config: RunConfig) -> str:
     if wrong:
         more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
         raise UsageError(
-            f"not as in {name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}: `{sys.executable} -m pip install {install}`"
+            f"not as in {lock_name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}: `{sys.executable} -m pip install {install}`"
         )
-    return f"{len(wanted)} as in {name}"
+    return f"{len(wanted)} as in {lock_name}"
 
 
 def installed_version(name: str) -> str:

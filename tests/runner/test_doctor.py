@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -56,6 +57,10 @@ def test_no_vllm_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["server"].status == "failed"
     assert "python -m vllm.entrypoints.openai.api_server --model meta-llama" in found["server"].mend
     assert {found[name].status for name in ("tokenizer", "API", "delivery", "chat template")} == {"unknown"}
+
+
+def test_the_packages_are_held_against_a_named_list() -> None:
+    assert re.fullmatch(r"\d+ as in requirements(?:/\w+)?\.txt", look(DEMO)["packages"].text)
 
 
 def test_other_packages_than_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
