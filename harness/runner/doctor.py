@@ -24,7 +24,7 @@ from harness.core import nvml, software, system, vllm_source
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import GIB, MIB
 from harness.core.files import free_gib, submodule_path
-from harness.core.formatting import gpu_names, joined, listed, number
+from harness.core.formatting import first_of, gpu_names, joined, listed, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
 from harness.core.plain_numbers import whole_number
@@ -128,10 +128,8 @@ def packages(config: RunConfig) -> str:
         if here != version:
             wrong.append(f"{name} {here} for {version}")
     if wrong:
-        more = f" and {len(wrong) - SHOWN_PACKAGES} more" if len(wrong) > SHOWN_PACKAGES else ""
-        raise UsageError(
-            f"not as in {lock_name}: {', '.join(wrong[:SHOWN_PACKAGES])}{more}: `{sys.executable} -m pip install {install}`"
-        )
+        remedy = f"`{sys.executable} -m pip install {install}`"
+        raise UsageError(f"not as in {lock_name}: {first_of(wrong, SHOWN_PACKAGES)}: {remedy}")
     return f"{len(wanted)} as in {lock_name}"
 
 
