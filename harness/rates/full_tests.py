@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import inf, log
-from operator import attrgetter
 from typing import NamedTuple
 
 from harness.config.plan import minutes
@@ -13,7 +12,7 @@ from harness.rates.measurements import ROOM_SHARE, Measurements, rate_on_line
 from harness.rates.prediction import rate_toward_limit
 from harness.rates.server_model import LoneRequest, ServerModel
 from harness.rates.simulation import allowed_late
-from harness.results.outcome import Outcome
+from harness.results.outcome import Outcome, load_of
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
 MOST_FULL_TESTS = 4
@@ -57,13 +56,13 @@ class FullTests(NamedTuple):
     def held(self) -> Outcome | None:
         """The test with the highest rate that held."""
         tests = [test for test in self.full if test.has_held]
-        return max(tests, key=attrgetter("load"), default=None)
+        return max(tests, key=load_of, default=None)
 
     @property
     def failed(self) -> list[Outcome]:
         """The tests that failed, from the highest rate to the lowest."""
         tests = [test for test in self.full if not test.has_held]
-        return sorted(tests, key=attrgetter("load"), reverse=True)
+        return sorted(tests, key=load_of, reverse=True)
 
     def failed_above(self, rate: float) -> list[Outcome]:
         """Return the tests that failed at a higher rate, the nearest one last."""

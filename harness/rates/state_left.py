@@ -1,10 +1,9 @@
 """The state in which a search leaves the server: where it is another than before, a result holds of that state."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from harness.core.formatting import number
-from harness.results.outcome import Outcome
+from harness.results.outcome import Outcome, load_of
 
 LEAST_CHANGE = 0.1  # A smaller change of a server's speed, as a share, is not worth saying.
 
@@ -38,7 +37,7 @@ def change_between(tests: Sequence[Outcome]) -> str:
     """Return which rate a test held although a clearly lower one had failed before it, in words; empty for none."""
     for place, later in enumerate(tests):
         failed = [test for test in tests[:place] if not test.has_held and not test.refused]
-        lowest = min(failed, key=attrgetter("load"), default=None)
+        lowest = min(failed, key=load_of, default=None)
         if later.has_held and lowest and later.load > (1 + LEAST_CHANGE) * lowest.load:
             return f"{number(later.load)} queries/s held after {number(lowest.load)} had failed"
     return ""

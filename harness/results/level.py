@@ -21,14 +21,13 @@ def seconds_of(test: TestRun) -> float:
     return test.result.duration_s or 0.0
 
 
-def mean_by_time(outcomes: Sequence[Outcome], name: str, seconds: Sequence[float]) -> Measured:
+def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measured:
     """Return the mean of a speed of tests, each counted by the seconds that it is of; None where one is not known."""
     total = 0.0
-    for outcome, weight in zip(outcomes, seconds, strict=True):
-        value = getattr(outcome, name)
-        if value is None:
+    for speed, weight in zip(speeds, seconds, strict=True):
+        if speed is None:
             return None
-        total += value * weight
+        total += speed * weight
     return total / sum(seconds) if sum(seconds) else None
 
 
@@ -57,11 +56,11 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         client_delay_ms=longest.client_delay_ms,
         valid=all(outcome.valid for outcome in outcomes),
         reasons=tuple(reasons),
-        tokens_per_sec=mean_by_time(outcomes, "tokens_per_sec", seconds),
-        input_tokens_per_sec=mean_by_time(outcomes, "input_tokens_per_sec", seconds),
-        samples_per_sec=mean_by_time(outcomes, "samples_per_sec", seconds),
-        joules_per_output_token=mean_by_time(outcomes, "joules_per_output_token", seconds),
-        trend=mean_by_time(outcomes, "trend", seconds),
+        tokens_per_sec=mean_by_time([outcome.tokens_per_sec for outcome in outcomes], seconds),
+        input_tokens_per_sec=mean_by_time([outcome.input_tokens_per_sec for outcome in outcomes], seconds),
+        samples_per_sec=mean_by_time([outcome.samples_per_sec for outcome in outcomes], seconds),
+        joules_per_output_token=mean_by_time([outcome.joules_per_output_token for outcome in outcomes], seconds),
+        trend=mean_by_time([outcome.trend for outcome in outcomes], seconds),
         latency_ms=Times.of(times.latency_ms),
         ttft_ms=Times.of(times.ttft_ms),
         tpot_ms=Times.of(times.tpot_ms),

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from operator import attrgetter
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -412,16 +411,25 @@ def flat_load(record: Mapping[str, Any]) -> tuple[Any, str]:
     return record["samples_per_query"], Sequential.unit
 
 
+def load_of(outcome: Outcome) -> float:
+    return outcome.load
+
+
+def speed_of(outcome: Outcome) -> float:
+    """Return the output tokens/s of a test; 0 where they are not known."""
+    return outcome.tokens_per_sec or 0.0
+
+
 def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
     search, and is the run's own at its level.
     """
     by_load = {outcome.load: outcome for outcome in outcomes}
-    return sorted(by_load.values(), key=attrgetter("load"))
+    return sorted(by_load.values(), key=load_of)
 
 
 def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:
     """The load with the most output of those that keep the limits, on their own machine if any ran so."""
     candidates = [outcome for outcome in deciding_tests(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
     alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
-    return max(alone or candidates, key=attrgetter("tokens_per_sec"), default=None)
+    return max(alone or candidates, key=speed_of, default=None)

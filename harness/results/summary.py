@@ -3,7 +3,6 @@
 Each name ends with its unit; scores are F1 x100, as MLPerf prints them. What is shown where: `metrics`.
 """
 
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -20,7 +19,7 @@ from harness.core.system import System
 from harness.loadgen.log_entries import DETAIL
 from harness.results.accuracy import SCORES_FILE, Accuracy, GateResult
 from harness.results.kernel_profile import Profile
-from harness.results.outcome import Known, Outcome, deciding_tests
+from harness.results.outcome import Known, Outcome, deciding_tests, load_of
 from harness.results.performance_view import StoredOutcome
 from harness.results.records import Deviations
 from harness.results.test06_verdict import Compliance
@@ -175,7 +174,7 @@ class Summary(File):
         """
         if not self.run.search:
             return []
-        ordered = sorted([*self.run.search, *(self.run.attempts or [])], key=attrgetter("load"))
+        ordered = sorted([*self.run.search, *(self.run.attempts or [])], key=load_of)
         test = self.run.performance
         if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
             return ordered
