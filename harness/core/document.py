@@ -14,12 +14,18 @@ Cells = Sequence[str]
 
 
 class Line(NamedTuple):
-    """A label and the text under it; a command is never broken into lines."""
+    """A label and the text under it; a command is never broken into lines, and a caution is always among the first."""
 
     label: str
     text: str
     tone: Tone = ""
     is_command: bool = False
+    is_caution: bool = False
+
+
+def caution_line(text: str) -> Line:
+    """Return a line on what must be known before a number is passed on."""
+    return Line("careful", text, "careful", is_caution=True)
 
 
 class DrawnPanel(Protocol):

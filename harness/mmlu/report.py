@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from harness.core.csv_files import write_table
-from harness.core.document import Block, Code, Document, Line, Picture, Section, to_markdown
+from harness.core.document import Block, Code, Document, Line, Picture, Section, caution_line, to_markdown
 from harness.core.files import whole_or_nothing, write_json, write_text
 from harness.core.formatting import gpu_names, listed, number, percent
 from harness.core.tables import Table
@@ -159,7 +159,7 @@ def document(
         Line("prefix cache", f"{hits} of {number(summary.prompt_tokens)} prompt tokens"),
     ]
     if summary.notes:
-        lines.append(Line("careful", f"not the model's MMLU score: {'; '.join(summary.notes)}", "careful"))
+        lines.append(caution_line(f"not the model's MMLU score: {'; '.join(summary.notes)}"))
     return Document(title(summary), subject(config, facts, summary), lines)
 
 

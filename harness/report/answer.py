@@ -1,11 +1,11 @@
 """A run's results, the answer first: the lines of the last screen, and of the first one of its report."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
 
 from harness.config.mlperf import Tail
 from harness.config.patterns import Poisson
-from harness.core.document import Document, Line, Tone
+from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.formatting import joined, number
 from harness.rates.state_left import state_left
 from harness.report.headroom import headroom_lines
@@ -140,7 +140,8 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
     """Yield the lines under the title, each with its label; empty ones are left out where they are shown."""
     meta, test = summary.meta, summary.result
     if test:
-        yield from careful_lines("disputed", test.disagreements)
+        for disagreement in test.disagreements:
+            yield Line("disputed", disagreement, "careful")
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
     if not test and summary.gate == "FAIL" and meta.mode == "both":
@@ -153,15 +154,11 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
             yield Line("limits", tail_texts(test))
         yield Line("bounded by", bound_by(test))
         yield Line("cost, energy", "; ".join(expense_texts(summary)))
-        yield from careful_lines("careful", cautions(summary, test))
+        for caution in cautions(summary, test):
+            yield caution_line(caution)
     yield deviations_line(summary, whole)
     yield Line("next", next_command(summary), is_command=True)
     yield from headroom_lines(summary)
-
-
-def careful_lines(label: str, texts: Iterable[str]) -> Iterator[Line]:
-    for text in texts:
-        yield Line(label, text, "careful")
 
 
 def deviations_line(summary: Summary, whole: bool) -> Line:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import csv_files, files
-from harness.core.document import Block, Document, Line, Picture, Section, Tone
+from harness.core.document import Block, Document, Line, Picture, Section, Tone, caution_line
 from harness.core.formatting import number
 from harness.core.statistics import PairedChange
 from harness.core.tables import Table, TableColumn
@@ -156,7 +156,7 @@ def document(runs: Runs) -> Document:
     lines += [*answer_lines(runs, pair), Line("differs", difference(runs))]
     if found.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
-    lines += [Line("careful", caution, "careful") for caution in cautions(named)]
+    lines += [caution_line(caution) for caution in cautions(named)]
     lines += [Line(letter, str(run.folder)) for letter, run in named]
     busy = compare.busy_runs(runs)
     if busy:

@@ -128,7 +128,7 @@ def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     graded = [line for line in lines if line.tone and line.text]
     ranked = sorted(graded, key=rank_of)
     first = ranked[:CHIPS]
-    cautions = [line for line in ranked if line.label == "careful"]
+    cautions = [line for line in ranked if line.is_caution]
     if cautions:
         caution = cautions[0]
         without_caution = [line for line in ranked if line is not caution]

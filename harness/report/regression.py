@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from harness.config import comparability, mlperf
 from harness.core import given_values, statistics
-from harness.core.document import Document, Line, Tone
+from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
 from harness.core.formatting import joined, number
 from harness.core.processes import command_of
@@ -299,7 +299,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     lines.append(Line("interval", METHOD_TEXT))
     lines.append(Line("differs", compare_page.difference(runs)))
     for run in runs:
-        lines += [Line("careful", text, "careful") for text in compare.cautions(run, run.name)]
+        lines += [caution_line(text) for text in compare.cautions(run, run.name)]
     lines.append(Line("baseline", folders_text(sides.baseline)))
     lines.append(Line("run", folders_text(sides.runs)))
     if verdict != "PASS":  # A comparison shows a change on a busy machine, too.

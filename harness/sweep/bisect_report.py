@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.config.mlperf import SCORES
-from harness.core.document import Document, Line, Section, Tone
+from harness.core.document import Document, Line, Section, Tone, caution_line
 from harness.core.errors import DONE, NOT_ACCEPTED
 from harness.core.formatting import joined, number, plural
 from harness.core.processes import command_of
@@ -204,7 +204,7 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
             yield Line("left out", row.left_out, "careful")
     share = 100 * (1 - report.state.error)
     yield Line("interval", f"of {share:g} % at each look, for all verdicts together")
-    yield Line("careful", report.state.note, "careful")
+    yield caution_line(report.state.note)
     yield from command_lines(findings, folder)
 
 

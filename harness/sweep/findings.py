@@ -10,7 +10,7 @@ from statistics import mean
 from harness.config.comparability import CONFIGURED
 from harness.config.mlperf import SCORES
 from harness.config.run import RunConfig
-from harness.core.document import Document, Line, Section, Tone
+from harness.core.document import Document, Line, Section, Tone, caution_line
 from harness.core.formatting import first_of, number, plural
 from harness.core.given_values import as_flag
 from harness.core.progress import clock
@@ -38,6 +38,7 @@ HOLDS = regression.parse_condition(
     f"{SCORE_METRIC}<-1%"
 )  # the share of the baseline's score that MLPerf's gate allows of the reference's
 ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
+DECIDING_VERDICTS: tuple[regression.GateVerdict, ...] = ("FAIL", "NOT JUDGED")  # the gravest first
 MOST_NAMES = 6  # A line names so many experiments; the table has all.
 EFFECTS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
@@ -151,18 +152,20 @@ def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
 def document(report: SweepReport, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()) -> Document:
     """The finding of a sweep, and what must be known of it."""
     own_lines = list(finding_lines(report))
-    tone = tone_of(own_lines)
+    tone = tone_of(report)
     return Document(
         finding_title(report), sweep_subject(report), [*own_lines, *further_lines], tone=tone, sections=sections
     )
 
 
-def tone_of(document_lines: Sequence[Line]) -> Tone:
-    """Return the tone of the gravest of the lines that decide on a page's."""
-    tones = {line.label: line.tone for line in document_lines}
-    for label in ("FAIL", "NOT JUDGED", "helped"):
-        if label in tones:
-            return tones[label]
+def tone_of(report: SweepReport) -> Tone:
+    """Return a page's tone: that of a condition that fails or is not judged, else that of a change that helped."""
+    verdicts = {judgement.verdict for judgement in report.judgements}
+    for verdict in DECIDING_VERDICTS:
+        if verdict in verdicts:
+            return regression.VERDICT_TONES[verdict]
+    if any(result.effect == "helped" for result in report.judged):
+        return EFFECTS["helped"][1]
     return ""
 
 
@@ -264,13 +267,13 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
     yield from full_length_lines(report)
     if base and any(record.gpu for record in base.records):
-        yield Line("careful", SHARING_NOTE, "careful")
+        yield caution_line(SHARING_NOTE)
     yield from unfinished_lines(report)
     if any(result.change for result in report.rows):
         scatter = f"fewer than {FEWEST_PAIRS} pairs are taken to scatter by {100 * ASSUMED_SCATTER:g} %"
         yield Line("interval", f"of {100 * (1 - state.error):g} % for all verdicts together; {scatter}")
     if state.note:
-        yield Line("careful", state.note, "careful")
+        yield caution_line(state.note)
 
 
 def effect_lines(report: SweepReport) -> Iterator[Line]:
