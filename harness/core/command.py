@@ -32,7 +32,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 HELP_ALL = "--help-all"
-# Names that flags had in some command, and the one that they have in all.
+# Flags that had another name in some command, with the name that they now have in every command.
 RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED_SETTINGS.items()} | dict.fromkeys(
     ("--samples", "--requests"), "--total-sample-count"
 )
@@ -40,8 +40,10 @@ MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line end
 
 
 def option(default: object, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
-    """A flag of a command, as its parameter's default, `...` where it must be given: its help; what it takes, nothing
-    for a switch; its name where that is not the parameter's; `min` and `max`.
+    """Return a flag of a command, to be written as the default of its parameter.
+
+    `default` is `...` if the flag must be given. `text` is its help. `metavar` names the value in the help; a switch
+    has none. `flag` is the flag's name if it differs from the parameter's. `bounds` are `min` and `max`.
     """
     return typer.Option(default, *filter(None, [flag]), metavar=metavar, help=text, **bounds)  # type: ignore[arg-type]
 
@@ -67,7 +69,7 @@ class Command(TyperCommand):
 
     @property
     def options_by_flag(self) -> dict[str, TyperOption]:
-        """The options by each of their names."""
+        """The options of this command by flag. An option with several flags is under each of them."""
         options = dict[str, TyperOption]()
         for parameter in self.params:
             if isinstance(parameter, TyperOption):
@@ -75,6 +77,10 @@ class Command(TyperCommand):
         return options
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        """Parse the words of the command line into parameters.
+
+        Raises UsageError for a value that the command cannot use.
+        """
         if HELP_ALL in args and self.basic:
             print(self.page(ctx, self.parameters, brief=False), end="")
             ctx.exit()
@@ -91,7 +97,11 @@ class Command(TyperCommand):
         return left
 
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
-        """The words with today's names of flags, and a switch alone for its 1, or its opposite for its 0."""
+        """Yield the words of the command line with the current names of flags.
+
+        A switch that is given with 1 is replaced by its flag alone. A switch that is given with 0 is replaced by its
+        opposite flag, if it has one. Raises UsageError for any other value of a switch.
+        """
         flags, left = self.options_by_flag, iter(pairwise([*words, ""]))
         for word, after in left:
             name, equals, value = word.partition("=")
@@ -107,11 +117,14 @@ class Command(TyperCommand):
                 yield f"{name}{equals}{value}"
 
     def page(self, ctx: "Context", parameters: Iterable[TyperArgument | TyperOption], brief: bool) -> str:
-        """The help with these flags, panel by panel. `brief`: of what each is for the first sentence."""
+        """Return the text of the help with these flags, panel by panel.
+
+        A `brief` help has only the first sentence on each flag.
+        """
         width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
         panels: dict[str, list[str]] = {name: [] for name in self.panels}
         for parameter in parameters:
-            if "--help" not in parameter.opts and not parameter.hidden:  # who reads this knows --help
+            if "--help" not in parameter.opts and not parameter.hidden:  # whoever reads the help knows --help
                 panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
         for title, summaries in self.lists.items():
             panels[title] = list_entries(summaries, width)
@@ -123,8 +136,9 @@ class Command(TyperCommand):
         return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
 
     def check_values(self, words: Sequence[str]) -> None:
-        """Raises UsageError for a flag of an earlier version, or without its value, where the next flag would be taken
-        for it.
+        """Raise UsageError if a flag is of an earlier version, lacks its value, or has a value that cannot be read.
+
+        A flag that lacks its value would otherwise take the next flag as the value.
         """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
@@ -132,7 +146,7 @@ class Command(TyperCommand):
                 raise_if_moved(name)
             flag_of_word = next((candidate for candidate in (name, before) if candidate in flags), "")
             check_printable(flag_of_word or f"{word!r:.60}", word.replace("\n", "") if name in MANY_LINES else word)
-        for word, after in pairwise([*words, "-"]):  # at the end Typer says what is missing
+        for word, after in pairwise([*words, "-"]):  # if the last flag lacks its value, Typer says so
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
             if not parameter or parameter.is_flag:
@@ -147,19 +161,21 @@ class Command(TyperCommand):
                 raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
 
     def invoke(self, ctx: "Context") -> object:
+        """Run the command. An error that a user can cause ends the process with one line."""
         with ends_in_one_line():
             if not self.prints:
                 return super().invoke(ctx)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `... | head`: no exit code of 0 for what was not seen
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if `| head` closes the pipe, do not exit with 0
             try:
                 return super().invoke(ctx)
-            except LoadGenError as error:  # a log that the user named
+            except LoadGenError as error:  # the user named the log, so the fault is in the input
                 raise UsageError(str(error)) from None
-            except UsageError as error:  # the word is a flag of another command
+            except UsageError as error:  # do not name a flag that this command lacks
                 is_own = not error.flag or error.flag in self.options_by_flag
                 raise error if is_own else UsageError(error.text) from None
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        """Write the help that -h shows: the basic flags, or all flags if the command names no basic ones."""
         shown_parameters = self.parameters
         if self.basic:
             shown_parameters = [
@@ -181,7 +197,7 @@ class Group(TyperGroup):
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        """Write what each command is for."""
+        """Write a line for each command of the group that says what the command is for."""
         width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
         column = max(map(len, commands)) + 4
         formatter.write(f"usage: {ctx.command_path} COMMAND [-h] ...\n\n{fill(self.help or '', width)}\n\n")
@@ -191,8 +207,10 @@ class Group(TyperGroup):
 
 
 def make_command(function: Callable[..., object], about: str = "", **known: object) -> Command:
-    """A function as a command: a flag for each parameter, its docstring or `about` as the help's first paragraph, and
-    what else is `known` of it, by the names of Command.
+    """Return a function as a command with a flag for each parameter.
+
+    The first paragraph of the help is `about`, or the function's docstring if `about` is empty. `known` sets attributes
+    of Command.
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
@@ -203,11 +221,11 @@ def make_command(function: Callable[..., object], about: str = "", **known: obje
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:
-    """Runs a command with the words of the command line; ends the process with its exit code."""
+    """Run a command with the words of the command line, and end the process with the command's exit code."""
     prepare()
     get_completion_inspect_parameters()  # tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in `-h | head`
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
     if sys.argv[1:] == ["--version"]:
         print(program())
         raise SystemExit(DONE)
@@ -221,7 +239,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
 
 
 def typer_refusal(error: typer.TyperException) -> str:
-    """Return what Typer refuses, as one line of ours."""
+    """Return Typer's error message as one line of our own."""
     text = " ".join(error.format_message().split()).replace("Value error, ", "")
     text = text.partition(", unable to parse")[0].rstrip(".")
     text = text[:1].lower() + text[1:]
@@ -233,9 +251,11 @@ def typer_refusal(error: typer.TyperException) -> str:
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
-    """For `rewrite`: flags that take all words up to the next flag, as in `--compare RUN RUN`; Typer takes one each.
+    """Return a function for `rewrite` that lets these flags take all words up to the next flag, as in `--compare RUN
+    RUN`.
 
-    Of a flag that is given twice, the last one counts.
+    Typer takes one value for each flag, so the function repeats the flag for each word. If a flag is given twice, only
+    the words of the last one count.
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:

@@ -17,7 +17,10 @@ SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
 def entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
-    """A flag and what it is for, beside it or, where it is long, below."""
+    """Return the lines of the help for one flag.
+
+    The description is beside the flag, or below a flag that is too long.
+    """
     is_option = parameter.param_type_name == "option"
     description = parameter.help or ""
     if brief:
@@ -38,7 +41,7 @@ def entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> 
         break_on_hyphens=False,
         break_long_words=False,
     )
-    above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # choices may be broken
+    above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # a line may end in "|"
     return f"{above}\n{text}" if is_long else text
 
 
@@ -52,7 +55,10 @@ def list_entries(summaries: Mapping[str, str], width: int) -> list[str]:
 
 
 def shown_default(parameter: "TyperArgument | TyperOption") -> str:
-    """The default where it says something: not of a switch that is off, a list that is empty, or None."""
+    """Return the default of a flag as the help shows it.
+
+    Empty if the default says nothing: None, an empty list, a switch that is off, or a value that is computed.
+    """
     default = parameter.default
     if callable(default) or default is False or default in (None, [], ()):
         return ""

@@ -16,7 +16,7 @@ CPU_FOLDERS = (".", "unified", "cpu", "cpu,cpuacct", "cpuacct,cpu")
 USAGE_FOLDERS = ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")
 MEMORY_FOLDERS = (".", "unified", "memory")
 VERSION_2 = ""  # the controller of its line in OWN_GROUPS
-UNLIMITED_BYTES = 2**60  # version 1 writes some such number for no limit
+UNLIMITED_BYTES = 2**60  # version 1 writes a number about this large if there is no limit
 
 
 class CpuLimit(NamedTuple):
@@ -34,7 +34,7 @@ class MemoryLimit(NamedTuple):
 
 
 def own_paths() -> Mapping[str, str]:
-    """Return the path of this process's group by controller, as the kernel has it."""
+    """Return the path of this process's group by controller, as the kernel lists them."""
     paths = {}
     with suppress(OSError, ValueError):
         for line in OWN_GROUPS.read_text().splitlines():
@@ -45,9 +45,10 @@ def own_paths() -> Mapping[str, str]:
 
 
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group and of all above it, as far as they can be seen.
+    """Yield the folders of this process's group and of all groups above it that can be seen.
 
-    In a container the path may be the host's, of which only an end, or nothing, is below the mount.
+    In a container the path may be one of the host. Then only the end of the path, or no part of it, exists below the
+    mount.
     """
     paths = own_paths()
     for folder in folders:
@@ -64,14 +65,17 @@ def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iter
 
 
 def first_numbers(path: Path) -> list[int]:
-    """Return the whole numbers of a file's first line; none where there is no such file, or it says `max`."""
+    """Return the whole numbers in the first line of a file.
+
+    Empty if there is no such file, or if the line says `max`.
+    """
     with suppress(OSError, ValueError, IndexError):
         return [int(word) for word in path.read_text().splitlines()[0].split()]
     return []
 
 
 def named_count(path: Path, *names: str) -> int | None:
-    """Return the first of the named counts in a group's file of counts; None where it has none of them."""
+    """Return the first of the named counts that a group's file of counts has. None if the file has none of them."""
     with suppress(OSError, ValueError):
         counts = dict(line.split(" ", 1) for line in path.read_text().splitlines())
         for name in names:
@@ -81,20 +85,20 @@ def named_count(path: Path, *names: str) -> int | None:
 
 
 def cpu_limit(root: Path) -> CpuLimit | None:
-    """Return the lowest quota of CPU time; None where there is none."""
+    """Return the lowest quota of CPU time. None if no group has a quota."""
     limits = []
     for group in group_folders(root, CPU_FOLDERS, "cpu"):
         quota = first_numbers(group / "cpu.max") or [
             *first_numbers(group / "cpu.cfs_quota_us")[:1],
             *first_numbers(group / "cpu.cfs_period_us")[:1],
         ]
-        if len(quota) == 2 and min(quota) > 0:  # without a quota it is -1
+        if len(quota) == 2 and min(quota) > 0:  # a group without a quota has -1
             limits.append(CpuLimit(quota[0] / quota[1], used_s(root, group)))
     return min(limits, key=lambda limit: limit.cores, default=None)
 
 
 def used_s(root: Path, group: Path) -> float | None:
-    """Return the CPU seconds that the processes of a group have used."""
+    """Return the CPU seconds that the processes of a group have used. None if unknown."""
     used_us = named_count(group / "cpu.stat", "usage_usec")
     if used_us is not None:
         return used_us / 1e6
@@ -108,10 +112,13 @@ def used_s(root: Path, group: Path) -> float | None:
 
 
 def memory_limit(root: Path) -> MemoryLimit | None:
-    """Return the lowest limit of memory; None where there is none. Files that can be dropped from memory are free."""
+    """Return the lowest limit of memory.
+
+    None if no group has a limit. Cached files that the kernel can drop count as free.
+    """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):
-        # Version 1 also says what groups above allow that cannot be seen.
+        # Version 1 also gives the limits of groups above that cannot be seen from here.
         above = named_count(group / "memory.stat", "hierarchical_memory_limit")
         most = [*first_numbers(group / "memory.max"), *first_numbers(group / "memory.limit_in_bytes")]
         if above:
@@ -125,6 +132,7 @@ def memory_limit(root: Path) -> MemoryLimit | None:
 
 
 def free_bytes(group: Path, most: int) -> int | None:
+    """Return the bytes of memory that a group with the limit `most` can still take. None if unknown."""
     used = first_numbers(group / "memory.current") or first_numbers(group / "memory.usage_in_bytes")
     if not used:
         return None

@@ -15,7 +15,7 @@ from harness.core.given_values import read_given
 
 
 def write_table(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Writes a whole CSV file or none: a line a row. Raises OSError."""
+    """Write a CSV file with one line for each row. The file is written whole or not at all. Raises OSError."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([head, *rows])
     write_text(path, text.getvalue())
@@ -25,9 +25,11 @@ Columns = dict[str, list[float | None]]  # numbers by column
 
 
 def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
-    """The columns of numbers in a CSV file, all or those named; an empty cell is None.
+    """Return the named columns of numbers in a CSV file, or all columns if none is named.
 
-    Raises UsageError, naming the line, where a column is missing or a cell is no number.
+    An empty cell is None.
+
+    Raises UsageError, which names the line, if a column is missing or a cell is no number.
     """
     lines = read_given("", path, "a table", read_table, csv.Error, most=LARGEST_RECORDING)
     first_line = lines[0] if lines else {}
@@ -43,7 +45,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
 
 
 def finite(text: str) -> float | None:
-    """A cell's number; None for an empty one. Raises ValueError, also for infinities."""
+    """Return the number in a cell. None for an empty cell. Raises ValueError for any other text, and for infinity."""
     value = float(text) if text else None
     if value is not None and not math.isfinite(value):
         raise ValueError(text)

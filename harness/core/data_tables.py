@@ -8,10 +8,10 @@ from harness.core import reading
 
 
 def read_table(text: str) -> list[dict[str, str]]:
-    """The lines of a CSV file by column. Raises csv.Error."""
+    """Return the lines of a CSV file, each a dict by column. Raises csv.Error."""
     return list(csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=""))
 
 
 def table_beside(module: str, name: str) -> list[dict[str, str]]:
-    """The lines of a CSV file that lies beside a module, by column."""
+    """Return the lines of a CSV file that lies beside a module, each a dict by column."""
     return read_table(reading.read_text(Path(module).with_name(name)))

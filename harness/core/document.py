@@ -24,7 +24,7 @@ class Line(NamedTuple):
 
 
 def caution_line(text: str) -> Line:
-    """Return a line on what must be known before a number is passed on."""
+    """Return a line with something that a reader must know before he passes a number on."""
     return Line("careful", text, "careful", is_caution=True)
 
 
@@ -77,7 +77,7 @@ class Document(NamedTuple):
 
 
 def to_markdown(document: Document) -> str:
-    """The document as a Markdown page."""
+    """Return the document as a Markdown page."""
     rows = [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines if line.text]
     parts = [f"# {harmless(document.title)}", harmless(document.subject)]
     if document.lines:
@@ -88,6 +88,7 @@ def to_markdown(document: Document) -> str:
 
 
 def block_text(block: Block) -> str:
+    """Return a block of a document as Markdown."""
     match block:
         case Code():
             text = one_line(block)

@@ -69,8 +69,10 @@ class LoadGenError(BenchmarkError):
 
 
 def as_input(error: BaseException) -> BaseException:
-    """Return what the user's files and disks can cause, as an error of its own: a file that cannot be read or written,
-    or a disk that is full. Any other failure is a mistake of this program, and stays as it is.
+    """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
+
+    Files and disks cause an error if a file cannot be read or written, or if a disk is full. Any other error is a
+    mistake of this program.
     """
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
@@ -86,10 +88,12 @@ def as_input(error: BaseException) -> BaseException:
 
 @contextlib.contextmanager
 def ends_in_one_line(config_file: Path | None = None) -> Iterator[None]:
-    """Ends the command with a line for each line of a BenchmarkError, and its exit code.
+    """End the command with its exit code, and print a line for each line of the message, if a BenchmarkError is raised
+    within.
 
-    The file of settings is named behind an error that is not about this file itself. A reader that goes away, as in
-    `... | head`, is no error. Anything else is a mistake of this program and keeps its stack trace.
+    The line also names `config_file`, unless the error is about that file itself. If the reader of the output goes
+    away, as in `... | head`, the exit code is 0. Any other exception is a mistake of this program and keeps its stack
+    trace.
     """
     try:
         try:
@@ -97,7 +101,7 @@ def ends_in_one_line(config_file: Path | None = None) -> Iterator[None]:
             sys.stdout.flush()
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest is still to be flushed
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest at exit
             raise as_input(error) from None
     except BenchmarkError as error:
         is_of_file = isinstance(error, UsageError) and error.path == config_file

@@ -24,7 +24,7 @@ LARGEST_QUESTIONS = 256 * MIB  # a table of MMLU: all 14,042 questions have some
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in the unit that people would take."""
+    """Return a number of bytes as text in the largest unit that fits."""
     for name, unit in UNITS.items():
         if size >= unit:
             return f"{size / unit:g} {name}"

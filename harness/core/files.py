@@ -32,7 +32,7 @@ SPARE_BYTES = 2**23  # a disk with less free counts as full
 
 @contextmanager
 def name_in_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error raised within, which the system leaves out where a write fails."""
+    """Name the file in an OSError that is raised within. The system does not name it if a write fails."""
     try:
         yield
     except OSError as error:
@@ -41,7 +41,7 @@ def name_in_errors(path: Path) -> Iterator[None]:
 
 
 def append_line(path: Path, text: str) -> None:
-    """Adds a separate line, also after one that was cut short."""
+    """Append a line to a file. If the file's last line was cut short, the new line still begins on its own."""
     last = reading.read_bytes(path)[-1:] if path.exists() else b""
     with path.open("a") as file:
         file.write(("" if last in (b"", b"\n") else "\n") + text + "\n")
@@ -49,9 +49,10 @@ def append_line(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
-    """Hold the lock of a folder, and yield its file descriptor. Raises UsageError where somebody has it: `what`.
+    """Hold the lock of a folder, and yield the lock's file descriptor.
 
-    A mount without locks, such as some of NFS and Lustre, proves nothing: the command goes on, and says so.
+    Raises UsageError if another process holds the lock; the message says that `what` is still running. Some mounts,
+    such as some of NFS and Lustre, have no locks. The command then goes on with a warning.
     """
     path = folder / LOCK_NAME
     path.touch()
@@ -67,7 +68,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[int]:
 
 
 def is_locked(folder: Path) -> bool | None:
-    """Return whether somebody holds the lock of a folder; None where that cannot be known."""
+    """Return whether a process holds the lock of a folder. None if unknown."""
     try:
         with reading.open_bytes(folder / LOCK_NAME, MIB) as file:
             return is_taken(file)
@@ -76,7 +77,7 @@ def is_locked(folder: Path) -> bool | None:
 
 
 def is_taken(file: BinaryIO) -> bool | None:
-    """Return whether another process has the lock of an open file; None where the mount has no locks."""
+    """Return whether another process holds the lock of an open file. None if the mount has no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
@@ -85,7 +86,7 @@ def is_taken(file: BinaryIO) -> bool | None:
 
 
 def check_space(path: Path) -> None:
-    """Raises BenchmarkError when the disk is about full, or away: LoadGen would lose its logs without a word."""
+    """Raise BenchmarkError if the disk is nearly full or not there. LoadGen would lose its logs without a word."""
     try:
         free = shutil.disk_usage(path).free
     except OSError as error:
@@ -95,7 +96,7 @@ def check_space(path: Path) -> None:
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """Return the path, or the nearest folder above it that exists."""
     candidates = iter((path, *path.absolute().parents))
     nearest = next(candidates)
     while not (nearest.exists() or nearest.is_symlink()):
@@ -104,13 +105,16 @@ def existing(path: Path) -> Path:
 
 
 def free_gib(folder: Path) -> float:
-    """Return the free space of the disk that the folder is on, or will be."""
+    """Return the free space, in GiB, of the disk that the folder is on or will be on."""
     return shutil.disk_usage(existing(folder)).free / 2**30
 
 
 @contextmanager
 def whole_or_nothing(folder: Path) -> Iterator[Path]:
-    """A folder to write several files of `folder`; they appear in it once all are written, or none does."""
+    """Yield a folder in which to write files of `folder`.
+
+    All of them are moved into `folder` at the end, or none on an error.
+    """
     fresh = folder / ".new"
     fresh.mkdir()
     try:
@@ -122,7 +126,10 @@ def whole_or_nothing(folder: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Writes a whole file or none: readers never meet half of one. Secrets are left out."""
+    """Write data as a JSON file without secrets.
+
+    The file is written whole or not at all, so no reader meets half a file.
+    """
     write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
 
 
@@ -131,19 +138,25 @@ def as_json(data: Mapping[str, object]) -> dict[str, "JsonValue"]: ...
 @overload
 def as_json(data: object) -> object: ...
 def as_json(data: object) -> object:
-    """The data as JSON gives them back; what it does not know as text."""
+    """Return the data as they are after a round trip through JSON. A value that JSON does not know becomes text."""
     return json.loads(json.dumps(data, default=str))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or none; of a link, what it leads to. Raises OSError, which names it."""
+    """Write a text file whole or not at all, without the known secrets.
+
+    A link is followed. Raises OSError that names the file.
+    """
     write_bytes(path, hide_known(text).encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a whole file or none; of a link, what it leads to. Raises OSError, which names it.
+    """Write a file whole or not at all.
 
-    A pipe or a device is written into, not replaced; a pipe that nobody reads is an error, since it would wait.
+    A link is followed. Raises OSError that names the file.
+
+    A pipe or a device is written into, not replaced. Raises OSError for a pipe that nobody reads, since the write would
+    wait.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -152,7 +165,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             pipe.write(content)
         return
     fresh = path.with_name(f".{path.name}-{os.getpid()}-{token_hex(4)}")
-    with name_in_errors(path), fresh.open("xb") as file:  # with the modes that the umask leaves
+    with name_in_errors(path), fresh.open("xb") as file:  # the umask decides the new file's mode
         try:
             file.write(content)
             file.close()
@@ -163,22 +176,22 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path, most: int = LARGEST_RUN_JSON) -> object:
-    """The file's content. Raises UsageError, naming the file, where there is none or it is no JSON."""
+    """Return the value in a JSON file. Raises UsageError, which names the file, if it cannot be read or is no JSON."""
     return read_given("", path, "JSON", reading.parse_json, most=most)
 
 
 def read(path: Path, kind: type[FileContent]) -> FileContent:
-    """The file as what it should hold. Raises UsageError, naming the file and what is wrong in it."""
+    """Return the content of a JSON file as `kind`. Raises UsageError, which names the file and what is wrong in it."""
     return parse_as(path, read_json(path), kind)
 
 
 def read_if_any(path: Path, kind: type[FileContent]) -> FileContent | None:
-    """Return what a file holds; None where there is no such file."""
+    """Return the content of a JSON file as `kind`. None if there is no such file."""
     return read(path, kind) if path.exists() else None
 
 
 def parse_as(path: Path, data: object, kind: type[FileContent]) -> FileContent:
-    """Data of a file as what it should hold. Raises UsageError, naming the file and the first fault."""
+    """Return the data of a file as `kind`. Raises UsageError, which names the file and the first fault."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -195,7 +208,10 @@ def parse_as(path: Path, data: object, kind: type[FileContent]) -> FileContent:
 
 
 def submodule_path(path: Path) -> Path:
-    """A path in it. Raises UsageError where the submodule is empty."""
+    """Return a path within the submodule.
+
+    Raises UsageError if the path does not exist, since the submodule is then empty.
+    """
     if not path.exists():
         shown_path = path.relative_to(locations.ROOT) if path.is_relative_to(locations.ROOT) else path
         raise UsageError(f"{shown_path} is missing: `git submodule update --init third_party/inference`.")

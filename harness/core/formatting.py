@@ -10,16 +10,17 @@ Measured = float | None  # None: not measured
 
 
 def percent(share: Measured, digits: int = 2) -> str:
-    """A share of 1 as percent, without the sign; a dash for none."""
+    """Return a share of 1 as percent, without the percent sign. A dash for None."""
     return "–" if share is None else f"{100 * share:.{digits}f}"
 
 
 def number(value: Measured, digits: int = 4, sign: str = "") -> str:
-    """A number as people read it: thousands separated, at most `digits` significant ones, never an exponent; a dash for
-    none. `sign`: "+" shows it always.
+    """Return a number as people read it: thousands separated, at most `digits` significant digits, never an exponent.
+
+    A dash stands for None and for anything that is no finite number. With the `sign` "+" the sign is always shown.
     """
     if not isinstance(value, int | float) or not math.isfinite(value):
-        return "–"  # also where a line of the history was edited by hand
+        return "–"  # a line of the history that was edited by hand may hold a text
     if isinstance(value, int) or value == 0:
         return f"{value:{sign},.0f}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -28,7 +29,7 @@ def number(value: Measured, digits: int = 4, sign: str = "") -> str:
 
 
 def joined(between: str, *parts: str | None) -> str:
-    """The parts that say something."""
+    """Return the parts that are not empty, with `between` between them."""
     return between.join(filter(None, parts))
 
 
@@ -44,24 +45,27 @@ def first_of(texts: Sequence[str], most: int) -> str:
 
 
 def plural(count: float, noun: str) -> str:
-    """So many of a thing: 1 probe, 1,200 probes."""
+    """Return a count with its noun in the right number, as in "1 probe" or "1,200 probes"."""
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def sentence(value: object) -> str:
-    """Text with a capital letter at its beginning, and nothing else changed: `capitalize` makes "2 cpu cores"."""
+    """Return text with its first letter made a capital and the rest unchanged.
+
+    `str.capitalize` would make "2 cpu cores".
+    """
     text = str(value)
     return text[:1].upper() + text[1:]
 
 
 def cell(text: str | None) -> str:
-    """Text that may stand in a Markdown table; a dash for none."""
+    """Return text that may stand in a cell of a Markdown table. A dash for None or an empty text."""
     cell_text = " ".join((text or "–").split()).replace("|", "\\|")
     return Finished(cell_text) if isinstance(text, Finished) else cell_text
 
 
 def gpu_names(gpus: Sequence[str] | None) -> str:
-    """GPUs as people name them: 8x NVIDIA H200; none; unknown for None."""
+    """Return GPUs as people name them, such as "8x NVIDIA H200". "none" for an empty list, "unknown" for None."""
     if gpus is None:
         return "unknown"
     names = []

@@ -19,6 +19,7 @@ Processes = dict[int, tuple[int, str]]  # processes by id: the parent's id, and 
 
 
 def main(command: int, mark: str) -> None:
+    """End what a command left behind, once the command's end of the pipe is closed."""
     ignore_signals()
     noted = watch(command)
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -31,13 +32,16 @@ def main(command: int, mark: str) -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore signals: what follows only ends what is left."""
+    """Ignore the signals that would end this process. All that it still does is to end other processes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def watch(command: int) -> dict[int, str]:
-    """The processes below a command, with when each began; returns at the end of the input."""
+    """Note the processes below a command until the standard input ends.
+
+    Return them by id, with the time when each began.
+    """
     noted = dict[int, str]()
     pause = SHORTEST_LOOK_S
     while True:
@@ -53,14 +57,14 @@ def watch(command: int) -> dict[int, str]:
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
-    """The processes of the command that are still there."""
+    """Return the ids of the command's processes that are still running."""
     table = running_processes()
     mine = {pid for pid, begun in noted.items() if table.get(pid, (0, ""))[1] == begun}
     return sorted(mine | descendants(table, mine) | {pid for pid in table if is_marked(pid, mark.encode())})
 
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
-    """The processes that descend from `roots`, without this one."""
+    """Return the ids of the processes that descend from `roots`, without this process."""
     children = set[int]()
     while new := {pid for pid, (parent, _) in table.items() if parent in roots | children} - children - {os.getpid()}:
         children |= new
@@ -68,7 +72,7 @@ def descendants(table: Processes, roots: set[int]) -> set[int]:
 
 
 def running_processes() -> Processes:
-    """All processes of this machine that have not ended."""
+    """Return all processes of this machine that have not ended."""
     table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -82,7 +86,7 @@ def running_processes() -> Processes:
 
 
 def is_marked(pid: int, mark: bytes) -> bool:
-    """Tell whether a process was started with the mark among its variables."""
+    """Return whether a process was started with the mark among its environment variables."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read().split(b"\0")

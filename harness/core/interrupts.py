@@ -14,20 +14,23 @@ MESSAGE = b"interrupted\n"
 
 
 def end_at_once(number: int, frame: object) -> None:
-    """Nothing is begun yet: there is nothing to keep, and modules are half imported."""
+    """End this process at once. No command has begun, so there is nothing to keep, and modules are half imported."""
     os.write(2, MESSAGE)
     os._exit(INTERRUPTED)
 
 
 def interruptible() -> None:
-    """Make Ctrl-C an exception, as Python has it, unless it was ignored from the beginning."""
+    """Make Ctrl-C raise KeyboardInterrupt, as Python does, unless it was ignored when this process began."""
     sys.unraisablehook = raise_again
     if getsignal(SIGINT) is end_at_once:
         signal(SIGINT, default_int_handler)
 
 
 def raise_again(failure: "sys.UnraisableHookArgs") -> None:
-    """Ctrl-C that came in a finalizer, where Python drops what is raised: it comes again, when that has ended."""
+    """Repeat a Ctrl-C that came during a finalizer.
+
+    Python drops what a finalizer raises, so a timer sends the signal again.
+    """
     if not issubclass(failure.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(failure)
         return
@@ -39,7 +42,7 @@ def raise_again(failure: "sys.UnraisableHookArgs") -> None:
 
 
 def print_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """An exception that nothing caught: Ctrl-C is no mistake of this program."""
+    """Print an exception that nothing caught. Ctrl-C is no mistake of this program, so it has no stack trace."""
     if issubclass(kind, KeyboardInterrupt):
         os.write(2, MESSAGE)
     else:
@@ -47,7 +50,12 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Trace
 
 
 def command_file() -> str | None:
-    """The file of ours that this process runs, or "-m" for a module that is still looked for; None for any other."""
+    """Return the file of this program that the process runs.
+
+    None if the process runs another program.
+
+    The result is "-m" if `python -m` has not found the module yet.
+    """
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"
     begun = os.path.realpath(getattr(sys.modules["__main__"], "__file__", None) or "")

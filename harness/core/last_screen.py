@@ -21,7 +21,10 @@ TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "b
 
 
 def show(console: Console, document: Document, path: object = None) -> None:
-    """Prints a document in at most the width of a terminal; without its sections where `path` names a file of them."""
+    """Print a document no wider than a terminal.
+
+    If `path` is given, print the path in place of the document's sections.
+    """
 
     def say(text: str, tone: Tone = "", bold: bool = False) -> None:
         style = f"bold {TONE_STYLES[tone]}" if bold else TONE_STYLES[tone]
@@ -48,7 +51,7 @@ def show(console: Console, document: Document, path: object = None) -> None:
 
 
 def grid(table: Table) -> RichTable:
-    """A table whose long cells are broken into lines."""
+    """Return a table for the terminal. Long cells are broken into lines."""
     columns = [Column(head, overflow="fold") for head in table.columns]
     rich_table = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in table.rows:
@@ -61,7 +64,7 @@ def cell_markup(cell: object) -> str:
 
 
 def paragraph(line: Line) -> list[str]:
-    """A label and its text, wrapped beside it; a label that is too long begins the text."""
+    """Return the lines of a label and its text. The text is beside the label, or follows a label that is too long."""
     label = f"{line.label:{LABEL_COLUMNS}}" if len(line.label) < LABEL_COLUMNS else f"{line.label}: "
     text = f"{label}{line.text}"
     return [text] if line.is_command else wrap(text, SCREEN_COLUMNS, subsequent_indent=" " * LABEL_COLUMNS)

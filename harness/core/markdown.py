@@ -15,24 +15,24 @@ def harmless(value: str) -> str: ...
 @overload
 def harmless(value: object) -> object: ...
 def harmless(value: object) -> object:
-    """Return what a page shows of a value."""
+    """Return a value as a page may show it: HTML, links and pictures in a text are made harmless."""
     if not isinstance(value, str) or isinstance(value, Finished):
         return value
     return escape(value)
 
 
 def one_line(text: str) -> str:
-    """Text on one line, without what a terminal would obey."""
+    """Return text on one line, without characters that a terminal would obey."""
     return plain(" ".join(text.splitlines()))
 
 
 def escape(text: str) -> str:
-    """Text on one line without any HTML, links or pictures in it."""
+    """Return text on one line in which HTML, links and pictures have no effect."""
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", one_line(text)).replace("](", "]\\(")
 
 
 def code(text: object) -> str:
-    """Text within backticks or a code fence, which shows everything as it is: on one line, without backticks."""
+    """Return text on one line for use within backticks or a code fence. Its own backticks become single quotes."""
     return Finished(one_line(str(text)).replace("`", "'"))
 
 

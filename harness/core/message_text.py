@@ -5,7 +5,8 @@ import sys
 from textwrap import shorten
 from typing import TextIO
 
-# Terminal escapes and what else a terminal obeys: control characters but line ends, marks that turn the direction.
+# Characters that a terminal obeys: control characters except the tab and the line feed, line separators, and marks that
+# change the direction of text.
 CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 LONGEST_PATH = 2**12
 LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
@@ -14,30 +15,33 @@ LONGEST_QUOTE = 600  # characters of what another program says, in a line of our
 
 
 def plain(text: str) -> str:
-    """A text, from wherever it came, without what a terminal would obey."""
+    """Return text without characters that a terminal would obey."""
     return re.sub(CONTROL_CHARACTERS, "\ufffd", text)
 
 
 def say(text: object, file: TextIO | None = None) -> None:
-    """Print lines on standard output, or on `file`, without what a terminal would obey.
+    """Print lines on standard output or on `file`, without characters that a terminal would obey.
 
-    Every command prints through this function: a name or a message may come from a folder that somebody else sent.
+    Every command prints through this function, since a name or a message may come from a folder of another person.
     """
     print(plain(str(text)), file=file)
 
 
 def warn(text: object) -> None:
-    """Print lines on standard error, each cut where it is too long, without what a terminal would obey."""
+    """Print lines on standard error, without characters that a terminal would obey. Lines that are too long are cut."""
     say("\n".join(line_of(line) for line in str(text).split("\n")), sys.stderr)
 
 
 def why(error: OSError) -> str:
-    """Return what the operating system says of a failure, in words, whichever of its parts has them."""
+    """Return the operating system's reason for an error in words."""
     return error.strerror or first_line(error)
 
 
 def line_of(text: str) -> str:
-    """One line of a message: words of what was given are cut, so that it ends; paths are as long as they are."""
+    """Return one line of a message with its long words cut, and the line cut if it is still too long.
+
+    Paths are kept whole.
+    """
     kept_words = []
     length = 0
     for word in text.split(" "):
@@ -53,6 +57,6 @@ def line_of(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an exception says, as one line; a very long one ends between two words."""
+    """Return the first line of an exception's message. A very long line is cut between two words."""
     line = next(filter(str.strip, str(error).splitlines()), type(error).__name__)
     return shorten(line, LONGEST_QUOTE, placeholder=" ...")

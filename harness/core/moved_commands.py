@@ -8,6 +8,6 @@ REPLACEMENTS = {row["name"]: row["now"] for row in table_beside(__file__, "moved
 
 
 def raise_if_moved(word: str) -> None:
-    """Raises UsageError for a command or flag of an earlier version, with what serves in its place."""
+    """Raise UsageError, which names the replacement, if a command or flag is of an earlier version."""
     if word in REPLACEMENTS:
         raise UsageError(f"{word} {REPLACEMENTS[word]}.")

@@ -26,7 +26,10 @@ class GPU(NamedTuple):
 
 @contextmanager
 def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
-    """NVML and the handles of the GPUs this process may use: none without a driver, or with vLLM for the CPU."""
+    """Yield NVML and the handles of the GPUs that this process may use.
+
+    NVML is None without a driver. There are no handles with vLLM for the CPU.
+    """
     try:
         import pynvml
 
@@ -41,8 +44,9 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
 
 
 def usable_handles(nvml: NVML) -> list[GPUHandle]:
-    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first word that
-    names none, and none where one is named twice.
+    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it.
+
+    The list ends before the first word that names no GPU. It is empty if a GPU is named twice.
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     chosen = environ.get("CUDA_VISIBLE_DEVICES")
@@ -67,9 +71,11 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
 
 
 def device_words(text: str) -> list[str]:
-    """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads: all of the first one's kind, up to one that is not.
+    """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads.
 
-    A number is what a word begins with, as C's strtoul reads it: `1gpu` is 1, and `-1` ends the list.
+    All are of the kind of the first word: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. The list ends before
+    the first word of another kind, and is empty if a word is given twice. As in C's strtoul, a number is the beginning
+    of a word: `1gpu` is 1, and `-1` ends the list.
     """
     words = [word.strip() for word in text.split(",")]
     prefix = next((kind for kind in ("GPU-", "MIG-") if words[0].startswith(kind)), "")
@@ -89,25 +95,27 @@ def device_words(text: str) -> list[str]:
 
 
 def is_split(nvml: NVML, handle: GPUHandle) -> bool:
-    """Return whether a GPU is split into parts (MIG), or is such a part, so that what the whole of it takes is not one
-    engine's.
+    """Return whether a GPU is split into parts (MIG), or is such a part.
+
+    Its energy is then not that of one engine alone.
     """
     if answer_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
         return True
-    modes = answer_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the one in use, and the one after a restart
+    modes = answer_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the mode now, and the mode after the next reset
     return bool(modes and modes[0])
 
 
 def answer_or_none(query: Callable[[], Answer]) -> Answer | None:
-    """NVML's answer about a GPU, or None where this one has none to that question."""
+    """Return NVML's answer about a GPU. None if the query fails, as it does if the GPU does not support it."""
     with suppress(Exception):
         return query()
     return None
 
 
 def energies_mj() -> list[int | None]:
-    """Return the energy that each visible GPU took since its driver was loaded; None where that is not known, or is
-    that of a card which is split.
+    """Return the energy in mJ that each visible GPU has used since its driver was loaded.
+
+    None for a GPU that does not tell, or that is split (MIG).
     """
     with nvml_gpus() as (nvml, handles):
         if nvml is None:
@@ -122,7 +130,7 @@ def energy_mj(nvml: NVML, handle: GPUHandle) -> int | None:
 
 
 def ask_gpus(question: Callable[[NVML, GPUHandle], Answer]) -> list[Answer | None]:
-    """The answer of each visible GPU to a question to NVML, None where it has none."""
+    """Return the answer of each visible GPU to a question to NVML. None for a GPU that has no answer."""
     with nvml_gpus() as (nvml, handles):
         if nvml is None:
             return []
@@ -138,7 +146,7 @@ def name_of(nvml: NVML, handle: GPUHandle) -> str:
 
 
 def gpus() -> list[GPU]:
-    """The GPUs this process may use, CUDA_VISIBLE_DEVICES respected; none where there is no NVIDIA driver."""
+    """Return the GPUs that this process may use according to CUDA_VISIBLE_DEVICES. Empty without an NVIDIA driver."""
     names_and_memory = zip(ask_gpus(name_of), ask_gpus(memory_of), strict=True)
     shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
     cards = []
@@ -148,7 +156,7 @@ def gpus() -> list[GPU]:
 
 
 def power_limits() -> list[tuple[float, float]]:
-    """Return the power in W that each visible GPU may take, and the one of its maker's default."""
+    """Return each visible GPU's power limit and its maker's default limit, both in W."""
     limits = ask_gpus(lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
     defaults = ask_gpus(lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
     return [
@@ -181,7 +189,7 @@ GPU_SETTINGS = {
 
 
 def gpu_settings() -> dict[str, str]:
-    """The settings of the visible GPUs, those of unlike ones side by side."""
+    """Return the settings of the visible GPUs by name. If GPUs differ in a setting, all their values are listed."""
     words = {}
     for name, (question, text) in GPU_SETTINGS.items():
         answers = ask_gpus(question)
@@ -198,7 +206,10 @@ def gpu_settings() -> dict[str, str]:
 
 
 def vboost_positions() -> list[str]:
-    """The position of each GPU's slider vboost, which nvidia-smi alone tells, in a table with a column of that name."""
+    """Return the position of each GPU's vboost slider.
+
+    Only nvidia-smi knows it, and prints it in a column "current".
+    """
     with suppress(OSError, subprocess.SubprocessError):
         completed = subprocess.run(
             ["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10, check=False
@@ -210,7 +221,7 @@ def vboost_positions() -> list[str]:
 
 
 def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
-    """Return the place of the first cell that holds a word; 0 for none."""
+    """Return the index of the first cell that contains a word. 0 if none does."""
     for row in rows:
         for place, cell in enumerate(row):
             if word in cell:
@@ -219,7 +230,7 @@ def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
 
 
 def gpu_memory_used(number: int | None = None) -> int:
-    """Bytes taken on the visible GPUs or on one of them, by whichever process; 0 where there are none."""
+    """Return the bytes in use on all visible GPUs, or on GPU `number`, by any process. 0 without a GPU."""
     memory = ask_gpus(memory_of)
     counted = memory if number is None else memory[number : number + 1]
     return sum(int(usage.used) for usage in counted if usage)

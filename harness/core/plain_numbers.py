@@ -8,14 +8,16 @@ DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[0-9]+\.")
 
 
 def has_other_digits(text: str) -> bool:
-    """Return whether Python would read a number in a text that is not written in ASCII digits alone, as in 1_000."""
+    """Return whether a text has more than ASCII digits, such as 1_000. Python would read a number in it."""
     return not text.isascii() or "_" in text
 
 
 def whole_number(value: object) -> int | None:
-    """Return the whole number that a value is, as in 16, 16.0, "16" or "1e3"; None for any other, also below zero.
+    """Return the whole number from 0 on that a value stands for, as in 16, 16.0, "16" or "1e3".
 
-    pandas writes a column of whole numbers with a decimal point where a cell is empty, and CSV files hold text alone.
+    None for any other value.
+
+    pandas writes whole numbers with a decimal point if a cell of the column is empty, and CSV files hold only text.
     """
     if isinstance(value, str):
         if not WHOLE.fullmatch(value.strip()):
@@ -30,7 +32,7 @@ def whole_number(value: object) -> int | None:
 
 
 def decimal_number(text: str) -> float | None:
-    """Return the number that a text is, from 0 on; None for any other text, also infinity."""
+    """Return the finite number from 0 on that a text stands for. None for any other text."""
     if not DECIMAL.fullmatch(text.strip()):
         return None
     number = float(text)

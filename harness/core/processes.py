@@ -20,12 +20,13 @@ GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
 COMMAND_MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
 ignore_signals = guard.ignore_signals
-guards: dict[int, "subprocess.Popen[bytes]"] = {}  # guards by the process that they guard: a fork has none yet
+guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the id of the guarded process: a fork has none
 
 
 def install_signal_handlers() -> None:
-    """SIGTERM, and the end of the terminal (but not under nohup), end a command as Ctrl-C does; a guard ends what it
-    started where it is killed.
+    """Make SIGTERM, and SIGHUP unless under nohup, end this command as Ctrl-C does.
+
+    Also start the guard, which ends the processes of this command if the command is killed.
     """
     start_guard()
     interrupts.interruptible()
@@ -35,7 +36,7 @@ def install_signal_handlers() -> None:
 
 
 def start_guard() -> None:
-    """Starts the process that ends what this one leaves behind (harness.core.guard), unless it is there."""
+    """Start the process that ends whatever this one leaves behind (harness.core.guard), unless it is running."""
     if os.getpid() in guards:
         return
     os.environ[COMMAND_MARK] = f"{os.getpid()}-{time.time_ns()}"
@@ -53,14 +54,14 @@ def start_guard() -> None:
 
 
 def tell_guard(pipe: int) -> None:
-    """In a fork of this process: names it to the guard, and leaves the pipe to its parent alone."""
+    """Tell the guard the id of this fork, and close the fork's copy of the pipe. Only the parent holds it open."""
     with suppress(OSError):
         os.write(pipe, f"{os.getpid()}\n".encode())
         os.close(pipe)
 
 
 def command_line() -> str:
-    """This command as one would type it again, secrets left out."""
+    """Return this command as one would type it again, without secrets."""
     begun = sys.argv[0]
     file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
     file = [PROGRAM_NAME] if is_installed() else file
@@ -68,12 +69,12 @@ def command_line() -> str:
 
 
 def is_installed() -> bool:
-    """Tell whether this is the installed command, not a file of a checkout or a module."""
+    """Return whether the installed command was called, not a file of a checkout or a module."""
     return os.path.basename(sys.argv[0]) == PROGRAM_NAME
 
 
 def command_of(name: str) -> str:
-    """Return how one types another command of this program, as this one was called."""
+    """Return how to type another command of this program, in the way in which this one was called."""
     if is_installed():
         return f"{PROGRAM_NAME} {name}"
     has_file = (locations.CHECKOUT / f"{name}.py").exists()
@@ -81,13 +82,13 @@ def command_of(name: str) -> str:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of any grandchild whose own parent dies, so that none can be left behind."""
+    """Make this process the parent of any grandchild whose own parent dies, so that none is left behind."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def end_children() -> None:
-    """Ends every process below this one: asked first, killed after LAST_CALL_S."""
+    """End every process below this one except the guards. Processes that still run after LAST_CALL_S are killed."""
     spared = {process.pid for process in guards.values()}
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in spared]
     for child in children:
@@ -100,7 +101,7 @@ def end_children() -> None:
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:
-    """Ends a process that leads a group: asked first, then whatever is left of the group, also after a hard death."""
+    """End a process that leads a group, then kill whatever is left of the group, even if the leader died by itself."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -111,7 +112,7 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def with_flag(command: str, flag: str, value: str) -> str:
-    """A command with another value of a flag."""
+    """Return a command line with a flag set to another value. The flag is appended if it is not there."""
     words = shlex.split(command)
     flags = [word.partition("=")[0] for word in words]
     if flag not in flags:
@@ -125,7 +126,7 @@ def with_flag(command: str, flag: str, value: str) -> str:
 
 
 def by_signal(number: int) -> str:
-    """Return how a process ended: died by SIGILL (illegal instruction)."""
+    """Return how a process ended that died by a signal, such as "died by SIGILL (illegal instruction)"."""
     with suppress(ValueError):
         return f"died by {Signals(number).name} ({(strsignal(number) or '').lower()})"
     return f"died by signal {number}"

@@ -75,7 +75,10 @@ class Display:
             self._live.stop()
 
     def stage(self, text: str, kind: StageKind = "other", why: str = "") -> None:
-        """Announces what happens now, and why, once; on a terminal, a line of what ended stays."""
+        """Announce a new stage, and why it is run.
+
+        On a terminal a line stays for the stage that ended, unless it already has one.
+        """
         if self._live and not self._told:
             self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {clock(time.monotonic() - self._began)}", style="dim")
         self._stage, self._told = text, False
@@ -90,12 +93,15 @@ class Display:
         self.tick()
 
     def done(self, text: str) -> None:
-        """Leaves one line behind for the stage that just ended."""
+        """Print a line about the stage that just ended."""
         self._told = True
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def leave_row(self, head: Sequence[str], cells: Sequence[str], good: bool, why: str = "") -> None:
-        """Leaves one line of a table behind for the stage that just ended, its head above the first; `why` below it."""
+        """Print a row of a table about the stage that just ended, with `why` below it.
+
+        The head of the table is printed above its first row.
+        """
         self._told = True
         widths = [max(len(name), CELL) for name in head]
         if head != self._head:
@@ -112,9 +118,11 @@ class Display:
     def tick(
         self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
     ) -> None:
-        """Refreshes the live line four times a second, or prints a plain one now and then.
+        """Refresh the live line at most four times a second.
 
-        `least_s`: the stage lasts so many seconds, however fast the engine is.
+        Without a terminal, print a plain line every PLAIN_EVERY_S.
+
+        `least_s` is the shortest duration of the stage in seconds, however fast the engine is.
         """
         at = time.monotonic()
         if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
@@ -130,7 +138,12 @@ class Display:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def recent(self, elapsed: float, completed: int) -> float | None:
-        """Answers a second of the last minute: not of the time before the first, which says nothing of the rest."""
+        """Return the answers per second over about the last minute.
+
+        None if there were none in it.
+
+        The time before the first answer is left out, since it says nothing about the rest.
+        """
         if not completed:
             self._seen = deque([(elapsed, 0)])
             return None
@@ -142,30 +155,33 @@ class Display:
 
 
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Cells to the right of their columns, the last to the left of its column."""
+    """Return cells as a line of columns. All cells but the last are aligned to the right."""
     *figures, last = cells
     columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
     return "  ".join([*columns, last]).rstrip()
 
 
 def safe_markup(text: str) -> str:
-    """Text as a table on the terminal takes it: nothing in it is markup, obeyed, or secret."""
+    """Return text for a table on the terminal, without markup, secrets, or characters that a terminal would obey."""
     return escape(plain(hide_text(text)))
 
 
 def describe(
     counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
-    """Return how far a test is, the most important first, since a terminal cuts the end: share and time left, samples
-    done, first token where it streams, tokens a second, in flight.
+    """Return how far a test has come.
 
-    Without a `total` all are issued at once; it lasts at least `least_s`. `rate`: recent answers a second, for the
-    estimate of the rest; else those since the start.
+    The most important figures come first, since a terminal cuts the end of a line.
+
+    The figures are: share done and time left, samples done, time to first token if answers are streamed, tokens a
+    second, and queries in flight. If `total` is None, all queries are issued at once. The test lasts at least `least_s`
+    seconds. The time left is estimated from `rate`, the recent answers a second, or from the answers since the start if
+    it is None.
     """
     total = max(total or 0, counters.issued)
     parts = []
     if counters.completed and elapsed and total:
-        rate = rate or counters.completed / elapsed  # queries of a schedule are issued at their own from the first on
+        rate = rate or counters.completed / elapsed  # a schedule's queries may be issued at another rate
         left = (total - counters.issued) / max(rate, counters.issued / elapsed)
         left += (counters.issued - counters.completed) / rate
         share = counters.completed / total
@@ -205,6 +221,7 @@ class Screen(io.TextIOWrapper):
 
     @contextmanager
     def lasting(self) -> Iterator[None]:
+        """Drop the output from now on if a write within fails. The run goes on without a screen."""
         try:
             yield
         except OSError as error:
@@ -214,17 +231,18 @@ class Screen(io.TextIOWrapper):
 
 
 def lasting_console(descriptor: int) -> Console:
-    """A console on a copy of a file descriptor."""
+    """Return a console on a copy of a file descriptor. A write that fails does not end the run."""
     copy = os.fdopen(os.dup(descriptor), "wb")
     return Console(file=Screen(copy, errors="replace", line_buffering=True), highlight=False)
 
 
 @contextmanager
 def screen(log: Path) -> Iterator[tuple[Console, Console]]:
-    """Consoles on the real standard output and error, while all else that this process and its children print goes to
-    `log`.
+    """Yield consoles on the real standard output and error.
 
-    The file descriptors themselves are moved, because vLLM's processes and C++ libraries inherit those.
+    Everything else that this process and its children print is appended to `log`.
+
+    The file descriptors themselves are redirected, because vLLM's processes and C++ libraries inherit them.
     """
     sys.stdout.flush()
     sys.stderr.flush()

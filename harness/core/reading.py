@@ -37,7 +37,7 @@ class TooLargeError(ValueError):
 
 
 def check_regular(found: os.stat_result, path: Path, most: int) -> None:
-    """Raises OSError for anything but a regular file of at most `most` bytes."""
+    """Raise OSError unless the file is a regular one of at most `most` bytes."""
     if stat.S_ISDIR(found.st_mode):
         raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
@@ -47,7 +47,7 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
 
 
 def too_large(path: Path, most: int) -> NotRegularError:
-    """The error of a file that is larger than any of its kind; where its lines are its data, some of them will do."""
+    """Return the error for a file that is larger than any of its kind. The message tells how to cut a file of lines."""
     remedy = ""
     if path.suffix in LINE_SUFFIXES:
         remedy = f": take a part of it, such as `head -n 100000 {path.name} > part`"
@@ -56,8 +56,11 @@ def too_large(path: Path, most: int) -> NotRegularError:
 
 @contextmanager
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
-    """Open a regular file of at most `most` bytes for reading: the one way in which files that may be anything are
-    opened. Raises OSError.
+    """Open a regular file of at most `most` bytes for reading.
+
+    Raises OSError.
+
+    Every file that may be a pipe, a device or something else must be opened by this function.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:
@@ -71,8 +74,11 @@ def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_regular(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> Iterator[TextIO]:
-    """Open a regular file's text for reading, however it is stored: with a byte order mark, in UTF-16, compressed by
-    gzip. Its line ends stay as they are. Raises OSError, also for what is no text, or is a pointer to it.
+    """Open the text of a regular file for reading.
+
+    The text may be in UTF-8 or UTF-16, have a byte order mark, or be compressed by gzip.
+
+    Line ends are not changed. Raises OSError, also if the file is no text, or is only a pointer that Git LFS left.
     """
     with open_bytes(path, most) as file:
         try:
@@ -85,7 +91,7 @@ def open_regular(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict
 
 
 def read_text(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> str:
-    """Return the text of a file, as `open_regular` has it, with the line ends of Unix. Raises OSError."""
+    """Return the text of a file with the line ends of Unix, read by `open_regular`. Raises OSError."""
     with open_regular(path, most, errors) as file:
         text = file.read().replace("\r\n", "\n")
     # An old Mac ended lines by a carriage return alone.
@@ -93,14 +99,16 @@ def read_text(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") 
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a file, as `open_bytes` has it. Raises OSError."""
+    """Return the content of a file, read by `open_bytes`. Raises OSError."""
     with open_bytes(path) as file:
         return file.read()
 
 
 def parse_json(text: str) -> object:
-    """Return a JSON document's value. Raises ValueError, whose message says whether the text is empty, ends in the
-    middle, or is damaged; RecursionError.
+    """Return the value of a JSON document.
+
+    Raises ValueError, whose message says whether the text is empty, is cut off or is damaged. Raises RecursionError if
+    values are nested too deeply.
     """
     try:
         return json.loads(text)
@@ -116,7 +124,7 @@ def parse_json(text: str) -> object:
 
 
 def load_yaml(text: str) -> object:
-    """A YAML document's value. Raises yaml.YAMLError, ValueError, TooLargeError."""
+    """Return the value of a YAML document. Raises yaml.YAMLError, ValueError or TooLargeError."""
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -126,7 +134,12 @@ def load_yaml(text: str) -> object:
 
 
 def from_yaml(text: str) -> object:
-    """A value as YAML has it, or the text itself where it is none, or a date. Raises TooLargeError."""
+    """Return the value that a text has as YAML.
+
+    The text itself is returned if it is no YAML, or if the value is a date.
+
+    Raises TooLargeError.
+    """
     import yaml
 
     try:
@@ -139,13 +152,14 @@ def from_yaml(text: str) -> object:
 
 
 def as_text(value: object) -> str:
-    """A value as it stands in KEY=VALUE, and `from_yaml` reads it."""
+    """Return a value as the text that stands in KEY=VALUE. `from_yaml` reads the text back."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
-    """Return how many values a YAML node stands for, aliases expanded. Raises YAMLError for what no file of ours holds,
-    TooLargeError for a node within itself.
+    """Return the number of values that a YAML node stands for, with its aliases expanded.
+
+    Raises YAMLError for a value that `check_node` refuses, and TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
         if (known_size := sizes[id(node)]) is None:
@@ -162,7 +176,7 @@ def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
 
 
 def check_node(node: "Node") -> None:
-    """Raises YAMLError for a control character, a number to base 60, or a key that is given twice."""
+    """Raise YAMLError for a control character, a number to base 60, or a key that is given twice."""
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
@@ -178,7 +192,7 @@ def check_node(node: "Node") -> None:
 
 
 def scalar_problem(text: str, is_quoted: bool) -> str:
-    """Return what no value of a YAML file may be; empty for any other."""
+    """Return what is wrong with a value of a YAML file. Empty if nothing is."""
     if re.search("[\x00-\x08\x0b-\x1f\x7f]", text):
         return "a control character, such as NUL, in a value"
     if not is_quoted and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", text):

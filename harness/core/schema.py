@@ -12,11 +12,11 @@ RENDERED = 5  # the oldest format of which a report can be made again
 
 
 def stored_as(key: str, name: str) -> FieldInfo:
-    """For a field `name` that files keep under another key."""
+    """Return the settings of a field `name` that files keep under another key."""
     return FieldInfo(validation_alias=AliasChoices(key, name), serialization_alias=key)
 
 
-# A statement; until format 5 it was its text.
+# A statement of a file. Files up to format 5 hold only its text.
 StoredStatement = Annotated[Statement, BeforeValidator(lambda said: Statement(said) if isinstance(said, str) else said)]
 
 

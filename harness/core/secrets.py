@@ -13,7 +13,7 @@ from harness.core.vllm_source import enumerations
 from harness.core.word_list import names_in
 
 MASK = "***"
-SHELL_FOLDERS = ("PWD", "OLDPWD")  # a shell's, and no passwords
+SHELL_FOLDERS = ("PWD", "OLDPWD")  # PWD is here the shell's current folder, not a password
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
 noted: set[str] = set()  # addresses and engine arguments, hidden from now on
 PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
@@ -39,12 +39,14 @@ SECRET_FORMS = (
     (r"\b(?:hf_[A-Za-z0-9]{16,}|(?:glpat-|github_pat_)[\w-]{16,})", MASK),
     (r"\b(?:(?:sk-|gh[a-z]_|xox[a-z]-)[\w-]{16,}|AKIA[A-Z0-9]{16})", MASK),
     (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", MASK),  # a JWT
-    # Whoever an address names, or a path made of one. A password may hold any character, and ends at the last `@`.
+    # The user and password in an address, or in a path made of an address. A password may hold any character, so the
+    # last `@` ends it.
     (r"(//|\b[A-Za-z][\w+.-]+:/)(?!/)[^\s\"'<>|]*@", rf"\1{MASK}@"),
     (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{MASK}"),
     (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{MASK}"),
 )
-# Settings of other programs whose texts are known to be none: vLLM's arguments, and variables. Others' are not shown.
+# Settings of other programs, such as arguments of vLLM and environment variables, that are known to hold no secret. The
+# texts of all their other settings are masked.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
 QUERY = r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)"
 HARMLESS_NAMES = names_in(
@@ -69,6 +71,7 @@ PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[
 
 
 def is_secret(name: str) -> bool:
+    """Return whether a setting's value is secret, judged by the words of the setting's name."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not {*words}.isdisjoint(SECRET_WORDS) or not {*words[-1:]}.isdisjoint(SECRET_ENDINGS):
         return True
@@ -76,8 +79,10 @@ def is_secret(name: str) -> bool:
 
 
 def hide_text(text: str) -> str:
-    """A text without what looks like a secret: keys of known makers, credentials in an address, PEM blocks; and without
-    those of this process's environment.
+    """Return text in which everything that looks like a secret is masked, and the secrets of this process's
+    environment.
+
+    Keys of known makers, credentials in an address, and PEM blocks look like secrets.
     """
     for look, replacement in SECRET_FORMS:
         text = re.sub(look, replacement, text)
@@ -85,8 +90,9 @@ def hide_text(text: str) -> str:
 
 
 def hide_query(query: str) -> str:
-    """Return the query of an address without the values of keys that are not known to be plain; a word without a key is
-    masked, too.
+    """Return the query of an address with the values of its keys masked, except keys that are known to hold no secret.
+
+    A word without a key is masked, too.
     """
 
     def masked(part: re.Match[str]) -> str:
@@ -99,27 +105,30 @@ def hide_query(query: str) -> str:
 
 
 def hide_known(text: str) -> str:
-    """A text without the secrets of this process's environment, such as a server's key that it echoes, and without
-    those that were noted.
+    """Return text in which the secrets of this process's environment, and secrets that were noted, are masked.
+
+    A server may, for example, repeat its key in an error message.
     """
     known_secrets = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
     known_secrets |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
     known_secrets = {value for value in known_secrets if len(value) >= SHORTEST_SECRET} | noted
-    for secret in sorted(known_secrets, key=len, reverse=True):  # one may begin another
+    for secret in sorted(known_secrets, key=len, reverse=True):  # a short one may begin a long one
         text = text.replace(secret, MASK)
     return text
 
 
 def note_address(address: str) -> None:
-    """Notes what may be a key in the path of an endpoint's address, to be hidden from now on."""
+    """Note the parts of an endpoint's path that may be a key, so that they are masked from now on."""
     for part in urlsplit(address).path.split("/"):
         if part and not re.fullmatch(PLAIN_PART, part):
             noted.add(part)
 
 
 def hide_word(word: str) -> str:
-    """A command-line word without what it may hold of secrets: an engine argument (KEY=VALUE) as another
-    program's setting, else the value of anything named, or looking, like a secret.
+    """Return a word of a command line with its secrets masked.
+
+    An engine argument (KEY=VALUE) is treated as a setting of another program. In any other word the values are masked
+    that are named like, or look like, a secret.
     """
     if pair := re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word):
         value = from_yaml(pair[3])
@@ -134,10 +143,12 @@ def hide(settings: Mapping[str, object], foreign: bool = False, harmless: bool =
 @overload
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object: ...
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object:
-    """Settings as they may be written down: `***` for what a name or a look says is secret, however deep.
+    """Return settings as they may be written down.
 
-    Of `foreign` ones, another program's, also for every text but enumerations and those whose names are known to hold
-    nothing secret.
+    Values that are secret by name or look are replaced by `***`, at any depth.
+
+    If the settings are `foreign`, that is another program's, every other text is masked, too. Enumerations, and
+    settings whose names are known to hold nothing secret, are kept.
     """
     if isinstance(settings, str):
         plain = not foreign or harmless or not settings or re.fullmatch(PLAIN_VALUE, settings)
@@ -150,14 +161,14 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
 
 
 def hide_value(name: str, value: object, foreign: bool) -> object:
-    """Return the value of a named setting as `hide` writes it down."""
+    """Return the value of a named setting as `hide` returns it."""
     if value and is_secret(name) and not isinstance(value, int | float):
         return MASK
     return hide(value, foreign, name.lower() in HARMLESS_NAMES)
 
 
 def secrets_in(settings: object, secret: bool = False) -> set[str]:
-    """The texts that `hide` would leave out of `settings`."""
+    """Return the texts in `settings` that `hide` would mask."""
     if isinstance(settings, Mapping):
         return set[str]().union(*(secrets_in(value, secret or is_secret(str(key))) for key, value in settings.items()))
     if isinstance(settings, list | tuple):
@@ -168,7 +179,7 @@ def secrets_in(settings: object, secret: bool = False) -> set[str]:
 
 
 def scrub(path: Path) -> None:
-    """Hides what is known, or looks, secret in a log that other programs wrote."""
+    """Mask the secrets in a log that other programs wrote."""
     try:
         before = path.read_bytes()
     except OSError:

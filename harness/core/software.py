@@ -23,9 +23,11 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """The commit of this checkout, with `-dirty` when tracked files differ; else what GIT_REVISION says, if anything.
+    """Return the commit of this checkout, with `-dirty` if tracked files differ.
 
-    The container image sets GIT_REVISION: it holds neither git nor the history.
+    Without git, return the variable GIT_REVISION.
+
+    The container image sets GIT_REVISION, since it holds neither git nor the history. None if neither is known.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
@@ -37,19 +39,24 @@ def git_revision() -> str | None:
 
 
 def installed_packages() -> dict[str, str]:
-    """Every package of this environment by its name, with its version, in alphabetical order."""
+    """Return the version of every package of this environment by name, in alphabetical order."""
     packages = [(str(package.metadata["Name"]).lower(), package.version) for package in metadata.distributions()]
     return dict(sorted(packages))
 
 
 def module() -> list[str]:
-    """`python -m` and the module that was called so; nothing where a file or an installed command was."""
+    """Return `python -m` and the module that was called in this way.
+
+    Empty if a file or an installed command was called.
+    """
     spec = sys.modules["__main__"].__spec__
     return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
 
 
 def program() -> str:
-    """This program with its commit, if it is a checkout, and the packages that a number rests on."""
+    """Return the name and version of this program, its commit if known, and the packages that a measured number rests
+    on.
+    """
     revision, packages = git_revision(), versions()
     commit = f" ({revision[:12]})" if revision else ""
     named = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]

@@ -16,7 +16,7 @@ from harness.core.word_list import names_in
 
 
 def open_streams() -> None:
-    """Gives a command that was started without them, as by `>&-`, standard streams that lead nowhere."""
+    """Open standard streams that lead nowhere for a command that was started without them, as by `>&-`."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -28,7 +28,7 @@ def open_streams() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Starts this command over in Python's UTF-8 mode where the locale has another encoding.
+    """Start this command again in Python's UTF-8 mode if the locale has another encoding.
 
     Data, reports and the sources that torch reads are in UTF-8 on every machine.
     """
@@ -47,8 +47,11 @@ FOLDER_VARIABLES = names_in(
 
 
 def read_environment() -> None:
-    """Takes the variables of a checkout's `.env`, as `docker run --env-file` does: NAME=VALUE, without quotes; what is
-    set already wins. Raises UsageError.
+    """Set the variables of a checkout's `.env` that are not set yet, then check the variables that hold folders and
+    addresses.
+
+    Lines are NAME=VALUE without quotes, as for `docker run --env-file`. Raises UsageError if a line or a variable
+    cannot be used.
     """
     path = CHECKOUT / ".env"
     lines = read_given("", path, "text", str.splitlines, most=LARGEST_LIST) if path.exists() else []
@@ -73,6 +76,6 @@ def prepare() -> None:
     with ends_in_one_line():
         try:
             os.getcwd()
-        except OSError as error:  # deleted: no relative path leads anywhere, nor can libraries be imported
+        except OSError as error:  # the folder was deleted, so no relative path works and libraries cannot be imported
             raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
         read_environment()

@@ -28,7 +28,7 @@ class Statement:
 
 
 def merge_by_remedy(statements: Iterable[Statement]) -> str:
-    """Statements in one line, those with the same remedy as one, so that it is given once."""
+    """Return statements in one line. Statements with the same remedy are joined, so that the remedy is given once."""
     by_remedy = defaultdict(list)
     for statement in statements:
         by_remedy[statement.remedy].append(statement.what)
@@ -39,6 +39,6 @@ def merge_by_remedy(statements: Iterable[Statement]) -> str:
 
 
 def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
-    """The known names, in their own order, of which there is a statement."""
+    """Return the names of `known`, in their order, that one of the statements has."""
     there = {statement.name for statement in statements}
     return [name for name in known if name in there]

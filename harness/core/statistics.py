@@ -34,10 +34,10 @@ def tail_name(kind: str, is_few: bool) -> str:
 
 @cache
 def student(freedom: float, share: float = 0.95) -> float:
-    """Half the width of an interval of that share in standard errors: Student's t, by degrees of freedom, also
-    fractional.
+    """Return half the width of a confidence interval in standard errors: the quantile of Student's t distribution.
 
-    The distribution is summed up over t = sinh(x), which reaches far enough for one degree of freedom.
+    `freedom` are the degrees of freedom, which may be a fraction. `share` is the confidence. The density is summed up
+    over t = sinh(x), which reaches far enough for one degree of freedom.
     """
     import numpy as np
 
@@ -55,8 +55,10 @@ def chi_squared(freedom: float, share: float) -> float:
 
 
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """The difference of the means and half its interval, by Welch's test with Satterthwaite's degrees of freedom
-    (Welch 1947). A side of one value is taken to scatter as the other; of one and one the half is 0: it is not known.
+    """Return the difference of the means and half the width of its interval, by Welch's test (Welch 1947).
+
+    The degrees of freedom are Satterthwaite's. A side of one value is taken to scatter as the other side does. If both
+    sides have one value, the half width is 0, which here means unknown.
     """
     sides = (before, after)
     shared_scatter = max((variance(side) for side in sides if len(side) > 1), default=0.0)
@@ -73,7 +75,7 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Wilson's interval of a share (1927): honest for few of them, and never outside 0 to 1."""
+    """Return Wilson's interval of a share (1927). It is sound for few values, and never outside 0 to 1."""
     share, spread = hits / n, NORMAL**2 / n
     middle = share + spread / 2
     reach = NORMAL * sqrt(share * (1 - share) / n + spread / (4 * n))
@@ -81,7 +83,7 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 def percentile(ranked: Sequence[Number], share: float) -> Number:
-    """One of the ranked values, the one at its share of their number, as LoadGen counts (loadgen/results.cc)."""
+    """Return the ranked value at a share of the values' number, as LoadGen counts (loadgen/results.cc)."""
     return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
 
 
@@ -97,7 +99,7 @@ class Spread:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> Self | None:
-        """None where there are none."""
+        """Return the spread of lengths. None if there are no lengths."""
         if not lengths:
             return None
         ranked = sorted(lengths)
@@ -105,16 +107,17 @@ class Spread:
 
 
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
-    """Return the values of a test between which a quantile of such requests lies, by order statistics.
+    """Return the ends of the confidence interval of a quantile, as two values of the test, by order statistics.
 
-    `values` are in the order of time. The upper end is None where the test is too short to have one, and there is no
-    interval of fewer than 40 requests. No other is left out: those that look narrow enough to be shown are those that
-    did not see how slowly the queue changes. It tells of this test's requests, not of another run.
+    `values` are in the order of time. There is no interval (None) for fewer than 40 requests. The upper end is None if
+    the test is too short to have one. The interval is about the requests of this test, not about another run. Every
+    other interval is shown, however wide: if only narrow ones were, they would be those of tests that missed how slowly
+    the queue changes.
 
-    Requests that wait in one queue are alike, so there is less in them than their number says. How much less is
-    estimated from blocks of time, in that number of `BLOCK_COUNTS` which says most. A short test at a high load may
-    not show how slowly its queue changes, so the interval is wider by `QUEUE_WIDENING`. Source of the order statistics:
-    David and Nagaraja, Order Statistics, 7.1.
+    Requests that wait in one queue are alike, so they tell less than their number says. How much less is estimated from
+    blocks of time; of the numbers in `BLOCK_COUNTS`, the one with the widest interval is used. A short test at a high
+    load may not show how slowly its queue changes, so the interval is widened by `QUEUE_WIDENING`. Source of the order
+    statistics: David and Nagaraja, Order Statistics, 7.1.
     """
     count = len(values)
     if count < 2 * max(BLOCK_COUNTS):
@@ -128,11 +131,12 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 
 
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
-    """Return half an interval of the share of values below a quantile, from its scatter among blocks of time.
+    """Return half the width of the interval of the share of values below a quantile, from its scatter among blocks of
+    time.
 
-    The variance of the blocks' shares over that of independent values says how alike neighbouring requests are; the
-    correlation of neighbouring blocks, corrected for its bias (Marriott and Pope 1954), says how much of that is longer
-    than a block.
+    The variance of the blocks' shares, divided by that of independent values, says how alike neighboring requests are.
+    The correlation of neighboring blocks, corrected for its bias (Marriott and Pope 1954), says how much of this
+    likeness lasts longer than a block.
     """
     size = len(is_below) // blocks
     shares = [sum(is_below[n * size : (n + 1) * size]) / size for n in range(blocks)]
@@ -145,7 +149,10 @@ def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float
 
 
 def lag_correlation(series: Sequence[float]) -> float:
-    """Return the correlation of each value with the next, without its bias in a short series, from 0 to 0.9."""
+    """Return the correlation of each value with the next, limited to 0 to 0.9.
+
+    The bias in a short series is corrected.
+    """
     middle = fmean(series)
     offsets = [value - middle for value in series]
     total = sum(offset**2 for offset in offsets)
@@ -158,10 +165,11 @@ def lag_correlation(series: Sequence[float]) -> float:
 
 @cache
 def fewest_queries(percentile: float, over: int = 0) -> int:
-    """The fewest queries that show a percentile (0.99) to be within its limit, when `over` of them were not.
+    """Return the fewest queries that show that a percentile (0.99) is within its limit, if `over` of them exceed the
+    limit.
 
-    By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with
-    sum over i <= over of C(n, i) (1 - percentile)^i percentile^(n - i) <= 1 - 0.99.
+    By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with sum over i <= over of C(n, i) (1 -
+    percentile)^i percentile^(n - i) <= 1 - 0.99.
     """
 
     def is_enough(count: int) -> bool:
@@ -171,7 +179,9 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
-    """The probability of at most `over` of n queries over a limit that `percentile` of all keep."""
+    """Return the probability that at most `over` of n queries exceed a limit which a share `percentile` of all queries
+    keeps.
+    """
     probability = 0.0
     for i in range(min(over, n) + 1):
         log_of_ways = lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1)
@@ -181,11 +191,13 @@ def chance_of_at_most(n: int, over: int, percentile: float) -> float:
 
 
 def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
-    """Bootstrap interval of each column's mean; `values` has shape [samples, scores], the result [scores, 2].
+    """Return the bootstrap interval of each column's mean.
+
+    `values` has shape [samples, scores], the result [scores, 2].
 
     A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
-    k values that are not 0: by sqrt(k / (k - 1)), and Student's over the normal quantile (Hesterberg, The
-    American Statistician 69, 2015).
+    k values that are not 0: by sqrt(k / (k - 1)), and by Student's over the normal quantile (Hesterberg, The American
+    Statistician 69, 2015).
     """
     import numpy as np
 
@@ -216,7 +228,7 @@ class PairedChange(NamedTuple):
 
 
 def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange]:
-    """The change of each score; both have shape [samples, scores]."""
+    """Return the change of each score. `before` and `after` both have shape [samples, scores]."""
     import numpy as np
 
     scores_before, scores_after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)

@@ -60,7 +60,10 @@ class LimitedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer. Raises TooLongError beyond the limit, NoTextError for a damaged stream."""
+        """Fill a buffer, and return the number of bytes.
+
+        Raises TooLongError beyond the limit, NoTextError if the stream is damaged.
+        """
         try:
             data = self.source.read(len(buffer))
         except DAMAGED_STREAM as error:
@@ -80,7 +83,7 @@ class TextForm(NamedTuple):
 
 
 def text_form(head: bytes) -> TextForm:
-    """Return how a text is stored that begins with these bytes. Raises NoTextError for what is no text."""
+    """Return how a text that begins with these bytes is stored. Raises NoTextError if the bytes do not begin a text."""
     for mark, what in OTHER_FORMS:
         if head.startswith(mark):
             raise NoTextError(what)
@@ -89,7 +92,7 @@ def text_form(head: bytes) -> TextForm:
     for mark, encoding in BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return TextForm(encoding)
-    # Text begins with a character of ASCII nearly always, of which UTF-16 makes one byte and a zero.
+    # The first character of a text is nearly always ASCII, which UTF-16 stores as one byte and a zero.
     if len(head) > 1 and head[0] and not head[1]:
         return TextForm("utf-16-le")
     if len(head) > 1 and head[1] and not head[0]:
@@ -99,8 +102,11 @@ def text_form(head: bytes) -> TextForm:
 
 @contextmanager
 def decoded(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
-    """Yield the text of a file of bytes, its line ends as they are, of at most `most` bytes where it is compressed.
-    Raises NoTextError, TooLongError.
+    """Yield the text of a file of bytes, with its line ends unchanged.
+
+    A compressed text may have at most `most` bytes.
+
+    Raises NoTextError if the file is no text, and TooLongError if the text is too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])
@@ -119,16 +125,16 @@ def decoded(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether a file is what Git LFS leaves where it did not run."""
+    """Return whether a file is a pointer that Git LFS leaves if the file itself was not downloaded."""
     with path.open("rb") as file:
         return file.read(len(POINTER_MARK)) == POINTER_MARK
 
 
 def is_litter(path: Path) -> bool:
-    """Return whether a file belongs to no data: what a Mac or Windows leaves in the folders that it copies."""
+    """Return whether a Mac or Windows left this file in a folder that it copied. Such a file belongs to no data."""
     return path.name.startswith("._") or path.name in (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 def data_files(folder: Path, pattern: str) -> list[Path]:
-    """Return the files of a folder that match a pattern, in order of their names, without litter."""
+    """Return the files of a folder that match a pattern, sorted by name, without litter."""
     return sorted(path for path in folder.glob(pattern) if not is_litter(path))

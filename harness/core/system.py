@@ -61,6 +61,7 @@ class System(FrozenModel):
 
 
 def detect() -> System:
+    """Return the facts about this machine and its software."""
     gpu_list = gpus()
     driver = cuda = None
     with nvml_gpus() as (nvml, _):
@@ -88,43 +89,46 @@ def detect() -> System:
 
 
 def is_in_container() -> bool:
-    """Return whether this process runs in a container, as the marks of Docker, Podman and others say."""
+    """Return whether this process runs in a container, judged by the marks that Docker, Podman and others leave."""
     return any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ
 
 
 def cores() -> set[int]:
-    """The CPU cores that this process may use."""
+    """Return the CPU cores that this process may use."""
     return os.sched_getaffinity(0)
 
 
 def core_count() -> int:
-    """Return how many cores this process may use: those above, or those of its groups' quota, rounded up."""
+    """Return how many cores this process may use. A quota of CPU time limits them, rounded up to whole cores."""
     limit = control_groups.cpu_limit(CGROUP)
     return min(len(cores()), ceil(limit.cores)) if limit else len(cores())
 
 
 def container_s() -> float | None:
-    """CPU seconds of those that share this process's quota, where it is less than the cores; else None."""
+    """Return the CPU seconds used by all processes that share this one's quota.
+
+    None if the quota is no less than the cores.
+    """
     limit = control_groups.cpu_limit(CGROUP)
     return limit.used_s if limit and ceil(limit.cores) < len(cores()) else None
 
 
 def memory_bytes() -> int:
-    """Return the memory of the machine, or the limit of this process's groups."""
+    """Return the bytes of memory of the machine, or the limit of this process's groups if that is lower."""
     limit = control_groups.memory_limit(CGROUP)
     whole = int(psutil.virtual_memory().total)
     return min(whole, limit.most) if limit else whole
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that this process can still take, of the machine and of its groups' limit."""
+    """Return the bytes of memory that this process can still take within the limit of its groups."""
     limit = control_groups.memory_limit(CGROUP)
     free = int(psutil.virtual_memory().available)
     return min(free, limit.free) if limit and limit.free is not None else free
 
 
 def variables() -> dict[str, str]:
-    """Environment variables that change how vLLM, torch or their libraries run, secrets left out."""
+    """Return the environment variables that change how vLLM, torch or their libraries run, without secrets."""
     settings = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
     return {name: str(value) for name, value in hide(settings, foreign=True).items()}
 
@@ -134,7 +138,7 @@ def cpu_flags() -> set[str]:
 
 
 def cpu_line(name: str) -> str:
-    """Return what Linux tells of the first CPU under a name; empty for nothing."""
+    """Return the text after a name in Linux's description of the first CPU. Empty if there is none."""
     with suppress(OSError):
         if line_match := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
             return line_match[1].strip()

@@ -46,7 +46,7 @@ def table_row(cells: Sequence[object]) -> str:
 
 
 def cell_text(value: object) -> str:
-    """A cell: text on one line, a number as people read it."""
+    """Return a cell of a Markdown table: text on one line, or a number as people read it."""
     if isinstance(value, Finished):
         return value
     if isinstance(value, str):

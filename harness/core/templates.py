@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def jinja_environment(
     *folders: Path, finalize: Callable[[object], object], autoescape: bool = False, keep_trailing_newline: bool = False
 ) -> "Environment":
-    """Return the environment of the templates in these folders; a name that a template lacks is an error."""
+    """Return the environment of the templates in these folders.
+
+    A name that a template uses and nobody gave is an error.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -30,7 +33,7 @@ def jinja_environment(
 
 
 def render(template: str, **values: object) -> str:
-    """The template filled in, as Markdown."""
+    """Return a template filled in with these values, as Markdown."""
     environment = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
     filters = (number, percent, cell, code, quoted)
     environment.filters |= {text_filter.__name__: text_filter for text_filter in filters} | {"gpus": gpu_names}

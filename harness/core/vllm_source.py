@@ -9,20 +9,20 @@ from pathlib import Path
 
 
 def folder() -> Path | None:
-    """Return where vLLM is installed; None where it is not."""
+    """Return the folder in which vLLM is installed. None if it is not installed."""
     spec = find_spec("vllm")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def source_text(*names: str) -> str:
-    """The text of a file of vLLM's; empty without vLLM."""
+    """Return the text of a file of vLLM. Empty if vLLM is not installed."""
     place = folder()
     return place.joinpath(*names).read_text() if place else ""
 
 
 @cache
 def enumerations() -> frozenset[str]:
-    """The values of the enumerations among vLLM's settings; none without vLLM."""
+    """Return all values of the enumerations among vLLM's settings. Empty without vLLM."""
     place = folder()
     files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
     words = set[str]()
@@ -34,19 +34,19 @@ def enumerations() -> frozenset[str]:
 
 @cache
 def architectures() -> frozenset[str]:
-    """The names of the model classes that vLLM has; none without vLLM."""
+    """Return the names of the model classes that vLLM has. Empty without vLLM."""
     return frozenset(re.findall(r"(?m)^    \"(\w+)\": \(", source_text("model_executor", "models", "registry.py")))
 
 
 @cache
 def variables() -> frozenset[str]:
-    """The environment variables that vLLM reads; none without vLLM."""
+    """Return the environment variables that vLLM reads. Empty without vLLM."""
     return frozenset(re.findall(r"(?m)^    \"(\w+)\": ", source_text("envs.py")))
 
 
 @cache
 def arguments() -> frozenset[str]:
-    """The arguments of vLLM's AsyncEngineArgs; none without vLLM."""
+    """Return the names of the arguments of vLLM's AsyncEngineArgs. Empty without vLLM."""
     names = set[str]()
     for node in ast.parse(source_text("engine", "arg_utils.py")).body:
         if isinstance(node, ast.ClassDef) and node.name in ("EngineArgs", "AsyncEngineArgs"):

@@ -11,5 +11,5 @@ def is_usable(address: str) -> bool:
         parts = urlsplit(address)
         host = (parts.hostname or "").encode("idna")
         return parts.scheme in ("http", "https") and host != b"" and parts.port != 0
-    except ValueError:  # a port that is no number, a part of the name with more than 63 characters
+    except ValueError:  # the port is no number, or a part of the host's name has more than 63 characters
         return False

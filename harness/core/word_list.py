@@ -2,5 +2,5 @@
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """A list of names that is written as text, with spaces between them."""
+    """Return the names in a text that has spaces between them."""
     return tuple(text.split())
