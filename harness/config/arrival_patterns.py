@@ -33,7 +33,7 @@ class Shape(NamedTuple):
     has_ends: bool = False
 
     def read(self, text: str) -> Numbers:
-        """The numbers after the colon. Raises ValueError."""
+        """Return the numbers after the colon. Raises ValueError if their count or one of them is not allowed."""
         words = text.split("-", self.wanted - 1) if text else []
         if len(words) != self.wanted:
             raise ValueError
@@ -72,7 +72,12 @@ ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "F
 
 
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
-    """The shape that a value of --arrivals means, and its numbers; None of what is a file. Raises UsageError."""
+    """Return the shape in a value of --arrivals, with its numbers.
+
+    None if the value names a file.
+
+    Raises UsageError if the numbers are not allowed for the shape.
+    """
     name, _, rest = text.partition(":")
     if not (shape := ARRIVAL_SHAPES.get(name)):
         return None
@@ -88,11 +93,14 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 @lru_cache(maxsize=4)
 def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
-    """Return when each request of a shape arrives, in seconds: from 0 on, at this mean rate, up to the first that is
-    not before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
+    """Return when each request of a shape arrives, in seconds from the start, at the mean rate of `rate` requests a
+    second.
+
+    The first request arrives at 0, and the last one is the first at or after `seconds`. Raises UsageError for more than
+    `MOST_REQUESTS`.
     """
     parsed = parse_arrivals(text)
-    assert parsed is not None  # a shape, and no file
+    assert parsed is not None  # callers pass a shape, not a file
     shape, numbers = parsed
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"{text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.", flag="--arrivals")
@@ -106,8 +114,9 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
 
 
 def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
-    """After how many seconds so many requests have come, at a rate that goes linearly from `first` to `last` within
-    `seconds` and stays.
+    """Return after how many seconds `count` requests have arrived.
+
+    The rate changes linearly from `first` to `last` within `seconds`, and then stays at `last`.
     """
     whole = (first + last) / 2 * seconds
     if count > whole:
@@ -116,7 +125,12 @@ def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
 
 
 def variation(due: Sequence[float]) -> float | None:
-    """The coefficient of variation of the gaps: 0 is clockwork, 1 pure chance, more comes in bursts."""
+    """Return the coefficient of variation of the gaps between arrivals.
+
+    None if there are no gaps.
+
+    0 means regular arrivals, 1 random ones (Poisson), and more than 1 bursts.
+    """
     gaps = [after - before for before, after in pairwise(sorted(due))]
     return pstdev(gaps) / fmean(gaps) if any(gaps) else None
 
@@ -135,9 +149,12 @@ class Replay:
 
     @property
     def rate(self) -> float:
-        """Requests a second, on average."""
+        """The mean rate in requests a second."""
         return (self.requests - 1) / self.seconds
 
     def least_s(self, given: float | None) -> float:
-        """The minimum duration of its test: what was given, else up to the last arrival, in whole milliseconds."""
+        """Return the minimum duration of the test in seconds: the given one, or the time of the last arrival.
+
+        The time of the last arrival is rounded down to whole milliseconds.
+        """
         return given if given is not None else max(1, floor(1000 * self.seconds)) / 1000

@@ -15,11 +15,12 @@ MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 
 
 def weight_bytes(config: EngineConfig) -> int:
-    """About how much memory the model's weights take: of quantized ones in a local folder what their files do, else by
-    the shape that the config gives (a Llama-like decoder).
+    """Return about how many bytes of memory the model's weights take.
 
-    Quantized weights take a byte where nothing says how many bits they have, embeddings what they took. Raises
-    UsageError when the model cannot be found, or its files are not all there.
+    For a quantized model in a local folder this is the size of the files. For any other model it follows from the shape
+    in the config, that of a Llama-like decoder. Quantized weights are then taken to have 8 bits if the config does not
+    say how many, and embeddings are not quantized. Raises UsageError if the model cannot be found, or if a file is
+    missing.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]
@@ -48,7 +49,10 @@ def weight_bytes(config: EngineConfig) -> int:
 
 
 def cache_bytes(config: EngineConfig, tokens: int) -> int:
-    """Memory of the attention cache of so many tokens: a key and a value of each key-value head in each layer."""
+    """Return the bytes that the attention cache of `tokens` tokens takes.
+
+    Each layer holds a key and a value for each key-value head.
+    """
     shape = load_shape(config)
     width = 1 if config.kv_cache_dtype == "fp8" else BYTES_PER_WEIGHT[config.precision]
     return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head_width(shape) * width * tokens)
@@ -59,10 +63,7 @@ def head_width(shape: ModelShape) -> int:
 
 
 def title(config: EngineConfig) -> str:
-    """Return what a report calls a model whose engine says that it came quantized.
-
-    Raises UsageError for a damaged quantize.json.
-    """
+    """Return what a report calls a quantized checkpoint. Raises UsageError if its quantize.json is damaged."""
     name = f"quantized checkpoint {config.model}"
     if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
@@ -74,18 +75,18 @@ def title(config: EngineConfig) -> str:
 
 
 def is_reference(config: EngineConfig) -> bool:
-    """Tell whether the model has Llama-3.1-8B's shape."""
+    """Return whether the model has Llama-3.1-8B's shape."""
     shape = load_shape(config)
     return all(getattr(shape, key) == value for key, value in SHAPE.items())
 
 
 def has_random_weights(config: EngineConfig) -> bool:
-    """Tell whether the checkpoint says of itself that its weights were drawn at random (`benchmarks.random_llama`)."""
+    """Return whether the checkpoint says that its weights were drawn at random (`benchmarks.random_llama`)."""
     return getattr(load_shape(config), "random_weights", False) is True
 
 
 def check_architecture(config: EngineConfig) -> None:
-    """Raises UsageError for a model that the installed vLLM has no class for."""
+    """Raise UsageError if the installed vLLM has no class for the model."""
     classes, names = vllm_source.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):
         raise UsageError(

@@ -12,8 +12,8 @@ from harness.core.given_values import as_flag
 from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.system import System
 
-SAME_RATE = 0.01  # rates that differ by more have latencies that say nothing of each other
-FLAWS = ("busyness", "validity")  # aspects that neither run may have anything in; of the others both have the same
+SAME_RATE = 0.01  # if rates differ by more, their latencies cannot be compared
+FLAWS = ("busyness", "validity")  # aspects that must be empty in both runs; all other aspects must be the same in both
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
 NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
@@ -34,7 +34,7 @@ class Comparable(NamedTuple):
 
     @classmethod
     def on(cls, system: System, engine: str | None = None, **aspects: NamedValues) -> Self:
-        """With what is recorded of a machine, and the name and version of the engine."""
+        """Return a run with what is recorded of its machine, and with the name and version of its engine."""
         machine = {"gpus": gpu_names(system.gpus), "driver": system.driver, "cpu": system.cpu, "cores": system.cores}
         machine |= system.gpu_settings
         software = {"engine": engine, "python": system.python, **system.packages, "variables": system.variables}
@@ -42,7 +42,7 @@ class Comparable(NamedTuple):
 
     @classmethod
     def from_history(cls, line: Mapping[str, object]) -> Self:
-        """A run by its line of a history, as far as that tells."""
+        """Return a run from its line of a history. What the line does not hold stays empty."""
         settings = dict_or_empty(line, "setup")
         columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
         validity = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
@@ -67,8 +67,11 @@ class Difference(NamedTuple):
 
 
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
-    """Return what keeps the numbers of two runs from being compared, but for the aspects and names to ignore;
-    empty where nothing does.
+    """Return the differences that keep the numbers of two runs from being compared.
+
+    Empty if they can be compared.
+
+    Aspects and names in `ignore` are left out.
     """
     all_differences = []
     for aspect, mine, theirs in zip(Comparable._fields, a, b, strict=True):
@@ -81,7 +84,7 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
 
 
 def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
-    """Tell whether something of an aspect keeps the numbers of two runs from being compared."""
+    """Return whether a name within an aspect keeps the numbers of two runs from being compared."""
     if aspect in FLAWS:
         return True
     was_recorded = name in mine and name in theirs
@@ -97,7 +100,12 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
 
 
 def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
-    """The first aspect in which two runs of these names differ, in words; empty where they do not."""
+    """Return the first aspect in which two runs differ, in words.
+
+    Empty if there are no differences.
+
+    `names` are the names of the two runs.
+    """
     if not all_differences:
         return ""
     aspect = all_differences[0].aspect

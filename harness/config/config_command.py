@@ -20,7 +20,10 @@ Config = TypeVar("Config", bound=Settings)
 def config_command(
     kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: object
 ) -> Command:
-    """A command that reads the command line into a `kind` and runs `main` with it; of a Command more may be `known`."""
+    """Return a command that reads the command line into a `kind` and runs `main` with it.
+
+    `known` sets attributes of Command.
+    """
 
     def function(context: typer.Context, config: str | None, **flags: object) -> object:
         named_flags = {}
@@ -41,6 +44,7 @@ def config_command(
 
 
 def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
+    """Return the parameters of the command: a flag for each setting, and --config."""
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
         None, help="YAML file with any of these settings; flags win.", rich_help_panel=RESULTS_TOPIC, metavar="FILE"
@@ -53,8 +57,10 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
 
 
 def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
-    """A flag as Typer takes it: type and default. What is neither a switch, a path, a choice nor a list of text is read
-    as text, which the settings convert and check.
+    """Return the type and the default of a flag, as Typer takes them.
+
+    A setting that is no switch, path, choice or list of texts is read as text. The settings class then converts and
+    checks the text.
     """
     info = kind.model_fields[name]
     setting_flag, default = kind.flags()[name], info.default

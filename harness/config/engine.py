@@ -42,12 +42,12 @@ class EngineState:
 
 
 def is_pair(text: str) -> str:
-    """An engine argument; what is secret in it is hidden from now on."""
+    """Return an engine argument (KEY=VALUE) after a check. The secrets in it are masked in all output from now on."""
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
         noted.update(secrets_in({key: from_yaml(value)}))
-    except TooLargeError as error:  # it has no end
+    except TooLargeError as error:  # the value contains itself through a YAML alias
         raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text
 
@@ -120,7 +120,7 @@ class EngineConfig(Settings):
 
     @property
     def model_spec(self) -> models.ModelSpec:
-        """Return what belongs to the model: path, context, data."""
+        """The facts about the model: its path, its longest context, and its data."""
         return models.model(self.model)
 
     @property
@@ -129,26 +129,27 @@ class EngineConfig(Settings):
 
     @property
     def model_path(self) -> str:
-        """Return what Hugging Face loaders take: a repository name or a folder."""
+        """The name or folder that Hugging Face loaders take."""
         return self.model_spec.path
 
     @property
     def engine_args(self) -> dict[str, object]:
-        """`engine_arg` by key, values read as YAML (so 8, true, {"mode": 3} and text all work)."""
+        """The engine arguments by key. Their values are read as YAML, so 8, true, {"mode": 3} and text all work."""
         pairs = [argument.split("=", 1) for argument in self.engine_arg]
         return {key: from_yaml(text) for key, text in pairs}
 
     @property
     def has_other_hosts(self) -> bool:
-        """Tell whether vLLM takes GPUs of other hosts, by Ray or by its own means: those seen here are a part
-        of them.
+        """Whether vLLM uses GPUs of other hosts, by Ray or by its own means.
+
+        The GPUs seen here are then only some of all.
         """
         ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
         return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
 
     @property
     def least_context(self) -> int:
-        """The longest prompt plus answer, in tokens, as far as it is known before a workload is read."""
+        """The longest prompt plus answer in tokens, as far as it is known before a workload is read."""
         return self.model_spec.context if self.max_model_len == "auto" else self.max_model_len
 
     @property
@@ -157,7 +158,7 @@ class EngineConfig(Settings):
 
     @property
     def loads_weights(self) -> bool:
-        """Tell whether an engine in this process reads the model's weights."""
+        """Whether an engine in this process reads the model's weights."""
         return self.backend in ("auto", "vllm") and not self.has_dummy_weights
 
 
@@ -214,13 +215,15 @@ class ServerFlags(EngineConfig):
 
     @property
     def ineffective_flags(self) -> str:
-        """The flags that were given and play no part where the engine is: at an endpoint, or in this process."""
+        """The flags that were given but have no effect, either with an endpoint or without one."""
         names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
         return ", ".join(as_flag(name) for name in names if name in self.given)
 
     @property
     def is_in_process(self) -> bool:
-        """Tell whether this process and those it starts compute the answers, on this machine's GPUs if it has any."""
+        """Whether this process and the processes that it starts compute the answers, on this machine's GPUs if it has
+        any.
+        """
         return self.backend == "vllm"
 
 
@@ -238,16 +241,19 @@ class EndpointFlags(ServerFlags):
     columns such as power and energy. Implies --extra-metrics."""
 
 
-ANY_NUMBER = 10**9  # a number of requests, to ask whether --max-failed allows some to fail or none
+ANY_NUMBER = 10**9  # so many requests that any share of them above 0 is at least one request
 
 
 def allows_failures(max_failed: str) -> bool:
-    """Tell whether --max-failed allows any request to fail. Raises UsageError for what is neither N nor N%."""
+    """Return whether --max-failed allows any request to fail. Raises UsageError if the value is neither N nor N%."""
     return may_fail(max_failed, ANY_NUMBER) > 0
 
 
 def may_fail(most: str, requests: int) -> int:
-    """Return how many of a test's requests --max-failed lets fail. Raises UsageError for what is neither N nor N%."""
+    """Return how many of a test's requests may fail by --max-failed.
+
+    Raises UsageError if the value is neither N nor N%.
+    """
     number, is_share = most.removesuffix("%"), most.endswith("%")
     value = decimal_number(number) if is_share else whole_number(number)
     if value is None or value > (100 if is_share else 2**40):

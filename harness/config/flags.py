@@ -66,17 +66,18 @@ class Flag(NamedTuple):
 
 
 def setting(key: str) -> str:
-    """The setting that a key of a file names, written with '-' or '_', or by an older name."""
+    """Return the setting that a key of a file names. The key may have '-' in place of '_', or be an older name."""
     name = key.replace("-", "_")
     return RENAMED_SETTINGS.get(name, name)
 
 
 def flag(default: object, panel: str, affects: Affects, metavar: str = "") -> Any:
-    """A setting that is a command-line flag, a key of `--config` files and a field of `config.json` at once. The text
-    below it is its help; without one it is not shown.
+    """Return a setting that is a command-line flag, a key of `--config` files, and a field of `config.json`.
 
-    `work` is the work of the engine; speeds at other work are not compared. A flag that affects answers may affect
-    speed, too. What two runs must share to be compared, or for one's rate to serve the other, follows from this.
+    The text below the setting is its help. A setting without a text is not shown in the help.
+
+    `affects` says what changes with the setting, and so what two runs must share to be compared. `work` is what the
+    engine has to do; speeds at different work are not compared. A flag that affects `answers` may affect speed, too.
     """
     return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar)})  # type: ignore[dict-item]
 
@@ -110,13 +111,16 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> Self:
-        """Settings whose names are known only as the program runs. Raises UsageError."""
+        """Return settings whose names are known only at run time. Raises UsageError."""
         return cls(**settings)
 
     @classmethod
     def load(cls, path: Path, /, **flags: object) -> Self:
-        """The settings of a `--config` YAML file, keys as flags are named, with '-' or '_'; `flags` win. Raises
-        UsageError.
+        """Return the settings of a `--config` YAML file, replaced by `flags` if both have one.
+
+        Raises UsageError.
+
+        Keys of the file are named as flags are, with '-' or '_'.
         """
         import yaml
 
@@ -133,7 +137,10 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def read(cls, value: object, info: ValidationInfo) -> object:
-        """Text as the choice or the list that it writes out; true and false are no numbers."""
+        """Return a value with text turned into the choice or the list that it stands for.
+
+        Raises ValueError if true or false, or digits that are not ASCII, stand for a number.
+        """
         name = str(info.field_name)
         types = kinds(cls, name)
         if isinstance(value, str):
@@ -148,7 +155,7 @@ class Settings(BaseModel):
         if types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES:
             items = value if isinstance(value, list | tuple) else [value]
             if any(isinstance(item, str) and has_other_digits(item) for item in items):
-                raise ValueError  # pydantic would read them
+                raise ValueError  # pydantic would take them as numbers
         if "texts" in types and isinstance(value, str):
             return (value,)
         return tuple(value.split(",")) if "array" in types and isinstance(value, str) and "," in value else value
@@ -161,21 +168,24 @@ class Settings(BaseModel):
         return self
 
     def problems(self) -> Iterator[str]:
-        """Yield what of these settings cannot stand together, in a sentence each."""
+        """Yield a sentence for each combination of settings that cannot be used."""
         yield from ()
 
     @property
     def given(self) -> frozenset[str]:
-        """The settings that the user named, also at their default, but for a switch that is off, and for null."""
+        """The settings that the user named, even with their default value.
+
+        A switch that is off and null do not count.
+        """
         named = self.values(self.model_fields_set).items()
         return frozenset(name for name, value in named if value is not False and value is not None)
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """The settings that follow from others, some of which were `given`."""
+        """Return the settings that follow from others. `given` are the settings that the user named."""
         return {}
 
     def changed(self, **settings: object) -> Self:
-        """Return the same settings but for some, which are checked as all are."""
+        """Return these settings with some of them replaced. The new ones are checked as all are."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
     def values(self, names: Iterable[str]) -> dict[str, object]:
@@ -183,7 +193,7 @@ class Settings(BaseModel):
 
     @classmethod
     def differing(cls, settings: Mapping[str, object]) -> dict[str, object]:
-        """Return what of a record's settings is other than the default, and a setting of this version."""
+        """Return the settings of a record that this version has and that differ from their default."""
         changed = dict[str, object]()
         for name, info in cls.model_fields.items():
             if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default):
@@ -192,24 +202,24 @@ class Settings(BaseModel):
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:
-        """Return how each setting is shown, by name."""
+        """Return the help of each setting by name."""
         return {name: flag_of(info) for name, info in cls.model_fields.items()}
 
     @classmethod
     def affecting(cls, *what: Affects) -> tuple[str, ...]:
-        """The names of the settings that affect any of `what`."""
+        """Return the names of the settings that affect any of `what`."""
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
 
 
 def flag_of(info: FieldInfo) -> Flag:
-    """Return how a field of settings is shown: not at all, unless it is a flag."""
+    """Return the help of a field of settings. It is empty if the field is no flag."""
     extra = info.json_schema_extra
     flag: object = extra.get("flag") if isinstance(extra, dict) else None
     return flag if isinstance(flag, Flag) else Flag("", "nothing")
 
 
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
-    """The first thing that is wrong with settings, in one line."""
+    """Return the first mistake in these settings, in one line."""
     errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     name = str(errors[0]["loc"][0])
     if errors[0]["type"] == "extra_forbidden":

@@ -13,14 +13,16 @@ PORTS = {"https": 443, "http": 80}
 
 
 def hub_address() -> SplitResult:
-    """Return the address of the hub, or of its mirror, which every command checks as it begins."""
+    """Return the address of the hub or of its mirror. Every command has checked it at its start."""
     return urlsplit(environ.get(HUB_VARIABLE) or HUB_ADDRESS)
 
 
 def proxy_of(address: SplitResult) -> str:
-    """Return the proxy that libraries take for an address, as the environment says; empty for none.
+    """Return the proxy that libraries use for an address, as the environment says.
 
-    Names of variables count in lower and upper case, NO_PROXY in all its forms, as Python's own library reads them.
+    Empty if there is none.
+
+    As in Python's own library, names of variables count in lower and upper case, and NO_PROXY in all its forms.
     """
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all") or ""
@@ -29,7 +31,7 @@ def proxy_of(address: SplitResult) -> str:
 
 @functools.cache
 def is_hub_reachable() -> bool:
-    """Return whether the hub takes connections; through a proxy it may."""
+    """Return whether the hub takes connections. With a proxy, the hub is taken to be reachable without a try."""
     from huggingface_hub import constants
 
     address = hub_address()

@@ -10,7 +10,7 @@ UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those that led to it."""
+    """Yield an exception and then the exceptions that led to it."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -18,7 +18,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def why_not_given(name: str, error: BaseException) -> str:
-    """Return why the hub did not give a model, and what to do."""
+    """Return why the hub did not give a model, and what the user can do."""
     from huggingface_hub import errors, get_token
 
     chain = list(causes(error))
@@ -37,7 +37,7 @@ def why_not_given(name: str, error: BaseException) -> str:
 
 
 def why_missing(chain: list[BaseException], is_unknown: bool) -> str:
-    """Return what is wrong where the hub's rights are not: a name, a way, a copy on this machine."""
+    """Return why a model was not found, if access rights are not the reason."""
     from huggingface_hub import constants, errors
 
     if any(isinstance(cause, errors.HFValidationError) for cause in chain):

@@ -27,7 +27,7 @@ class Lengths(NamedTuple):
     high: int | None = None
 
     def draw(self, source: Random) -> int:
-        """One length, at least 1."""
+        """Return a random length of at least 1 token."""
         for _ in range(MOST_DRAWS):
             if self.sigma > MOST_SIGMA:
                 length = round(source.gauss(self.median, self.sigma))
@@ -80,7 +80,7 @@ class Shared(Settings):
 
 
 def lengths(name: str, given: object) -> Lengths:
-    """Return what --input-len or --output-len gives: N, N~S or N~S:LOW-HIGH. Raises UsageError."""
+    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH. Raises UsageError, which begins with `name`."""
     if written := re.fullmatch(LENGTHS, str(given)):
         median, sigma, low, high = written.groups()
         parsed = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)

@@ -47,7 +47,7 @@ class LatencyLimits:
     tpot: float
 
     def tails(self, ttft_p99_ms: float | None, tpot_p99_ms: float | None) -> list[Tail]:
-        """Return the percentiles that are known beside their limits: the one judgement of all that is over a limit."""
+        """Return the known percentiles beside their limits. Every judgment about a limit is made from these."""
         measured = (("TTFT", ttft_p99_ms, self.ttft), ("TPOT", tpot_p99_ms, self.tpot))
         return [Tail(kind, p99_ms, limit_ms) for kind, p99_ms, limit_ms in measured if p99_ms is not None]
 
@@ -177,8 +177,11 @@ GATE_SHARE = {
 
 
 def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
-    """Return what each score must keep to: ROUGE at least 0.99 of the reference (0.999 for high accuracy), gen_len
-    within 10 % of it.
+    """Return the lowest and the highest value that each score may have.
+
+    None for no limit.
+
+    ROUGE must reach 0.99 of the reference, or 0.999 for high accuracy. gen_len must be within 10 % of the reference.
     """
     floors = {name: (GATE_SHARE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
     return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}

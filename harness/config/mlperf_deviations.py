@@ -52,7 +52,7 @@ class JudgedPlan(Protocol):
     def unproven_args(self) -> str: ...
 
 
-# How each deviation begins in files of format 5 or older, which kept its text alone.
+# The beginning of each deviation's text, with the deviation's name. Files of format 5 or older hold only the text.
 BEGINNINGS = {
     "the server serves ": "served model",
     "not Llama-3.1-8B": OTHER_MODEL,
@@ -75,7 +75,7 @@ BEGINNINGS = {
 
 
 def from_text(stored: object) -> object:
-    """Return the statement of a deviation that a file of format 5 or older kept as its text."""
+    """Return the deviation as a statement. Files of format 5 or older hold only its text."""
     if not isinstance(stored, str):
         return stored
     if any(stored == spec.deviation for spec in models.MODELS.values()):
@@ -88,7 +88,7 @@ Deviation = Annotated[Statement, BeforeValidator(from_text)]
 
 
 def deviations(plan: JudgedPlan) -> list[Statement]:
-    """Return why the results of such a run cannot stand beside MLPerf's."""
+    """Return why the results of a run with this plan cannot stand beside MLPerf's."""
     parts = (model_deviations, engine_deviations, work_deviations, cache_deviations)
     statements = []
     for part in parts:
@@ -99,7 +99,7 @@ def deviations(plan: JudgedPlan) -> list[Statement]:
 
 
 def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the names and the words of what differs in the model and its weights."""
+    """Yield the name and the words of each deviation in the model and its weights. No words mean no deviation."""
     config, engine_state = plan.config, plan.engine_state
     if engine_state.other_model:
         yield "served model", f"the server serves {engine_state.other_model}, not {config.model}"
@@ -122,7 +122,7 @@ def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the names and the words of what differs in how answers are computed and asked for."""
+    """Yield the name and the words of each deviation in how answers are computed and requested."""
     config = plan.config
     if plan.unproven_args:
         yield "engine arguments", f"--engine-arg {plan.unproven_args}: may change the model's outputs"
@@ -137,7 +137,7 @@ def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the names and the words of what differs in the requests, the length of the tests and their limits."""
+    """Yield the name and the words of each deviation in the requests, the length of the tests, and their limits."""
     config = plan.config
     if not plan.official_data:
         yield "data", f"custom data: not MLPerf's {config.official_samples:,} prompts"
@@ -159,7 +159,7 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def cache_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the names and the words of what may answer without computing."""
+    """Yield the name and the words of each way in which answers may come without being computed."""
     engine_state = plan.engine_state
     if engine_state.speculation:
         yield "speculation", "speculative decoding"

@@ -31,7 +31,8 @@ SHAPE = {  # Llama-3.1-8B, from its config.json
     "num_key_value_heads": 8,
     "max_position_embeddings": 131072,
 }
-# vLLM's arguments that decide how fast it computes, and not what: any other makes a result another model's.
+# vLLM's arguments that change only its speed, not its answers. With any other argument, the result may be that of
+# another model.
 SPEED_ARGS = names_in(
     """
     aggregate_engine_logging async_scheduling attention_backend attention_config block_size compilation_config
@@ -76,7 +77,7 @@ class ModelSpec(NamedTuple):
     min_duration_s: Mapping[str, float] = {}  # seconds by scenario
 
     def task(self, category: str, scenario: str) -> Task:
-        """The samples of this model in a category, and the reference scores for its answers."""
+        """Return the samples of this model in a category, and the reference scores for its answers."""
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)
         measured = json.loads(read_text(self.references))[category]
@@ -117,8 +118,9 @@ QUANTIZE_JSON = "quantize.json"  # the note in a checkpoint that was made as doc
 
 @cache
 def model(name: str) -> ModelSpec:
-    """The row of a short name, or of the model that a quantized folder was made of; any other name is a hub
-    repository or a folder with MLPerf's own data.
+    """Return the facts about a model, given its short name or a folder that was quantized from such a model.
+
+    Any other name is a hub repository or a folder, with MLPerf's own data.
     """
     if name in MODELS:
         return MODELS[name]
@@ -126,7 +128,7 @@ def model(name: str) -> ModelSpec:
 
 
 def made_of(name: str) -> str:
-    """The model that a quantized folder was made of; empty for anything else."""
+    """Return the model from which a folder was quantized. Empty if the name is no such folder."""
     try:
         return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, *DAMAGED):

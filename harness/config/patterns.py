@@ -75,7 +75,7 @@ class Load:
 
     @property
     def limits(self) -> TokenLimits | None:
-        """The latency limits of the run: MLPerf's, or the user's own in their place."""
+        """The latency limits of the run: the user's own, or else MLPerf's. None if the scenario has none."""
         raise NotImplementedError
 
     @property
@@ -84,7 +84,7 @@ class Load:
 
     @property
     def whole_rounds(self) -> bool:
-        """Tell whether its samples belong together."""
+        """Whether the samples belong together, so that each must be asked as often as any other."""
         return bool(self.request_set and self.request_set.whole_rounds)
 
 
@@ -105,39 +105,50 @@ class LoadPattern:
     is_own_clock = False  # whether the client sends and times each request, which for LoadGen are one query
 
     def number(self, plan: Load) -> float | None:
-        """The load itself, in `unit`."""
+        """Return the load, in `unit`. None if it is not known yet."""
         return plan.target_qps
 
     def min_queries(self, plan: Load) -> int:
-        """The fewest queries of a performance test: each sample once, and enough for LoadGen to judge a percentile."""
+        """Return the fewest queries of a performance test: each sample once, and enough for LoadGen to judge a
+        percentile.
+        """
         return plan.samples
 
     def queries(self, plan: Load) -> int | None:
-        """About how many samples LoadGen will issue one after the other; None where it issues all at once, or where
-        what it takes is not known yet.
+        """Return about how many samples LoadGen will issue one after the other.
+
+        None if LoadGen issues all at once, or if the rate is not known yet.
         """
         return None
 
     def length(self, plan: Load) -> Length | None:
-        """Return how many queries a performance test has, and about how many seconds it takes; None where that is not
-        known yet.
+        """Return the number of queries of a performance test, and about how many seconds it takes.
+
+        None if not known yet.
         """
         queries = self.queries(plan)
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
-        """Return how many samples a live line counts towards, None where all are issued at once; and how long the test
-        takes at least, as far as its settings tell.
+        """Return the number of samples that the live line counts up to, and the shortest duration of the test in
+        seconds.
+
+        The number is None if all samples are issued at once. The duration is 0 if the settings do not give it.
         """
         queries = self.queries(plan)
         return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
 
     def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
-        """Requests in flight between ramp and drain, given the most that the engine computes at once."""
+        """Return how many requests are in flight between ramp and drain.
+
+        None if their number varies.
+
+        `engine` is the most requests that the engine computes at once.
+        """
         return (plan.concurrency or engine) if self.is_full else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return what changes from test to test; the rest stays as MLPerf has it."""
+        """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them."""
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
         values: dict[str, float | None] = {
@@ -150,8 +161,9 @@ class LoadPattern:
         return {key: value for key, value in values.items() if value is not None}
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return what is the same in all tests of a run."""
-        # One's own requests are no more than the duration takes, not all of them; nor are those that the client sends.
+        """Return the LoadGen settings that are the same in all tests of a run."""
+        # LoadGen then issues as many of the user's own requests, or of requests that the client sends, as the duration
+        # takes, not all of them.
         is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
         return {"sample_concatenate_permutation": 0} if is_own else {}
 
@@ -183,8 +195,10 @@ class Poisson(LoadPattern):
     is_rated = is_paced = True
 
     def min_queries(self, plan: Load) -> int:
-        """A minimum duration of the user's own is kept to, whatever comes of it; so is a quick estimate's, which has no
-        verdict.
+        """Return the fewest queries of a performance test.
+
+        A minimum duration of the user's own is kept to, even if LoadGen cannot judge the percentile then. The same goes
+        for a quick estimate, which has no verdict.
         """
         if plan.config.min_duration != "auto" or plan.config.quick:
             return 1 if plan.request_set else plan.samples
@@ -194,12 +208,15 @@ class Poisson(LoadPattern):
         return None if plan.target_qps is None else self.fewest(plan)
 
     def fewest(self, plan: Load) -> int:
-        """Return how many queries a test has at its rate, or, while that is not known, at any."""
+        """Return how many queries a test has at its rate.
+
+        If the rate is not known yet, return how many it has at any rate.
+        """
         wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
         return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
-        """LoadGen judges by the user's limits in place of MLPerf's."""
+        """Return the LoadGen settings for all tests, with the user's latency limits in place of MLPerf's."""
         limits, overrides = plan.limits, LoadGenSettingValues()
         if limits and limits != plan.config.scenario_rules.limits:
             overrides = {"ttft_latency": limits.ttft, "tpot_latency": limits.tpot}
@@ -218,8 +235,9 @@ class Sequential(LoadPattern):
         return plan.samples_per_query
 
     def queries(self, plan: Load) -> int | None:
-        """Return the queries of the minimum duration, as long as a query takes half of what is expected, up to the next
-        whole permutation.
+        """Return enough samples for the minimum duration, even if a query takes half the expected time.
+
+        The number is rounded up to whole passes of the samples.
         """
         queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or inf)))
         return (queries // plan.samples + 1) * plan.samples
@@ -238,11 +256,11 @@ class Batched(Sequential):
     flags = (Sequential.rate_flag,)
 
     def min_queries(self, plan: Load) -> int:
-        """Return as many queries as the percentile takes."""
+        """Return the fewest queries that LoadGen needs to judge the percentile."""
         return SURE_P90_QUERIES
 
     def queries(self, plan: Load) -> int | None:
-        """Return the queries of the minimum duration, as long as a query takes what is expected."""
+        """Return enough samples for the minimum duration if a query takes the expected time."""
         lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
 
@@ -274,7 +292,11 @@ class ClosedLoop(LoadPattern):
         return max(self.min_queries(plan), ceil(RESERVE * plan.min_duration_s * plan.target_qps))
 
     def length(self, plan: Load) -> Length | None:
-        """Its time ends it, once the fewest queries are answered."""
+        """Return the number of queries and the seconds of a test, which ends at its time once the fewest queries are
+        answered.
+
+        None if the rate is not known yet.
+        """
         if not plan.target_qps:
             return None
         queries = max(self.min_queries(plan), ceil(plan.min_duration_s * plan.target_qps))
@@ -284,7 +306,7 @@ class ClosedLoop(LoadPattern):
         return self.min_queries(plan), plan.min_duration_s
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """LoadGen has to issue more than the test will send."""
+        """Return the LoadGen settings of one test. LoadGen has to issue more queries than the test will send."""
         return super().settings(plan) | ({"target_qps": TRIAL_ROOM * plan.target_qps} if plan.target_qps else {})
 
 
@@ -304,5 +326,8 @@ class Schedule(LoadPattern):
         return plan.scheduled if plan.target_qps is not None else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """LoadGen issues the minimum number of queries, and no more: those of the schedule."""
+        """Return the LoadGen settings of one test.
+
+        The rate is so low that LoadGen issues the schedule's queries and no more.
+        """
         return super().settings(plan) | {"target_qps": 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)}

@@ -57,7 +57,7 @@ class Plan(Load):
 
     @property
     def pattern(self) -> LoadPattern:
-        """Return how its tests load the engine."""
+        """The way in which the tests load the engine."""
         return self.config.scenario_rules.pattern
 
     @property
@@ -74,17 +74,18 @@ class Plan(Load):
 
     @property
     def watched_gpus(self) -> int | None:
-        """Return how many of this machine's visible GPUs the engine uses, the first ones; None: perhaps all."""
+        """How many of this machine's visible GPUs the engine uses, counted from the first. None if it may use all."""
         if self.config.endpoint:
             return None if server_addresses.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size
 
     @property
     def setup(self) -> dict[str, object]:
-        """Return what another run must share for its speed to tell of this one's: all that the engine's speed depends
-        on.
+        """The settings on which the engine's speed depends.
 
-        Follows from what each flag affects; the value of an `auto` stands for it.
+        Another run's speed tells of this one's only if it has the same.
+
+        They follow from what each flag affects. An `auto` is replaced by its value.
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
         flags |= {
@@ -105,7 +106,7 @@ class Plan(Load):
 
     @property
     def settings(self) -> dict[str, object]:
-        """`setup`, with the load's flags and the values that the engine resolved."""
+        """The settings of `setup`, with the flags of the load and the values that the engine resolved."""
         flags = self.config.values(RunConfig.affecting("answers", "speed"))
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         resolved = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
@@ -113,7 +114,7 @@ class Plan(Load):
 
     @property
     def work(self) -> dict[str, object]:
-        """The work of the engine, by flag, every `auto` resolved: speeds at other work are not compared."""
+        """The work of the engine by flag, with every `auto` resolved. Speeds at different work are not compared."""
         return self.config.work | {
             "total_sample_count": self.samples,
             "samples_per_query": self.samples_per_query,
@@ -122,8 +123,10 @@ class Plan(Load):
 
     @property
     def schedule(self) -> tuple[float, ...]:
-        """Return when each query is due, in seconds since the first, where the schedule is our own and no trace's: up
-        to the first that is not before the minimum duration.
+        """The times at which queries are due, in seconds from the start, up to the first one at or after the minimum
+        duration.
+
+        Empty if LoadGen or a trace sets the times.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
@@ -136,7 +139,7 @@ class Plan(Load):
 
     @property
     def scheduled(self) -> int:
-        """Return how many queries a schedule of our own has."""
+        """The number of queries in a schedule of the user's own."""
         return self.replay.requests if self.replay else len(self.schedule)
 
     @property
@@ -145,13 +148,16 @@ class Plan(Load):
 
     @property
     def queries(self) -> int | None:
-        """About how many samples LoadGen will issue one after the other; None where that is not known."""
+        """About how many samples LoadGen will issue one after the other. None if not known."""
         return self.pattern.queries(self)
 
     @property
     def length(self) -> str:
-        """Return how many queries a performance test has and how long it takes at least, in words; empty where the rate
-        is not known yet. LoadGen takes whole passes of the samples.
+        """The number of queries of a performance test and about how long it takes, in words.
+
+        Empty if the rate is not known yet.
+
+        LoadGen takes whole passes of the samples.
         """
         pattern = self.pattern
         if (length := pattern.length(self)) is None:
@@ -160,7 +166,7 @@ class Plan(Load):
 
     @property
     def too_short(self) -> str | None:
-        """Return why the performance test cannot be VALID at its rate, in words; None where it can."""
+        """The reason why the performance test cannot be VALID at its rate, in words. None if it can be."""
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
             return None
@@ -172,21 +178,27 @@ class Plan(Load):
 
     @property
     def unproven_args(self) -> str:
-        """The engine arguments that are not known to leave the model as it is."""
+        """The engine arguments that may change the model's answers."""
         return ", ".join(sorted(set(self.config.engine_args).difference(models.SPEED_ARGS)))
 
     @property
     def deviations(self) -> list[Statement]:
-        """Return why the result cannot stand beside MLPerf's; empty for a run of official length on the real model."""
+        """The reasons why the result cannot stand beside MLPerf's.
+
+        Empty for a run of official length on the real model.
+        """
         return mlperf_deviations.deviations(self)
 
     def with_note(self, note: str, **changes: Unpack[Resolved]) -> "Plan":
-        """Return the same plan with one more `auto` resolved."""
+        """Return the same plan with changed fields, and a note that says how an `auto` was resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
-        """The plan at a level of concurrency, the highest unless it is given, with the rate that a trial at another one
-        makes expect there; as it is without levels.
+        """Return the plan at a level of concurrency, or at the highest one if `level` is 0.
+
+        A plan without levels is unchanged.
+
+        The rate is scaled in proportion to the level.
         """
         if not (level := level or self.config.highest_level):
             return self
@@ -194,7 +206,10 @@ class Plan(Load):
         return replace(self, concurrency=level, target_qps=level * qps_per_request or None)
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
-        """The tests of a run, and what comes `before` its performance test, as far as it is known."""
+        """Return the tests of a run as far as they are known.
+
+        `before` is the part that comes before the performance test.
+        """
         test_parts, last, ahead = list[TestPart](), self.with_concurrency(), [before] if before else []
         if self.config.quick:
             return ahead
@@ -213,7 +228,7 @@ class Plan(Load):
         return test_parts
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
-        """The parts of a run in one line, with the sum of their times."""
+        """Return the parts of a run in one line, with the sum of their times."""
         test_parts = self.parts(before)
         timed = [part for part in test_parts if part.seconds is not None]
         untimed = [part for part in test_parts if part.seconds is None]
@@ -229,7 +244,7 @@ class Plan(Load):
 
 
 def minutes(seconds: float) -> str:
-    """A length of time in the unit that people would take."""
+    """Return a length of time in the unit that people would use."""
     for unit, size, least in (("days", 86400, 2), ("h", 3600, 2), ("min", 60, 1)):
         if seconds >= least * size:
             return f"{seconds / size:.1f} {unit}"

@@ -39,7 +39,7 @@ class Loader(Protocol[Loaded_co]):
 
 @functools.cache
 def load_shape(config: EngineConfig) -> ModelShape:
-    """The model's config. Raises UsageError where it cannot be had, or is not of a Llama-like decoder."""
+    """Return the model's config. Raises UsageError if it cannot be loaded, or is not that of a Llama-like decoder."""
     from transformers import AutoConfig
 
     file = Path(config.model_path) / "config.json"
@@ -59,8 +59,12 @@ def load_shape(config: EngineConfig) -> ModelShape:
 
 
 def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
-    """Return what one of the library's loaders makes of the model. Without a way to the hub it looks in its cache on
-    this machine alone, where it would try for a minute. Raises UsageError with the way out.
+    """Return what a loader of transformers makes of the model.
+
+    Raises UsageError, which says what to do.
+
+    If the hub cannot be reached, only its cache on this machine is searched. The loader would otherwise try the hub for
+    a minute.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
@@ -79,7 +83,10 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
 
 
 def check_model_files(folder: Path, config: EngineConfig) -> None:
-    """Raises UsageError for a file beside the weights that the libraries would read without end, or wait for."""
+    """Raise UsageError if a file beside the weights is no regular file or is too large.
+
+    The libraries would read such a file without end, or wait for it.
+    """
     for path in [path for suffix in ("json", "jinja", "model") for path in data_files(folder, f"*.{suffix}")]:
         try:
             if path.exists():
@@ -89,7 +96,7 @@ def check_model_files(folder: Path, config: EngineConfig) -> None:
 
 
 def load_tokenizer(config: EngineConfig) -> Tokenizer:
-    """The model's tokenizer. Raises UsageError."""
+    """Return the model's tokenizer. Raises UsageError if it cannot be loaded."""
     from transformers import AutoTokenizer
 
     loader: Loader[Tokenizer] = AutoTokenizer
@@ -97,14 +104,17 @@ def load_tokenizer(config: EngineConfig) -> Tokenizer:
 
 
 def why_not_loaded(config: EngineConfig, error: Exception) -> str:
-    """One line for a model that cannot be loaded: no such folder, no access, or no network."""
+    """Return in one line why a model cannot be loaded, such as no folder, no access, or no network."""
     if Path(config.model_path).is_dir():
         return f"--model {config.model_path}: {why_unusable(Path(config.model_path), str(error))}."
     return why_not_given(config.model_path, error)
 
 
 def why_unusable(folder: Path, text: str) -> str:
-    """Return what keeps a folder from being a model, by what is in it, else in a library's words."""
+    """Return why a folder is not a usable model, judged by its files.
+
+    If they do not tell, return the library's words.
+    """
     if pointer := next((path for path in data_files(folder, "*") if path.is_file() and is_pointer(path)), None):
         return f"{pointer.name} is {POINTER}"
     if (folder / "adapter_config.json").exists():

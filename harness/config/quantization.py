@@ -22,7 +22,7 @@ class Quantized(schema.File):
 
 
 def format_of(config: EngineConfig) -> str:
-    """The number format of the weights in words, as in bf16 and fp8 (static, compressed-tensors)."""
+    """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)"."""
     stored = stored_formats(config)
     if not stored:
         loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
@@ -50,8 +50,11 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """Return how a checkpoint is quantized, by the words of its method: of each kind of layers that it has
-    groups for.
+    """Return the formats in which a checkpoint's weights are quantized.
+
+    Empty if they are not quantized.
+
+    A method with groups of layers has a format for each kind of group.
     """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
@@ -62,7 +65,7 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 
 
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
-    """compressed-tensors and ModelOpt."""
+    """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it."""
     weights, inputs = dict_or_empty(group, "weights"), dict_or_empty(group, "input_activations")
     bits = number_in(weights, "num_bits")
     kind = "fp" if weights.get("type", "float") == "float" else "int"
@@ -73,8 +76,10 @@ def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
 
 
 def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
-    """Those whose words are of one format: fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ,
-    GPTQ; any other is called by its name alone.
+    """Return the format of a method that uses one format for all layers.
+
+    Known are fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ and GPTQ. The format of any other
+    method has the method's name.
     """
     bits = float(number_in(stored, "bits") or number_in(stored, "w_bit"))
     if method in ("awq", "gptq"):
@@ -101,14 +106,17 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
 
 
 def number_in(words: Mapping[str, object], key: str) -> int | float:
-    """Return a number of a checkpoint's own words; 0 where it has none."""
+    """Return a number from a checkpoint's description of itself. 0 if there is none."""
     value = words.get(key)
     return value if isinstance(value, int | float) else 0
 
 
 def stored_words(config: EngineConfig) -> dict[str, object]:
-    """Return what a checkpoint says of its quantization where vLLM reads it: in config.json, or in hf_quant_config.json
-    (ModelOpt's older exports); empty of one that is not quantized.
+    """Return a checkpoint's description of its quantization.
+
+    Empty if the checkpoint is not quantized.
+
+    As in vLLM, the description is in config.json, or in hf_quant_config.json for ModelOpt's older exports.
     """
     if configured := getattr(load_shape(config), "quantization_config", None):
         return dict(configured)

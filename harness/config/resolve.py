@@ -23,9 +23,10 @@ def resolve(
     request_set: RequestSet | None = None,
     random_weights: bool = False,
 ) -> Plan:
-    """Fills in every `auto` but the rates, which only a loaded engine can tell. `request_set`: in place of MLPerf's.
+    """Return the plan with every `auto` resolved except the rates, which only a loaded engine can tell.
 
-    Raises UsageError where the sample count is more than there is, a request too long, or the GPUs are too few.
+    `request_set` takes the place of MLPerf's samples. Raises UsageError if there are fewer samples than asked for, if a
+    request is too long, or if the GPUs do not suffice.
     """
     notes: list[str] = []
     task = replace(config.task, samples=request_set.samples) if request_set else config.task
@@ -62,7 +63,11 @@ def resolve(
 
 
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
-    """Return how many samples are used, at most those of the task. Raises UsageError where more are asked for."""
+    """Return how many samples the run uses, at most those of the task.
+
+    Raises UsageError if the user asks for more than a data set has. A trace with fewer requests than asked for is
+    noted.
+    """
     count = config.sample_limit or task.samples
     if count <= task.samples:
         return count
@@ -75,8 +80,10 @@ def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, no
 def least_duration_s(
     config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
 ) -> float:
-    """The minimum duration in seconds: what was given, a trace's own, or the task's, in proportion to the samples where
-    LoadGen takes as many as it needs for it.
+    """Return the minimum duration in seconds: the given one, or that of the trace, or that of the task.
+
+    The task's duration is reduced in proportion to the samples if the run uses fewer of MLPerf's, unless samples may be
+    repeated.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:
@@ -84,7 +91,7 @@ def least_duration_s(
     if given_s is not None:
         return given_s
     whole, share = task.min_duration_s, count / task.samples
-    is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # its samples, however few they are
+    is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # few samples fill the time, too
     least = whole if is_repeated else max(1.0, round(whole * share, 1))
     if least != whole:
         notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
@@ -92,7 +99,7 @@ def least_duration_s(
 
 
 def query_samples(config: RunConfig, count: int) -> int:
-    """The samples of a query. Raises UsageError where the run has fewer."""
+    """Return the number of samples in a query. Raises UsageError if the run has fewer samples."""
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
     given_samples = config.samples_per_query
@@ -103,7 +110,10 @@ def query_samples(config: RunConfig, count: int) -> int:
 
 
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
-    """The rate where it is known before the engine is. Raises UsageError for one that takes for ever."""
+    """Return the rate if it is known before the engine is loaded, else None.
+
+    Raises UsageError if the test would take forever.
+    """
     pattern = config.scenario_rules.pattern
     given_rate = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
     if replay:
@@ -118,7 +128,7 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
 
 
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
-    """The longest prompt plus answer. Raises UsageError where the model or a request asks for another."""
+    """Return the longest prompt plus answer in tokens. Raises UsageError if the model or a request does not fit."""
     supported, given_context = config.model_spec.positions, config.max_model_len
     if given_context != "auto" and supported and given_context > supported:
         raise UsageError(

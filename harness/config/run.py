@@ -16,7 +16,7 @@ from harness.core.word_list import names_in
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
 
-CHOOSES = {  # flags that only some scenarios take, and the one that the first of them chooses where none is named
+CHOOSES = {  # flags that only some scenarios take, with the scenario that the first given flag chooses if none is named
     "concurrency": "concurrency",
     "arrivals": "arrivals",
     "samples_per_query": "multistream",
@@ -29,14 +29,14 @@ CHOOSES = {  # flags that only some scenarios take, and the one that the first o
 
 
 def scenario_flag(given: frozenset[str]) -> str:
-    """The flag that chooses the scenario; empty where it was named, or none does."""
+    """Return the flag that chooses the scenario. Empty if the scenario was named, or if no flag chooses one."""
     if "scenario" in given:
         return ""
     return next((name for name in CHOOSES if name in given), "")
 
 
 def scenario_of(settings: Mapping[str, object]) -> str:
-    """The scenario that settings name, or that one of them chooses, as they stand in a file."""
+    """Return the scenario that the settings of a file name, or that one of them chooses."""
     named = frozenset(name for name, value in settings.items() if value)
     return CHOOSES.get(scenario_flag(named), str(settings.get("scenario", "offline")))
 
@@ -160,7 +160,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             )
 
     def speed_test_problems(self) -> Iterator[str]:
-        """Yield what a search, a curve, an estimate or a profile does not go with."""
+        """Yield a sentence for each setting that cannot be used with a search, a curve, an estimate or a profile."""
         speed_test = self.speed_test
         if self.mode == "accuracy" and speed_test:
             yield f"{speed_test} measures speed: remove --mode accuracy."
@@ -174,7 +174,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
                 yield f"--quick makes no test and no report: remove {as_flag(name)}."
 
     def scenario_problems(self) -> Iterator[str]:
-        """Yield what the scenario has no use for, or its category does not allow."""
+        """Yield a sentence for each setting that the scenario does not use, or that its category does not allow."""
         chooser_name = scenario_flag(self.given)
         chosen_by = as_flag(chooser_name) if chooser_name else f"--scenario {self.scenario}"
         for name in (*CHOOSES, "ttft_limit", "tpot_limit"):
@@ -192,7 +192,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             yield f"--compliance {self.compliance} needs an MLPerf scenario; {self.scenario_rules.unofficial}."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """Backend, addresses, scenario, category and load as other flags decide them. Raises UsageError."""
+        """Return the backend, addresses, scenario, category and load that follow from other flags.
+
+        Raises UsageError.
+        """
         for name in {"input_len", "output_len"} & given:
             lengths.lengths(as_flag(name), getattr(self, name))
         scenario = CHOOSES.get(scenario_flag(given), self.scenario)
@@ -212,7 +215,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def speed_test(self) -> str:
-        """A flag that was given and has a part in performance tests alone; empty for none."""
+        """The given flag that is about performance tests alone. Empty if there is none."""
         if self.batches:
             return "--samples-per-query with several numbers"
         if self.concurrency == "max" or len(self.levels) > 1:
@@ -225,12 +228,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def is_timed(self) -> bool:
-        """Tell whether the time of each token is a result."""
+        """Whether the time of each token is a result."""
         return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
 
     @property
     def may_see_gpus(self) -> bool:
-        """Tell whether the GPUs that are reported are those that compute."""
+        """Whether the GPUs that the run records are the ones that compute the answers."""
         return server_addresses.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property
@@ -239,12 +242,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def most_in_flight(self) -> int:
-        """Requests that all endpoints together take at once."""
+        """How many requests all endpoints together take at once."""
         return self.max_in_flight * len(self.endpoint)
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The concurrencies that were given as numbers, in order."""
+        """The concurrencies that were given as numbers, in ascending order."""
         given_levels = self.concurrency
         if isinstance(given_levels, int):
             return (given_levels,)
@@ -257,43 +260,46 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def has_several_rates(self) -> bool:
-        """Tell whether several rates are tested before the run itself."""
+        """Whether several rates are tested before the run itself."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
     def takes_minutes(self) -> bool:
-        """Tell whether a run is a search or a curve, which --minutes can shorten."""
+        """Whether the run is a search or a curve, which --minutes can shorten."""
         has_levels = self.concurrency in ("auto", "max") or len(self.levels) > 1
         return self.quick or self.has_several_rates or has_levels
 
     @property
     def batches(self) -> tuple[int, ...]:
-        """The samples per query that are tested before the run itself; none where there is one number."""
+        """The numbers of samples per query that are tested before the run itself.
+
+        Empty if only one number was given.
+        """
         return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
 
     @property
     def scenario_rules(self) -> mlperf.Scenario:
-        """The scenario with all that MLPerf fixes of it."""
+        """The scenario, with everything that MLPerf fixes about it."""
         return mlperf.SCENARIOS[self.scenario]
 
     @property
     def work(self) -> dict[str, object]:
-        """The work of the engine, by flag: speeds at other work are not compared."""
-        own_data = self.model_spec.data  # this program's own data, wherever they lie
+        """The work of the engine by flag. Speeds at different work are not compared."""
+        own_data = self.model_spec.data  # a path within this program, so that it is the same on every machine
         data = self.dataset_path or (own_data.relative_to(ROOT) if own_data else "hub")
         return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
 
     @property
     def sample_limit(self) -> int | None:
-        """The most samples to use; None: all of them."""
+        """The most samples to use. None for all of them."""
         return None if self.total_sample_count == "auto" else self.total_sample_count
 
     @property
     def official_samples(self) -> int:
-        """The number of samples of MLPerf's set."""
+        """The number of samples in MLPerf's set."""
         return mlperf.OFFICIAL_TASKS[self.category].samples
 
     @property
     def task(self) -> mlperf.Task:
-        """The samples, and the reference scores for their answers."""
+        """The samples of the run, and the reference scores for their answers."""
         return self.model_spec.task(self.category, self.scenario)

@@ -11,10 +11,10 @@ from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """The addresses without a slash at their end. Raises UsageError; its message never holds a password."""
+    """Return the addresses without a slash at their end. Raises UsageError, whose message never holds a password."""
     cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
     for address in cleaned:
-        if "@" in address:  # whatever stands before it may be a password, which may hold any character
+        if "@" in address:  # the part before it may hold a password
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
@@ -28,14 +28,15 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
 
 
 def query_of(text: str) -> dict[str, str]:
-    """Keys and values of an address's query; a word without `=` is a key, too."""
+    """Return the keys and values of an address's query. A word without `=` is a key, too."""
     return dict(part.partition("=")[::2] for part in re.split("[&;]", text) if part)
 
 
 def exporter(url: str) -> tuple[str, list[str], str]:
-    """Return the page of a GPU exporter, the GPUs on it that are the server's, and their host.
+    """Return the page of a GPU exporter, the numbers of the server's GPUs on that page, and their host.
 
-    Raises UsageError where neither is named: others' GPUs may be on the page. An empty list names none.
+    Without numbers, the page shows only the host's GPUs. Raises UsageError if neither GPUs nor a host are named, since
+    the page may have GPUs of other servers.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))
@@ -49,21 +50,27 @@ def exporter(url: str) -> tuple[str, list[str], str]:
 
 
 def join_url(address: str, path: str, outside: bool = False) -> str:
-    """The address of a path below another, whose query it keeps; `outside` the API, below the server's own address."""
+    """Return the address of a path below another address, with that address's query.
+
+    If `outside`, the path is not below the API's /v1, but below the server's own address.
+    """
     base, mark, query = address.partition("?")
     base = base.rstrip("/")
     return (base.removesuffix("/v1") if outside else base) + path + mark + query
 
 
 def is_here(addresses: Sequence[str]) -> bool:
-    """Tell whether all engines are on this machine, as one in this process is."""
+    """Return whether all engines are on this machine.
+
+    True without addresses, since the engine is then in this process.
+    """
     return all(is_loopback_host(urlsplit(address).hostname or "") for address in addresses)
 
 
 def is_loopback_host(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
-    except ValueError:  # a name
+    except ValueError:  # the host is a name, not an IP address
         return host == "localhost"
 
 

@@ -18,7 +18,7 @@ def positive(most: float) -> FieldInfo:
 
 
 def check_distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
-    """Raises ValueError, whose text stands in the message, for a list that names a number twice."""
+    """Return the numbers of a list. Raises ValueError, whose text is shown to the user, if one is given twice."""
     if len(set(numbers)) < len(numbers) or not numbers:
         raise ValueError("a number is given twice")
     return numbers

@@ -30,7 +30,7 @@ class TypeSchema(TypedDict, total=False):
 
 
 def describe(name: str, schema: TypeSchema, metavar: str) -> str:
-    """A type in words, for messages; `metavar` is an item of a list of texts."""
+    """Return a type in words for a message. `metavar` names an item of a list of texts."""
     if name == "texts":
         return f"a list of {metavar}"
     if name == "choice":
@@ -48,7 +48,12 @@ def describe(name: str, schema: TypeSchema, metavar: str) -> str:
 
 @cache
 def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
-    """The types that a setting may have, but for null, as JSON schemas, each by what it is: "texts" are a list."""
+    """Return the types that a setting may have, as JSON schemas by the name of the type.
+
+    Null is left out.
+
+    "texts" is a list of texts, and "choice" is one of several values.
+    """
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
     types: dict[str, TypeSchema] = {}
     for option_schema in schema.get("anyOf", [schema]):
@@ -66,5 +71,5 @@ def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
 
 
 def choices(types: Mapping[str, TypeSchema]) -> Sequence[OfferedChoice]:
-    """The values that are chosen from, if any."""
+    """Return the values that a setting chooses from. Empty if it has no choices."""
     return types["choice"]["enum"] if "choice" in types else ()

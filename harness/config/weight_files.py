@@ -24,8 +24,12 @@ LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file, as its l
 
 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
-    """Return the files of a folder's weights that an engine loads; none where there are none. Raises UsageError where
-    `is_loaded` and a file is missing, cut short, or a pointer of Git LFS; `name` is what the user calls the model.
+    """Return the files of a folder's weights that an engine loads.
+
+    Empty if there are none.
+
+    If `is_loaded`, raises UsageError for a file that is missing, cut short, or a pointer of Git LFS. `name` is the
+    user's name of the model.
     """
     for suffix, index, whole in FORMATS:
         files_of_format = loaded_files(folder, suffix, index, whole)
@@ -38,7 +42,7 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 
 
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
-    """Return the files of one format that an engine would load, those that are missing among them."""
+    """Return the files of one format that an engine would load. Files that should exist but do not are included."""
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
     paths = [path for path in data_files(folder, f"*.{suffix}") if not NO_WEIGHTS.fullmatch(path.name)]
@@ -49,7 +53,7 @@ def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path
 
 
 def shards_of(index: Path) -> list[str]:
-    """Return the names of the shards that an index lists. Raises UsageError for a damaged one."""
+    """Return the names of the shards that an index lists. Raises UsageError if the index is damaged."""
     match files.read_json(index, LARGEST_SETTINGS * 16):
         case {"weight_map": {**weights}} if weights:
             return sorted({str(name) for name in weights.values()})
@@ -57,7 +61,7 @@ def shards_of(index: Path) -> list[str]:
 
 
 def whole_set(found: Sequence[Path]) -> list[Path]:
-    """Return the files with the shards that are missing of them, by their names, as in model-00001-of-00002."""
+    """Return the found files and the shards that are missing, by their names, as in model-00001-of-00002."""
     wanted = list(found)
     for path in found:
         shard = SHARD.fullmatch(path.name)
@@ -71,7 +75,7 @@ def whole_set(found: Sequence[Path]) -> list[Path]:
 
 
 def check_files(found: Sequence[Path], name: str) -> None:
-    """Raises UsageError for the first file that cannot be loaded."""
+    """Raise UsageError for the first file that cannot be loaded."""
     missing = [path.name for path in found if not path.exists()]
     if missing:
         raise UsageError(
@@ -87,7 +91,7 @@ def check_files(found: Sequence[Path], name: str) -> None:
 
 
 def is_cut_short(path: Path) -> bool:
-    """Return whether a file of safetensors is shorter than its own header says; False of any other file."""
+    """Return whether a safetensors file is shorter than its own header says. False for any other file."""
     size = path.stat().st_size
     if path.suffix != ".safetensors":
         return False

@@ -38,12 +38,15 @@ class Workload(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The workload in one line: its mean lengths and what it imitates."""
+        """The workload in one line: its mean lengths, and what it imitates."""
         return f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out; {self.imitates}"
 
 
 def shipped_workload(name: str, input_tokens: int, output_tokens: int, imitates: str) -> tuple[str, Workload]:
-    """Return a workload by its name, which is that of its file of requests or profile in `workloads/`."""
+    """Return the name and the row of a workload of ours.
+
+    Its requests or its profile are in the file of that name in `workloads/`.
+    """
     path = next(WORKLOADS_FOLDER.glob(f"{name}.*"), None)
     return name, Workload(path, imitates, input_tokens, output_tokens)
 
@@ -104,11 +107,11 @@ class RequestSet:
 
     @property
     def key(self) -> str:
-        """Return what another run must share for its speed to tell of this one's."""
+        """The name and the digest. Two runs must share them for their speeds to be compared."""
         return f"{self.name} {self.digest}"
 
     def check_context(self, most: int, said: str) -> None:
-        """Raises UsageError where a prompt and its answer do not fit `most` tokens; `said` is who allows no more."""
+        """Raise UsageError if a prompt and its answer do not fit `most` tokens. `said` names what sets this limit."""
         if self.longest <= most:
             return
         remedy = "the lengths, or use a smaller sigma" if self.exact else "the prompt, or lower its max_tokens"
@@ -159,23 +162,23 @@ class WorkloadFlags(Settings):
 
     @property
     def is_replay(self) -> bool:
-        """Tell whether requests come at the times of a trace."""
+        """Whether requests come at the times of a trace."""
         return self.arrivals is not None and parse_arrivals(self.arrivals) is None
 
     @property
     def rate_ends(self) -> Numbers:
-        """The rates at the beginning and at the end of the shape; none where the rate is given apart, or by a trace."""
+        """The rates at the beginning and the end of a ramp. Empty if the arrivals are no ramp."""
         shape, numbers = parse_arrivals(self.arrivals or "") or (None, ())
         return numbers if shape and shape.has_ends else ()
 
     @property
     def has_own_rate(self) -> bool:
-        """Tell whether the arrivals bring their own rate."""
+        """Whether the arrivals have a rate of their own."""
         return self.is_replay or bool(self.rate_ends)
 
     @property
     def is_official_workload(self) -> bool:
-        """Tell whether the requests are MLPerf's own samples."""
+        """Whether the requests are MLPerf's own samples."""
         return self.workload == OFFICIAL_WORKLOAD and self.input_len is None and not self.is_replay
 
     @property
@@ -186,17 +189,17 @@ class WorkloadFlags(Settings):
 
     @property
     def is_synthetic(self) -> bool:
-        """Tell whether prompts are random ones of given lengths."""
+        """Whether prompts are random ones of given lengths."""
         return self.input_len is not None or self.output_len is not None
 
     @property
     def official_flag(self) -> str:
-        """A flag that was given and is for MLPerf's samples."""
+        """The given flag that is only for MLPerf's samples. Empty if there is none."""
         return next((as_flag(name) for name in ("compliance", "dataset_path") if name in self.given), "")
 
     @property
     def lengths_from(self) -> str:
-        """Return what else than a file of requests says how long they are, in words; empty where nothing does."""
+        """What sets the lengths of answers if it is not a file of requests, in words. Empty if nothing does."""
         if self.is_synthetic:
             return "--output-len"
         if self.is_replay:
@@ -205,13 +208,13 @@ class WorkloadFlags(Settings):
 
     @property
     def workload_flag(self) -> str:
-        """The flag that asks for other requests than MLPerf's."""
+        """The flag that asks for requests other than MLPerf's."""
         if self.is_replay:
             return f"--arrivals {self.arrivals}"
         return "--input-len" if self.is_synthetic else f"--workload {self.workload}"
 
 
 def is_profile(workload: str) -> bool:
-    """Tell whether a workload is a profile: lengths to draw, rather than requests."""
+    """Return whether a workload is a profile, which gives lengths to draw in place of requests."""
     path = WORKLOADS[workload].path if workload in WORKLOADS else Path(workload)
     return path is not None and path.suffix in (".yaml", ".yml")
