@@ -15,15 +15,20 @@ from harness.engines.protocol import Engine, Sampling
 
 
 def sampling_of(plan: Plan) -> Sampling:
-    """Return how a run's answers are generated; its longest one, where requests differ."""
+    """Return how a run's answers are generated.
+
+    If requests differ in their longest answer, the longest of all counts.
+    """
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> Engine:
-    """The engine of `--backend`, which the module of its name makes, not started yet; its profiler, with --profile,
-    leaves traces in that folder.
+    """Return the engine of `--backend`, not started yet.
 
-    `choosing`: one that is asked with `score_choices`.
+    The module of the backend's name makes it.
+
+    With --profile, the engine's profiler writes its traces to the folder `traces`. `choosing` is True if the engine
+    will be asked by `score_choices`.
     """
     engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, choosing)
     return engine

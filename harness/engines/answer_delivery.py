@@ -9,8 +9,8 @@ from typing import NamedTuple, Self
 from harness.core import schema
 from harness.core.formatting import number
 
-# How answers came from servers, and what that says of our own figures: tokens, the server's cache, times.
-RUSH_S = 1e-4  # between two messages of one answer: those closer together left a buffer, not an engine's steps
+# The limits from which the way in which answers came makes our own figures doubtful.
+RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer
 SAME_COUNT = 0.02  # a server's count of tokens and ours may differ by this share
 CACHED_PERCENT = 1.0  # this percentage of the prompt tokens may come from a server's cache without a word
 WHOLE_SHARE = 0.1  # this share of the answers may come in one message without a word
@@ -45,13 +45,15 @@ class Delivery(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether it came in one message, so that it has no time per output token."""
+        """Whether the answer came in one message, so that it has no time per output token."""
         return self.messages == 1 and self.tokens > 1
 
     @property
     def is_bundled(self) -> bool:
-        """Tell whether a buffer held it: whole, more than two messages' tokens at first, or half of the messages
-        rushed. Messages of several tokens at even distances are an engine's steps.
+        """Whether a buffer held the answer back.
+
+        That is so if it came whole, if the first tokens were more than those of two mean messages, or if half of the
+        messages were rushed. Messages of several tokens at even distances are steps of an engine.
         """
         late = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
         return self.is_whole or late or (self.messages > 1 and 2 * self.rushed >= self.messages - 1)
@@ -68,7 +70,7 @@ class Exchange:
 
 
 def known_sum(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of counts; None where one of them is not known, or there is none."""
+    """Return the sum of counts. None if one of them is unknown, or if there are none."""
     known = [*counts]
     if not known or None in known:
         return None
@@ -124,8 +126,12 @@ class ServerUse(schema.FrozenModel):
         has_template: bool = False,
         replicas: tuple[int, int] = (0, 0),
     ) -> Self:
+        """Return the sums over all answers of a test.
+
+        A sum by the servers' counts is None if an answer came without them.
+        """
         counted = [delivery.usage for delivery in deliveries if delivery.usage]
-        usages = counted if len(counted) == len(deliveries) else []  # a sum of some answers is none of all
+        usages = counted if len(counted) == len(deliveries) else []  # a sum over some answers would be misleading
         return cls(
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),
@@ -152,8 +158,11 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def cached_percent(self) -> float | None:
-        """The percentage of prompt tokens from the cache, by `usage` or by the server's metrics, whichever has more;
-        null where neither tells.
+        """The percentage of prompt tokens that came from the server's cache.
+
+        None if unknown.
+
+        The higher one counts of the percentages by `usage` and by the server's metrics.
         """
         shares = [] if self.cache_hit_percent is None else [self.cache_hit_percent]
         if self.cached_tokens is not None and self.prompt_tokens:
@@ -162,18 +171,18 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def is_buffered(self) -> bool:
-        """Tell whether TTFT and TPOT are those of a buffer on the way, or in the server: of half of the answers."""
+        """Whether a buffer held back half of the answers, so that TTFT and TPOT are not those of the engine."""
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
     @property
     def disagreements(self) -> Iterator[str]:
-        """Yield what the wire shows and this program's own figures do not, in words."""
+        """Sentences on how the servers' answers contradict this program's own figures."""
         yield from self._differing_counts()
         yield from self._odd_answers()
         yield from self._doubtful_times()
 
     def _differing_counts(self) -> Iterator[str]:
-        """Yield where a server's counts of tokens are not those of what was sent and came."""
+        """Yield a sentence for each server's count of tokens that differs from what was sent or received."""
         answers = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > SAME_COUNT * came:
@@ -199,7 +208,7 @@ class ServerUse(schema.FrozenModel):
             )
 
     def _odd_answers(self) -> Iterator[str]:
-        """Yield what answers show that is not as it was asked for."""
+        """Yield a sentence for each way in which answers are not what was asked for."""
         if self.hidden:
             yield (
                 f"{self.hidden:,} of {self.answers:,} answers came without text, and `usage` counts their tokens: the "
@@ -220,7 +229,7 @@ class ServerUse(schema.FrozenModel):
             )
 
     def _doubtful_times(self) -> Iterator[str]:
-        """Yield what makes speeds and latencies those of something else than the engine."""
+        """Yield a sentence for each reason why speeds and latencies may not be those of the engine."""
         answers = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
@@ -237,7 +246,7 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def notes(self) -> list[str]:
-        """Return what is worth a line and doubts no number."""
+        """Sentences that are worth knowing but make no number doubtful."""
         return [
             f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`"
             for word, count in self.ends.items()

@@ -9,7 +9,7 @@ from harness.engines.server_usage import StatedUsage
 
 ALIVE_S = 1.0  # an answer that goes on says so this often
 
-# Makes the token ids of pieces, and returns the half of a character that they end with.
+# Returns the token ids of pieces, and half a character if the pieces end with one.
 Encoder = Callable[[Sequence[CompletionChunk]], tuple[list[int], str]]
 
 
@@ -31,17 +31,17 @@ class AnswerReading:
 
     @property
     def end(self) -> CompletionChunk | None:
-        """The message that ended it; None as long as it goes on."""
+        """The message that ended the answer. None while the answer goes on."""
         return next((piece for piece in self.pieces if piece.end), None)
 
     def add(self, piece: CompletionChunk) -> Sequence[int]:
-        """Take a message. Return the answer's first token ids where it brought them, else none."""
+        """Take a message. Return the answer's first token ids if this message brought them, else an empty list."""
         self.pieces.append(piece)
         has_tokens = bool(piece.ids if self._ids_out else piece.text)
         self._held += has_tokens
         self.has_text = self.has_text or has_tokens
         self.count += max(1, len(piece.ids or ()))
-        self.usage = piece.usage or self.usage  # the last counts all of the answer
+        self.usage = piece.usage or self.usage  # the last `usage` covers the whole answer
         if self.first:
             return ()
         self.first, half = self._encode(self.pieces)
@@ -55,8 +55,11 @@ class AnswerReading:
         self.usage, self.has_text = piece.usage, bool(piece.ids if self._ids_out else piece.text)
 
     def end_read(self, now: float) -> bool:
-        """Note that all messages of a read were taken, which came at `now`, by time.monotonic. Return whether to say
-        that the answer goes on.
+        """Note that all messages of a read were taken.
+
+        The read was at `now`, by time.monotonic.
+
+        Return whether the caller should report that the answer goes on.
         """
         if self._held:
             is_rushed = self.messages > 0 and now - self._before < RUSH_S

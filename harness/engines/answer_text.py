@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from harness.core import word_list
 
-# Keys with the text of a part, the first that is there: of OpenAI, Mistral, Anthropic by way of a gateway, OpenRouter.
+# Keys with the text of a part, in the order in which they are tried. They are those of OpenAI, Mistral, OpenRouter, and
+# Anthropic behind a gateway.
 PART_KEYS = word_list.names_in("text thinking content reasoning summary refusal transcript output_text input_text")
 # Several servers send what a model thinks twice, under an older and a newer name: the first that is there counts.
 THOUGHT_KEYS = word_list.names_in(
@@ -18,7 +19,7 @@ ANY_HALF = re.compile("[\ud800-\udfff]")
 
 
 def part_text(value: object) -> str:
-    """Return the text of a value that is text, a part that holds some, or a list of such parts."""
+    """Return the text in a value: the text itself, that of a part with text, or that of a list of such parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -29,7 +30,7 @@ def part_text(value: object) -> str:
 
 
 def call_text(value: object) -> str:
-    """Return what a model wrote to call a function: its name and its arguments, as far as this message has them."""
+    """Return the name and arguments of a function call that the model wrote, as far as this message has them."""
     if isinstance(value, list):
         return "".join(map(call_text, value))
     if not isinstance(value, Mapping):
@@ -40,7 +41,7 @@ def call_text(value: object) -> str:
 
 
 def message_text(choice: Mapping[str, object]) -> str:
-    """Return the text of a choice: a completion's, or a chat's with what the model thinks before it answers."""
+    """Return the text of a choice. In a chat, what the model thinks before it answers counts, too."""
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):
         return part_text(choice.get("text")) + part_text(chat)
@@ -52,8 +53,9 @@ def message_text(choice: Mapping[str, object]) -> str:
 
 
 def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
-    """Return texts as one, and half of a character that it ends with. Servers that cut their text into UTF-16 send an
-    emoji in two messages, half a surrogate pair in each.
+    """Return texts joined into one, without the half character that it may end with, and that half character.
+
+    Some servers cut text into UTF-16 units. An emoji then comes in two messages, with half a surrogate pair in each.
     """
     text = "".join(texts)
     if not ANY_HALF.search(text):

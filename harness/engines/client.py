@@ -54,7 +54,8 @@ from harness.engines.request_formats import Content, RequestFormat
 KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
 TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
-# Servers close idle connections (uvicorn, so vLLM: after 5 s). One that is reused at that moment breaks the request.
+# Servers close idle connections; uvicorn, which vLLM uses, does so after 5 s. A request that reuses a connection at
+# that moment fails, so this client drops idle connections earlier.
 IDLE_S = 2.0
 FULL_STATUSES = (429, 503)  # statuses of a server that has no room for a request
 SPARE_MESSAGES = 1000  # messages without a token that a server may send in an answer
@@ -63,7 +64,8 @@ TEXT_SHARE = 0.9  # an engine's text, encoded here, has at least this share of i
 
 
 def extra_headers() -> dict[str, str]:
-    """The headers that every request gets beside its own: lines such as `X-Team: search` in the environment.
+    """Return the headers that every request gets besides its own, read from lines such as `X-Team: search` in the
+    environment.
 
     Raises UsageError, which never shows a value.
     """
@@ -81,10 +83,12 @@ def extra_headers() -> dict[str, str]:
 
 
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
-    """Return a session with the key, headers and proxy of the environment. It has to be called on a loop.
+    """Return a session with the key, headers and proxy of the environment.
 
-    Without --new-connections it keeps connections for further requests. `with_credentials` is False for a host that the
-    key and the headers were not given for. Raises UsageError for a key, a header or a proxy that cannot be used.
+    Must be called on an event loop.
+
+    Connections are kept for further requests, unless --new-connections. `with_credentials` is False for a host that
+    must not see the key and the headers. Raises UsageError if the key, a header or the proxy cannot be used.
     """
     key = environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):
@@ -133,14 +137,15 @@ class Client:
     session: ClientSession = field(init=False)  # from `open` on
 
     def open(self) -> None:
-        """To be called on the loop. Raises UsageError for a key that cannot be sent."""
+        """Open the session. Must be called on the event loop. Raises UsageError if the key cannot be sent."""
         self.session = connect(self.config)
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """The answer's token ids: whole, or streamed: those of the first message that holds any, at once; then the
-        rest, and no ids once in a while where there is more to come. What is known of it goes into `exchange`.
+        """Yield the answer's token ids: the ids of the first message that has any, then all others at once.
 
-        Raises EndpointError where any part of it does not come.
+        In between, an empty list is yielded now and then while the answer goes on. An answer that is not streamed comes
+        as a whole. How the answer came is noted in `exchange`. Raises EndpointError if any part of the answer does not
+        come.
         """
         address, sampling = request.address, self.sampling.of(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
@@ -155,7 +160,7 @@ class Client:
             reader = EventReader(address)
             if not request.stream:
                 reading.take_whole(piece(b"".join([chunk async for chunk in chunks]), address))
-            async for chunk in chunks:  # none is left of an answer that came whole
+            async for chunk in chunks:  # no chunk is left if the answer came whole
                 now = time.monotonic()
                 for data in reader.feed(chunk):
                     if first := reading.add(piece(data, address)):
@@ -174,10 +179,10 @@ class Client:
             yield rest
 
     def _delivery(self, reading: AnswerReading, end: CompletionChunk, here: int, sampling: Sampling) -> Delivery:
-        """Return how an answer came of which `here` tokens were counted, by whose count is its result, and what its end
-        was.
+        """Return how an answer came, whose count of tokens its result uses, and how it ended.
 
-        Where text came, `usage` counts instead; without it the text may have fewer tokens than the engine made.
+        `here` is the number of tokens that this client counted. If the server sent text, the tokens in `usage` are
+        used, because an engine may have made more tokens than the text shows.
         """
         usage = reading.usage.counts(here) if reading.usage else None
         is_hidden = self._is_hidden(reading)
@@ -203,8 +208,9 @@ class Client:
         )
 
     def _is_hidden(self, reading: AnswerReading) -> bool:
-        """Tell whether a server counts tokens of which it sent none, as of thinking that it keeps to itself. One token
-        that ended an answer at once is never sent.
+        """Return whether the server counts tokens that it did not send, such as those of hidden thinking.
+
+        A single token that ended the answer at once is never sent, so it does not count as hidden.
         """
         if reading.has_text or not reading.usage or not reading.end:
             return False
@@ -230,8 +236,9 @@ class Client:
         return f"{ended}, and the server does not take min_tokens: remove the sample, or take a server that does"
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
-        """The next token, restricted to the ids in `choices`. Raises EndpointError, UsageError where the server tells
-        no log-probabilities.
+        """Return the log-probabilities of the ids in `choices` as the next token.
+
+        Raises EndpointError if the server fails, and UsageError if it does not give log-probabilities.
         """
         async with self.post(address, choosing(self.content(prompt), self.model, choices)) as response:
             page = await read_whole(response, address)
@@ -245,8 +252,9 @@ class Client:
         )
 
     def content(self, prompt: list[int]) -> Content:
-        """A prompt as its server takes it: its ids; the messages of a conversation; or its text, special tokens
-        included, but for the one that begins it, which the server adds itself.
+        """Return a prompt as its server takes it: token ids, the messages of a conversation, or text.
+
+        The text includes special tokens except the one at its beginning, which the server adds itself.
         """
         if self.form.ids_in:
             return prompt
@@ -256,35 +264,37 @@ class Client:
         return str(self.tokenizer.decode(prompt[is_begun:], skip_special_tokens=False))
 
     def salted_messages(self, prompt: MessagePrompt) -> list[dict[str, str]]:
-        """The messages of a conversation, the first one after the text of its salt."""
+        """Return the messages of a conversation, with the text of its salt before the first one."""
         messages = [dict(message) for message in prompt.messages]
         if prompt.salt:
             messages[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + messages[0]["content"]
         return messages
 
     def _rest(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
-        """The token ids of an answer after its first. Raises EndpointError where it has another length than was asked
-        for and the server gives token ids.
+        """Return the token ids of an answer after its first ones.
 
-        Of text the tokens are counted here, and the server's own may be fewer.
+        Raises EndpointError if the server ended an answer early that must have an exact length. If the server gives
+        token ids, also raises EndpointError if the answer has another length than was asked for. Tokens of text are
+        counted here, so the server may have counted fewer.
         """
         end = reading.end.end if reading.end else None
         if end != "length" and self.sampling.exact:
             raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
         tokens, half = self._encode(reading.pieces, address)
         if half:
-            tokens += self._encode_text(REPLACEMENT)  # nothing follows that would complete it
+            tokens += self._encode_text(REPLACEMENT)  # the other half of the character did not come
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
-        # As engines count, the token that ended it is one, too; there is none where the limit did.
+        # Engines count the token that ends an answer. There is no such token if the limit of tokens ended it.
         if end != "length" and not self.form.ids_out and count < most and not self._is_hidden(reading):
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
     def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> tuple[list[int], str]:
-        """The token ids of pieces, and the half of a character that they end with. Raises EndpointError where they
-        cannot be those of the text beside them.
+        """Return the token ids of pieces, and half a character if the pieces end with one.
+
+        Raises EndpointError if the ids do not belong to the text that came with them.
         """
         if not self.form.ids_out:
             text, half = whole_characters(chunk.text for chunk in pieces)
@@ -306,7 +316,10 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
-        """A completion request's response, whatever its status. Raises EndpointError where the connection fails."""
+        """Yield the response to a completion request, whatever its status.
+
+        Raises EndpointError if the connection fails.
+        """
         try:
             url, kind = server_addresses.join_url(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
@@ -322,7 +335,7 @@ class Client:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
             text = str(error.message if isinstance(error, ClientResponseError) else error)
-            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", text):  # aiohttp cannot read such an answer
+            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", text):  # aiohttp cannot unpack this answer
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
@@ -331,7 +344,7 @@ class Client:
 
 
 def note_sent() -> TraceConfig:
-    """Notes in a request's exchange when it is written to a connection."""
+    """Return a trace that notes in a request's exchange when the request was written to a connection."""
 
     async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
         if context.trace_request_ctx is not None:
@@ -343,12 +356,12 @@ def note_sent() -> TraceConfig:
 
 
 def is_full(response: ClientResponse, reason: str) -> bool:
-    """Tell whether a server refuses a request for want of room, by its status, its headers or its words."""
+    """Return whether a server refuses a request because it is full, judged by its status, its headers or its words."""
     return response.status in FULL_STATUSES or "Retry-After" in response.headers or OVERLOADED in reason.lower()
 
 
 async def refusal(response: ClientResponse) -> str:
-    """Return what a response other than 200 says: where it leads, or the server's own words."""
+    """Return the text of a response other than 200: where a redirect leads, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {error_message(place)}"
     page = b""
@@ -360,7 +373,7 @@ async def refusal(response: ClientResponse) -> str:
 
 
 async def limit_bytes(response: ClientResponse, address: str, most: int = LARGEST_ANSWER_BYTES) -> AsyncIterator[bytes]:
-    """The chunks of an answer, as long as they are no more than `most` bytes. Raises EndpointError beyond."""
+    """Yield the chunks of an answer. Raises EndpointError if they are more than `most` bytes."""
     count = 0
     async for chunk in response.content.iter_any():
         count += len(chunk)
@@ -370,12 +383,15 @@ async def limit_bytes(response: ClientResponse, address: str, most: int = LARGES
 
 
 async def read_whole(response: ClientResponse, address: str) -> bytes:
-    """All that a small page holds. Raises EndpointError for one that goes on beyond MOST_BYTES."""
+    """Return the content of a small page. Raises EndpointError if it is larger than LARGEST_ANSWER_BYTES."""
     return b"".join([chunk async for chunk in limit_bytes(response, address)])
 
 
 def key_hint(challenge: str) -> str:
-    """Return what a server wants that answers 401 or 403 with this WWW-Authenticate, and where it is set."""
+    """Return what a server wants that answers 401 or 403, and where the user can set it.
+
+    `challenge` is the server's WWW-Authenticate header.
+    """
     if "authorization" in map(str.lower, extra_headers()):
         return f"refuses the Authorization in {HEADERS}"
     if challenge.lower().startswith("basic"):
@@ -384,7 +400,10 @@ def key_hint(challenge: str) -> str:
 
 
 async def why_unreached(error: ClientError, address: str) -> str:
-    """Return why a server was not reached at all, or not in HTTP: then it is asked what it speaks."""
+    """Return why a server could not be reached.
+
+    If it answered, but not in HTTP, it is asked which protocol it speaks.
+    """
     if isinstance(error, ClientConnectorCertificateError):
         return (
             f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "
@@ -393,7 +412,7 @@ async def why_unreached(error: ClientError, address: str) -> str:
     scheme = urlsplit(address).scheme
     is_broken_off = isinstance(error, ClientConnectorError) and isinstance(error.os_error, ConnectionResetError)
     if isinstance(error, ClientSSLError) or is_broken_off or not isinstance(error, ClientConnectorError):
-        # Behind a proxy it is the proxy that would answer.
+        # With a proxy, the proxy would answer in place of the server.
         spoken = "" if environ.get(PROXY) else await spoken_instead(address)
         return f"it does not answer as {scheme}:// does: {spoken or error_message(error)}"
     is_unused = proxy_of(urlsplit(address)) and not environ.get(PROXY)

@@ -20,11 +20,10 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.client import Client, WireRequest
 from harness.engines.protocol import TokenStream
 
-# Clients in separate processes, so that the client of a server is not what is measured.
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
 MessageT = TypeVar("MessageT")
-LAST_S = 2.0  # to end by itself
+LAST_S = 2.0  # so long a process may take to end by itself
 
 
 class Reply(NamedTuple):
@@ -44,13 +43,13 @@ class NumberedRequest(NamedTuple):
 
 
 def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Sends a message; uvloop writes those of one turn of the loop together."""
+    """Send a message. uvloop writes the messages of one turn of the loop together."""
     data = pickle.dumps(message)
     writer.write(len(data).to_bytes(8, "big") + data)
 
 
 async def receive(reader: asyncio.StreamReader, kind: type[MessageT]) -> MessageT:
-    """The next message, of the kind that this side is sent. Raises EOFError when the other side is gone."""
+    """Return the next message, which must be of the given kind. Raises EOFError if the other side is gone."""
     try:
         size = int.from_bytes(await reader.readexactly(8), "big")
         message = pickle.loads(await reader.readexactly(size))
@@ -79,7 +78,7 @@ class RemoteClient:
         self.failure: str | None = None
 
     async def open(self) -> None:
-        """Waits until the process is ready; to be called on the loop. Raises EngineError where it is not."""
+        """Wait until the process is ready. Must be called on the loop. Raises EngineError if the process ends."""
         self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
         try:
             await receive(self._reader, str)
@@ -88,6 +87,10 @@ class RemoteClient:
         self._receiving = asyncio.create_task(self._receive())
 
     async def _receive(self) -> None:
+        """Hand each reply to the answer that waits for it, until the process is gone.
+
+        Then every answer gets an error.
+        """
         try:
             while True:
                 reply = await receive(self._reader, Reply)
@@ -99,7 +102,7 @@ class RemoteClient:
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """Yield an answer as `Client.answer` does. Raises EngineError where the process is gone."""
+        """Yield an answer as `Client.answer` does. Raises EngineError if the process is gone."""
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
         try:
@@ -116,7 +119,7 @@ class RemoteClient:
             del self._parts[number]
 
     async def disconnect(self) -> None:
-        """The process ends once nobody talks to it; to be called on the loop."""
+        """Close the connection, after which the process ends by itself. Must be called on the loop."""
         self._receiving.cancel()
         self._writer.close()
 
@@ -126,14 +129,15 @@ class RemoteClient:
 
 
 def serve(client: Client, theirs: socket.socket) -> None:
-    """Answer until the other side is gone: the work of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
+    """Answer requests until the other side is gone. This is the work of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too, but the command ends it
     if not (client.form.ids_in and client.form.ids_out):
         client.tokenizer = pretrained.load_tokenizer(client.config)
     uvloop.run(answer_all(client, theirs))
 
 
 async def answer_all(client: Client, theirs: socket.socket) -> None:
+    """Start an answer to each request that comes, until the other side is gone."""
     client.open()
     reader, writer = await asyncio.open_connection(sock=theirs)
     send(writer, READY)
@@ -148,7 +152,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 
 
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
-    """Sends the parts of one answer on as they come."""
+    """Send the parts of one answer to the other side as they come."""
     exchange = Exchange()
     error: Exception | None = None
     try:

@@ -76,8 +76,12 @@ class Message(TypedDict, total=False):
 
 
 def read_message(data: bytes) -> Message:
-    """Return a message's value. Raises ValueError for what is no JSON. Python's own reader takes what the fast one does
-    not: half of a character, as a server that cuts its text into UTF-16 sends it.
+    """Return the value of a message.
+
+    Raises ValueError if it is no JSON.
+
+    Python's own reader takes half a surrogate pair, which servers send that cut text into UTF-16. The fast reader does
+    not.
     """
     message: Message
     try:
@@ -88,14 +92,17 @@ def read_message(data: bytes) -> Message:
 
 
 def end_kind(word: str) -> str | None:
-    """Return what a server's word for an answer's end means: `stop` or `length`; None for no word."""
+    """Return what a server's word for the end of an answer means: `stop` or `length`. None for no word."""
     if not word:
         return None
     return "length" if word.lower() in LENGTH else "stop"
 
 
 def piece(data: Message | bytes, address: str) -> CompletionChunk:
-    """Reads one message. Raises EndpointError for an error in the server's words, or for what is no completion."""
+    """Return one message as a part of an answer.
+
+    Raises EndpointError if it is an error of the server or no completion.
+    """
     try:
         message = read_message(data) if isinstance(data, bytes) else data
         if error := message.get("error"):
@@ -122,7 +129,7 @@ def piece(data: Message | bytes, address: str) -> CompletionChunk:
 
 
 def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
-    """A request's JSON for the log-probabilities of some next tokens, in vLLM's own fields."""
+    """Return the JSON of a request for the log-probabilities of some next tokens, with fields of vLLM's own."""
     return to_json(
         {
             "model": model,
@@ -137,8 +144,12 @@ def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
-    """Return what its answer says: probabilities over the whole vocabulary, here over the choices. None where it lacks
-    one.
+    """Return the log-probabilities of the choices, from the answer to a request by `choosing`.
+
+    None if one is missing.
+
+    The answer has probabilities over the whole vocabulary. They are scaled here so that those of the choices sum up to
+    1.
     """
     try:
         message = from_json(page)
@@ -170,8 +181,11 @@ class EventReader:
         self._after_return = False  # a line feed that comes next belongs to the line end before
 
     def feed(self, chunk: bytes) -> list[Message | bytes]:
-        """The messages that a read completes, without the closing [DONE]: parsed, or bytes where they are damaged.
-        Raises EndpointError for a line of more than MOST_BYTES.
+        """Return the messages that a read completes, without the closing [DONE].
+
+        A damaged message is returned as bytes.
+
+        Raises EndpointError for a line of more than LARGEST_ANSWER_BYTES.
         """
         if not chunk:  # an empty chunk ends no line
             return []
@@ -188,7 +202,7 @@ class EventReader:
         return list(filter(None, map(self._take, lines)))
 
     def _take(self, line: bytes) -> Message | bytes | None:
-        """The message that a line ends; None for any other line."""
+        """Take a line. Return the message that the line ends. None if it ends none."""
         if not line:
             return self._dispatch()
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
@@ -201,12 +215,18 @@ class EventReader:
         return None
 
     def _dispatch(self) -> Message | bytes | None:
+        """Return the message of the event that an empty line ended.
+
+        None if the event is no part of an answer.
+
+        A damaged message is returned as bytes.
+        """
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
         try:
             message = read_message(data)
         except (ValueError, RecursionError):
-            if data.startswith(b"{"):  # a part of the answer may be lost with it
+            if data.startswith(b"{"):  # this damaged message may have held a part of the answer
                 return data
             message = None
         if message is not None and type(message) is dict:
@@ -223,7 +243,7 @@ class EventReader:
             self.stray = (self.stray + words + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
-        """Return why an answer whose end did not come is none, in the server's own words where it left any."""
+        """Return the error for an answer whose end did not come, in the server's own words if it left any."""
         last_bytes = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
         if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
@@ -232,14 +252,14 @@ class EventReader:
 
 
 def reason_in(error: object) -> object:
-    """Return why a server failed, of an object that tells; None of anything else."""
+    """Return why a server failed, as its error says. None if the error is no object that says so."""
     if not isinstance(error, dict):
         return None
     return next((error[key] for key in REASONS if error.get(key)), None)
 
 
 def error_message(error: object, most: int = 200) -> str:
-    """A server's words, of an error or about itself, as one short line that may be shown and written."""
+    """Return a server's words, about an error or about itself, as one short line without secrets."""
     if isinstance(error, bytes):
         page = error.decode(errors="replace")
         error = page
@@ -248,6 +268,6 @@ def error_message(error: object, most: int = 200) -> str:
     while inner := reason_in(error):
         error = inner
     text = str(error)
-    if text.lstrip().startswith("<"):  # a page: its title, or its text where it has none
+    if text.lstrip().startswith("<"):  # an HTML page: take its title, or its text if it has no title
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
     return plain(hide_text(" ".join(text.split())))[:most].rstrip(".")

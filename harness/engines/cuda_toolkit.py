@@ -19,10 +19,10 @@ NO_NVCC = (
 
 
 def provide(engine_args: Mapping[str, object]) -> str:
-    """Set CUDA_HOME to the environment's own packages where kernels will be compiled and no toolkit is there.
+    """Set CUDA_HOME to the environment's own packages if kernels will be compiled and there is no toolkit.
 
-    The set-up makes the links that these need. An environment that pip alone has filled has none, and gets them here.
-    Returns a warning in one line where there is no nvcc at all, or the links cannot be made; else nothing.
+    The packages need links, which the set-up makes. An environment that pip alone has filled has no links, so they are
+    made here. Returns a warning in one line if there is no nvcc, or if the links cannot be made. Empty otherwise.
     """
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED)
     if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
@@ -41,12 +41,15 @@ def provide(engine_args: Mapping[str, object]) -> str:
 
 
 def links_of(packages: Path) -> Path | None:
-    """Return the folder of links to NVIDIA's libraries among an environment's packages, where it was made."""
+    """Return the folder of links to NVIDIA's libraries among an environment's packages. None if there is none."""
     return next(packages.glob("nvidia/cu*/lib64"), None)
 
 
 def make_links(packages: Path) -> str:
-    """Make the links in the environment of these packages; return why it failed, with the command, or nothing."""
+    """Make the links in the environment of these packages.
+
+    Return why this failed, with the command. Empty if it worked.
+    """
     environment = packages.parents[2]  # of environment/lib/python3.N/site-packages
     command = f"sh {LINKS_SCRIPT} {environment}"
     done = subprocess.run(

@@ -50,7 +50,10 @@ class Server:
 
     @property
     def load(self) -> int:
-        """A request that waits for its first token weighs as much as several that stream theirs."""
+        """The load for balancing.
+
+        A request that waits for its first token weighs as much as several that stream theirs.
+        """
         return self.in_flight + UNSTARTED_WEIGHT * self.unstarted
 
 
@@ -76,10 +79,10 @@ class Discovery:
     begun: float = field(default_factory=time.monotonic)
 
     async def ready(self, address: str) -> None:
-        """Waits, as long as --wait-ready says, for a server that loads: it refuses connections, answers 503 or lists no
-        model.
+        """Wait for a server that is still loading, for at most --wait-ready seconds.
 
-        What it waits for is shown at once, and again where it changes. What is wrong after that, `discover` reports.
+        Such a server refuses connections, answers 503, or lists no model. The reason for the wait is shown at once and
+        again if it changes. If something else is wrong, `discover` reports it afterwards.
         """
         until, before = self.begun + (self.config.wait_ready or 0.0), ""
         while time.monotonic() < until:
@@ -98,8 +101,9 @@ class Discovery:
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
-        """Return what a server tells of itself. Raises UsageError where there is none, or it serves too short a
-        context.
+        """Return what a server reports of itself.
+
+        Raises UsageError if there is no server, or if its context is too short.
         """
         config = self.config
         listed_models, header = await self.models(address)
@@ -121,7 +125,10 @@ class Discovery:
         return Server(address, model, name, await self.version(address), other_model(config, chosen))
 
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
-        """The models that a server lists, by name, and its Server header. Raises UsageError where it wants a key."""
+        """Return the models that a server lists, by name, and its Server header.
+
+        Raises UsageError if it wants a key.
+        """
         until = time.monotonic() + BUSY_S
         while (reply := await self.get(address, "/models"))[0] in BUSY and time.monotonic() < until:
             await asyncio.sleep(PAUSE_S)
@@ -133,17 +140,20 @@ class Discovery:
         return {str(item["id"]): item for item in entries if isinstance(item, dict) and "id" in item}, header
 
     async def version(self, address: str) -> str:
-        """The engine's version where the server tells, else empty."""
+        """Return the engine's version. Empty if the server does not tell."""
         for path, key in VERSION_PAGES:
-            with contextlib.suppress(UsageError):  # a page that it need not have
+            with contextlib.suppress(UsageError):  # servers need not have this page
                 status, reply, _ = await self.get(join_url(address, "", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return error_message(reply[key], LONGEST_SERVER_NAME)
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
-        """Status, JSON object (empty where there is none) and Server header, of 401 and 403 WWW-Authenticate. Raises
-        UsageError without an answer.
+        """Return the status, the JSON object, and the Server header of a page.
+
+        Raises UsageError if no answer comes.
+
+        The object is empty if the page has none. For status 401 and 403 the header is WWW-Authenticate.
         """
         try:
             async with self.session.get(
@@ -170,7 +180,7 @@ class Discovery:
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
-    """Return the name of the engine that lists a model so; `header` is its Server header."""
+    """Return the name of the engine that lists such a model. `header` is the server's Server header."""
     owner = str(listed.get("owned_by"))
     if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
         return "NVIDIA Dynamo"
@@ -178,14 +188,17 @@ def engine_name(listed: ListedModel, header: str) -> str:
 
 
 def is_one(models: Mapping[str, ListedModel]) -> bool:
-    """Tell whether the models of a list are one: also under several names, which share its root."""
+    """Return whether a list holds only one model. The same model under several names has the same root."""
     roots = {item.get("root") for item in models.values()}
     return len(models) == 1 or (len(roots) == 1 and None not in roots)
 
 
 def other_model(config: RunConfig, listed: ListedModel) -> str:
-    """The repository of the hub that a server lists as its model, where it is not the model that was named; what a
-    server calls by another name of its own may be that model.
+    """Return the hub repository that a server lists as its model, if it is surely not the named model.
+
+    Empty otherwise.
+
+    If the server uses a name of its own, it may be the named model.
     """
     names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
     named = {PurePath(name).name.lower() for name in (config.model, config.model_path)}
@@ -195,9 +208,11 @@ def other_model(config: RunConfig, listed: ListedModel) -> str:
 
 
 def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
-    """The models that all servers of a run serve, by name, asked before anything is loaded. Raises UsageError.
+    """Return the models that all servers of a run serve, by name.
 
-    A server that loads is waited for, as --wait-ready says; one that is not there ends the run here.
+    They are asked before anything is loaded.
+
+    A server that is loading is waited for, as --wait-ready says. Raises UsageError if a server is not there.
     """
 
     async def ask() -> dict[str, ListedModel]:
@@ -214,9 +229,12 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
 
 
 def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
-    """The configuration with the model that the endpoints serve, where --model names none. Raises UsageError.
+    """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    Where the server goes by an alias, the default has to do: its tokenizer is what counts.
+    Raises UsageError.
+
+    If the server's name for the model is an alias, the default model is kept, since it is needed only for its
+    tokenizer.
     """
     if not config.endpoint:
         return config
@@ -245,7 +263,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
 
 
 async def read_page(address: str, session: ClientSession) -> str:
-    """The text of a page, whatever is behind the address. Raises EndpointError where it does not come in time."""
+    """Return the text of a page. Raises EndpointError if it does not come in time."""
     try:
         async with session.get(address, timeout=ClientTimeout(total=PAGE_S), allow_redirects=False) as response:
             if response.status != 200:

@@ -17,7 +17,7 @@ TIMES = ("first_token_s", "token_s")
 
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "Echo":
-    """Raises UsageError for a setting that it does not know; `traces` stays empty, since it has no profiler."""
+    """Return the engine. Raises UsageError for an unknown setting. `traces` stays empty, since there is no profiler."""
     times = dict.fromkeys(TIMES, 0.0)
     for name, value in plan.config.engine_args.items():
         if name not in TIMES or not isinstance(value, int | float) or not 0 <= value < math.inf:

@@ -9,7 +9,8 @@ from harness.core import word_list
 from harness.engines.server_metrics import RANKS, SOURCES, parse_rows, with_plain_names
 
 MODEL_LABELS = word_list.names_in("model_name served_model_name model model_id")
-# Labels that tell the replicas of one model apart, or what a row is of: all of these rows are the model's own.
+# Labels that tell replicas of one model apart, or say what a row is about. Rows that differ only in these labels all
+# belong to the model.
 OWN_LABELS = frozenset(
     (
         *RANKS,
@@ -26,9 +27,9 @@ LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def own_rows(text: str, names: Collection[str]) -> str:
-    """Return a page without the rows of models that are none of `names`, by which this run's model is known.
+    """Return a page of metrics without the rows of models other than this run's, which is known by `names`.
 
-    Where no row is of one of them, the model goes by a name of its own on that page, and all rows are kept.
+    If no row has one of these names, the page has another name for the model, and all rows are kept.
     """
     models = models_of(text.splitlines())
     other_models = {model for model in models if not is_one_of(model, names)}
@@ -42,8 +43,9 @@ def models_of(lines: Iterable[str]) -> set[str]:
 
 
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
-    """Yield a line for what else than this run's rows a page holds: rows of other models, left out or counted, and
-    rows that are told apart by a label which is not known to tell replicas apart.
+    """Yield a line for each kind of rows on a page that may not be this run's own.
+
+    These are rows of other models, and rows that differ in a label that is not known to tell replicas apart.
     """
     lines = [line for line in with_plain_names(text).splitlines() if metric_name(line) in SOURCES]
     models = models_of(lines)
@@ -57,7 +59,7 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
 
 
 def foreign_labels(text: str) -> Mapping[str, set[str]]:
-    """Return the labels, with their values, in which rows of one metric differ that are counted together."""
+    """Return labels with several values among rows that are counted together, with these values."""
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):
         own_labels = frozenset(item for item in sample.labels.items() if item[0] in OWN_LABELS)
@@ -77,7 +79,7 @@ def metric_name(line: str) -> str:
 
 
 def model_of(line: str) -> str:
-    """Return the model that a row names; empty for none."""
+    """Return the model that a row names. Empty if it names none."""
     if "{" not in line or line.startswith("#"):
         return ""
     labels = dict(LABEL.findall(line))
@@ -85,7 +87,7 @@ def model_of(line: str) -> str:
 
 
 def is_one_of(model: str, names: Collection[str]) -> bool:
-    """Return whether a name of a model is one of `names`, whichever folder or owner stands before it."""
+    """Return whether a model's name is one of `names`. Folders and owners before the name do not count."""
     return PurePath(model).name.lower() in {PurePath(name).name.lower() for name in names if name}
 
 

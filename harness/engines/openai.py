@@ -42,7 +42,7 @@ class RefusedError(Exception):
 
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
-    """The client of a benchmark run; `traces` stays empty, since a server's profiler cannot be reached."""
+    """Return the client of a run. `traces` stays empty, since a server's profiler cannot be reached."""
     return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes=int(choosing))
 
 
@@ -76,7 +76,7 @@ class OpenAI(Engine):
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
     async def load(self) -> None:
-        """Finds out what the servers are and how they take prompts. Raises UsageError, EndpointError."""
+        """Find out what the servers are and how they take prompts. Raises UsageError or EndpointError."""
         config = self.config
         raise_open_file_limit(config.most_in_flight)
         self._client.open()
@@ -115,7 +115,12 @@ class OpenAI(Engine):
             await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _probe(self, server: Server) -> RequestFormat:
-        """The best form that the server takes, tried as the run will ask. Raises UsageError."""
+        """Return the best form of requests that the server takes.
+
+        It is tried with requests such as the run will send.
+
+        Raises UsageError if the server takes no form.
+        """
         refused: object = ""
         for form in (
             request_format._replace(switches=NO_CACHE.get(server.name, ()))
@@ -130,7 +135,7 @@ class OpenAI(Engine):
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
-            # With those sampling fields in neutral values that the server takes: all, else each tried alone.
+            # Keep the neutral sampling fields that the server takes. They are tried all at once, then one by one.
             accepted = list[tuple[str, float]]()
             for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
                 with suppress(RefusedError):
@@ -142,8 +147,11 @@ class OpenAI(Engine):
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
-        """Tell whether a small answer, streamed as the run's are, comes with its token ids. Raises RefusedError, or a
-        UsageError where no other form helps.
+        """Return whether a small answer comes with its token ids.
+
+        It is streamed if the run's answers are.
+
+        Raises RefusedError if another form may work, and UsageError if none can.
         """
         stream = self.config.scenario_rules.pattern.is_streamed
         self._client.form = form
@@ -173,8 +181,9 @@ class OpenAI(Engine):
         return form.ids_out and all(chunk.ids is not None for chunk in pieces if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Status, page and WWW-Authenticate of a completion; a server that is too busy, or has no backend for it, is
-        asked again for some seconds.
+        """Return the status, page and WWW-Authenticate header of the reply to a completion request.
+
+        A server that is too busy, or has no backend yet, is asked again for some seconds.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -194,12 +203,12 @@ class OpenAI(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """Yield what the server with the least load answers, by way of the client with the fewest requests."""
+        """Yield the answer of the server with the least load, through the client with the fewest requests."""
         async with self._least_loaded() as server:
             client = min(self._clients, key=lambda client: client.in_flight)
             server.unstarted += 1
             client.in_flight += 1
-            waiting = 1  # until its first token
+            waiting = 1  # 1 until the first token has come, then 0
             try:
                 request = WireRequest(server.address, prompt, max_new_tokens, not is_whole)
                 async for tokens in client.answer(request, exchange or Exchange()):
@@ -213,7 +222,7 @@ class OpenAI(Engine):
 
     @asynccontextmanager
     async def _least_loaded(self) -> AsyncIterator[Server]:
-        """The server with the least load, while one request more is its own."""
+        """Yield the server with the least load, and count one more request for it meanwhile."""
         async with self._slots:
             server = min(self.servers, key=lambda server: server.load)
             server.in_flight += 1
@@ -242,7 +251,7 @@ class OpenAI(Engine):
 
     @property
     def concurrency(self) -> int:
-        """Requests in one full load, for a trial: what may be in flight; fewer for a model that is a small one."""
+        """How many requests of a trial make a full load: as many as may be in flight, but fewer for a small model."""
         few, most = self.config.model_spec.sequences, self.config.most_in_flight
         return min(most, len(self.config.endpoint) * few) if few else most
 
@@ -261,7 +270,7 @@ class OpenAI(Engine):
         return tuple(dict.fromkeys([*served, config.served_model_name, config.model, config.model_path]))
 
     def prometheus_metrics(self) -> list[str]:
-        """The rows of this run's model on each server's page."""
+        """Return the rows of this run's model on each server's page. Empty if the pages do not come in time."""
         with suppress(TimeoutError):
             pages = self.spawn(self._read_pages()).result(timeout=2 * PAGE_S)
             return [own_rows(page, self.model_names) for page in pages]
@@ -272,7 +281,7 @@ class OpenAI(Engine):
         return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
 
     async def _metrics(self, url: str) -> str:
-        """Return a page of metrics, or nothing where it does not come. The key goes to the endpoints' hosts alone."""
+        """Return a page of metrics. Empty if it does not come. Only the endpoints' hosts are sent the key."""
         hosts = {urlsplit(server.address).hostname for server in self.servers}
         with suppress(EndpointError):
             if urlsplit(url).hostname in hosts:
@@ -283,7 +292,7 @@ class OpenAI(Engine):
 
     @property
     def failure(self) -> str | None:
-        """Return why it will answer no more; that a server is gone shows in its requests."""
+        """Why the client can answer no more. A server that is gone shows in its requests instead."""
         return next((client.failure for client in self._clients if client.failure), None)
 
     def close(self) -> None:
@@ -300,7 +309,7 @@ class OpenAI(Engine):
 
 
 def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:
-    """Raises UsageError where `what` differs between servers: they share one load, and must be alike."""
+    """Raise UsageError if `what` differs between servers. Servers that share one load must be alike."""
     addresses = {what(server): server.address for server in servers}
     if len(addresses) > 1:
         values = "; ".join(f"{address}: {value}" for value, address in addresses.items())
@@ -308,7 +317,10 @@ def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[S
 
 
 def raise_open_file_limit(connections: int) -> None:
-    """Raises this process's limit of open files to hold a connection each. Raises UsageError where it may not."""
+    """Raise this process's limit of open files so that each connection can have one.
+
+    Raises UsageError if that is not allowed.
+    """
     soft, hard = getrlimit(RLIMIT_NOFILE)
     need = connections + SPARE_FILES
     if soft != RLIM_INFINITY and soft < need:

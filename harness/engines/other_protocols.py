@@ -37,7 +37,7 @@ GREETINGS = (
 
 
 async def spoken_instead(address: str) -> str:
-    """Return what the server at an address speaks, and what to do about it, in words; empty where that is not known."""
+    """Return which protocol the server at an address speaks, and what to do about it, in words. Empty if unknown."""
     parts = urlsplit(address)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     head = await first_bytes(host, port)
@@ -51,14 +51,14 @@ async def spoken_instead(address: str) -> str:
 
 
 def meaning_of_tls(protocol: str, scheme: str) -> str:
-    """Return what it says of a server that it chooses this protocol within TLS; empty for what is as it should be."""
+    """Return what is wrong with a server that chooses this protocol within TLS, in words. Empty if nothing is."""
     if protocol == HTTP_2:
         return "it speaks HTTP/2 alone over TLS: give an address that speaks HTTP/1.1"
     return "it speaks TLS: give https:// in the address" if scheme == "http" else ""
 
 
 def meaning_of_text(head: bytes) -> str:
-    """Return what it says of a server that it sends these bytes; empty for what is HTTP or TLS, as it should be."""
+    """Return what is wrong with a server that sends these bytes, in words. Empty if they are HTTP or TLS."""
     if not head:
         return "it closes the connection without an answer"
     if head.startswith((b"HTTP/", b"\x15\x03")):
@@ -67,7 +67,7 @@ def meaning_of_text(head: bytes) -> str:
 
 
 async def first_bytes(host: str, port: int) -> bytes | None:
-    """Return the first bytes that a server sends when it is asked in HTTP; None where it sends none in time."""
+    """Return the first bytes that a server sends in reply to an HTTP request. None if none come in time."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(ASK_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -80,7 +80,7 @@ async def first_bytes(host: str, port: int) -> bytes | None:
 
 
 async def received_bytes(reader: asyncio.StreamReader) -> bytes:
-    """Return what comes until there is enough of it, or the connection ends."""
+    """Return the bytes that come until there are enough of them, or until the connection ends."""
     head = b""
     with contextlib.suppress(ConnectionError):
         while len(head) < GREETING_BYTES:
@@ -92,8 +92,11 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 
 
 async def tls_protocol(host: str, port: int) -> str | None:
-    """Return the protocol that a server chooses within TLS of those that clients have, empty for none; None where it
-    does not speak TLS.
+    """Return the protocol that a server chooses within TLS.
+
+    Empty if it chooses none, None if it does not speak TLS.
+
+    HTTP/2 is offered only if the server does not accept a connection without it.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -106,6 +109,10 @@ async def tls_protocol(host: str, port: int) -> str | None:
 
 
 async def negotiated(host: str, port: int, context: ssl.SSLContext) -> str | None:
+    """Return the protocol that a server chooses in a TLS connection.
+
+    Empty if it chooses none, None without a connection.
+    """
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(ASK_S):
             _, writer = await asyncio.open_connection(host, port, ssl=context)

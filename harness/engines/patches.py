@@ -32,7 +32,7 @@ class Patch(NamedTuple):
 
 
 def accumulate_fast() -> None:
-    """Ask cuBLASLt for fast accumulation. The scales have the two dimensions that Inductor's templates want."""
+    """Ask cuBLASLt for fast accumulation. The scales get the two dimensions that Inductor's templates need."""
     import torch
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch
 
@@ -53,7 +53,9 @@ def accumulate_fast() -> None:
 
 
 def multiply_single_rows() -> None:
-    """Multiply a single row by a kernel that reads each weight once, and let Inductor's kernels overlap with it."""
+    """Multiply a single row by a kernel that reads each weight once, and let Inductor's kernels overlap with this
+    kernel.
+    """
     from torch._inductor import config
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch
 
@@ -111,7 +113,10 @@ PATCHES = {
 
 
 def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
-    """The patches of --engine-patch. Raises UsageError for one that is unknown, fits another vLLM or is in vain."""
+    """Return the patches of --engine-patch.
+
+    Raises UsageError if a patch is unknown, fits another vLLM, or has no effect.
+    """
     for name in config.engine_patch:
         where = f"--engine-patch {name}"
         if (patch := PATCHES.get(name)) is None:
@@ -127,8 +132,11 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
 
 
 def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict[str, str]:
-    """Return what stands among a model's kernels of each patch that changes one of its layers, by part; `kernels` has
-    each layer with the name of its kernel.
+    """Return what the patches changed, by the part of the model.
+
+    A patch that changes no layer is left out.
+
+    `kernels` has the name of each layer's kernel.
     """
     changes: dict[str, list[str]] = {}
     for row in (PATCHES[name] for name in names):
@@ -138,7 +146,7 @@ def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict
 
 
 def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
-    """Raises UsageError for a patch of which the kernels that run say nothing."""
+    """Raise UsageError for a patch that changed none of the kernels that run."""
     for name in names:
         row = PATCHES[name]
         if row.kernel not in kernels.get(row.part, ""):

@@ -40,7 +40,7 @@ class Sampling(NamedTuple):
     exact: bool = False
 
     def of(self, max_new_tokens: int | None) -> "Sampling":
-        """The sampling of one request; None: as long as all."""
+        """Return the sampling of one request. If its `max_new_tokens` is None, the request is sampled as all are."""
         most = max_new_tokens or self.max_new_tokens
         return self._replace(max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
 
@@ -75,12 +75,15 @@ class Engine:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
     def spawn(self, work: Coroutine[object, object, Result]) -> "Future[Result]":
-        """Runs a coroutine on the loop, from any thread."""
+        """Start a coroutine on the loop from any thread. Return its future."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[object, object, Result], watch: Callable[[], None]) -> Result:
-        """Return what a coroutine on the loop returns, or what it raised, a TimeoutError included; calls `watch` while
-        it waits, which may raise.
+        """Run a coroutine on the loop.
+
+        Return its result or raise its error, which may be a TimeoutError.
+
+        `watch` is called again and again while the coroutine runs, and may raise an error.
         """
         future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:
@@ -88,14 +91,14 @@ class Engine:
         return future.result()
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
-        """Gets the engine ready; `watch` is called while waiting. Raises EngineError, UsageError."""
+        """Get the engine ready. `watch` is called again and again meanwhile. Raises EngineError or UsageError."""
         self._thread.start()
         begin = time.monotonic()
         self.run(self.load(), watch)
         self.start_s = time.monotonic() - begin
 
     async def load(self) -> None:
-        """Load the engine, on its loop. Raises EngineError, UsageError."""
+        """Load the engine, on its loop. Raises EngineError or UsageError."""
 
     def stream(
         self,
@@ -104,57 +107,70 @@ class Engine:
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """The answer's token ids as they come, the first at once, at most as many as `sampling` or the request says;
-        `is_whole`: nobody looks before the end. An engine that sends the request on notes in `exchange` when it did,
-        and how the answer came. Raises EngineError.
+        """Yield the answer's token ids as they come, the first ones at once.
+
+        Raises EngineError.
+
+        There are at most as many as `max_new_tokens` or, if that is None, the engine's `sampling` allows. With
+        `is_whole`, nobody looks at the answer before its end, so the ids may come all at once. An engine that sends the
+        request on notes in `exchange` when it did so, and how the answer came.
         """
         raise NotImplementedError
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
-        """The next token, restricted to the ids in `choices` (at most 20), of an engine made for that. Raises
-        EngineError, and UsageError where the engine cannot.
+        """Return the log-probabilities of the ids in `choices`, at most 20, as the next token.
+
+        Only an engine that was made with `choosing` can do so. Raises EngineError, or UsageError if the engine cannot
+        do it.
         """
         raise UsageError(f"--backend {self.name} does not compute probabilities.")
 
     async def reset_prefix_cache(self) -> None:
-        """Empties the prefix cache, between tests, where it has one and a say in it. Raises EngineError."""
+        """Empty the prefix cache between tests, if the engine has one and can empty it. Raises EngineError."""
 
     async def profile(self, on: bool) -> None:
-        """Turns the engine's own profiler on, or off, which writes its trace. Raises EngineError."""
+        """Turn the engine's own profiler on, or turn it off, upon which it writes its trace. Raises EngineError."""
         raise EngineError(f"{self.name} has no profiler")
 
     @property
     def engine_state(self) -> EngineState:
-        """Return what the engine made of its arguments and the checkpoint."""
+        """The settings that the engine resolved from its arguments and the checkpoint."""
         return EngineState()
 
     @property
     def concurrency(self) -> int:
-        """Most requests computed at once, over all replicas."""
+        """The most requests that all replicas together compute at once."""
         raise NotImplementedError
 
     def limit_in_flight(self, most: int) -> int:
-        """Keeps at most so many requests at the servers from the next test on, and the others waiting in this client;
-        returns how many that is for each server. Only of a client of servers, which may refuse a request.
+        """Keep at most `most` requests in flight at the servers from the next test on.
+
+        The others wait in this client.
+
+        Returns the limit for each server. Only a client of servers has this method, since only a server may refuse a
+        request.
         """
         raise NotImplementedError
 
     def prometheus_metrics(self) -> list[str]:
-        """Its own metrics in Prometheus' text format, a text for each server; none where it keeps none. From any thread
-        but its own.
+        """Return the engine's own metrics in Prometheus' text format, one text for each server.
+
+        Empty if it has none.
+
+        May be called from any thread except the engine's own.
         """
         return []
 
     @property
     def failure(self) -> str | None:
-        """Return why the engine will answer no more; None while it lives."""
+        """The reason why the engine can answer no more. None while it can."""
         return None
 
     @property
     def ended(self) -> str:
-        """`failure` with the engine's name: a client's name holds its addresses."""
+        """The text of `failure` after the engine's name, which for a client of servers holds their addresses."""
         return f"{self.name}: {self.failure or ''}"
 
     def close(self) -> None:
-        """Stops the engine and every process it started; returns within a few seconds even if it hangs."""
+        """Stop the engine and every process that it started. Returns within a few seconds even if the engine hangs."""
         self.stop_loop()

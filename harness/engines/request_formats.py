@@ -28,8 +28,11 @@ class RequestFormat(NamedTuple):
         return "/chat/completions" if self.chat else "/completions"
 
     def body(self, prompt: Content, model: str, sampling: Sampling, stream: bool) -> bytes:
-        """A request's JSON: the prompt as this form has it, greedy at temperature 0. For the chat API a text is one
-        message of a user's.
+        """Return the JSON of a request with the prompt in this form.
+
+        The answer is greedy at temperature 0.
+
+        In the chat API, a prompt that is text becomes one message of the user.
         """
         fields: dict[str, object] = {"model": model}
         if not self.chat:

@@ -96,8 +96,9 @@ SOURCES = frozenset(
 
 
 def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
-    """The columns at a reading, so long after the one before; None where the engine does not tell, or there is nothing
-    to compare with.
+    """Return the columns at a reading, `seconds` after the reading before.
+
+    A column is None if the engine does not report it, or if there is nothing to compare it with.
     """
     cells, grown = list[Measured](), partial(counter_increase, before, now)
     for column in METRIC_COLUMNS:
@@ -115,7 +116,7 @@ def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
 
 
 def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
-    """Return the increase of counters since a reading before; None where a reading has none of them."""
+    """Return how much counters have increased between two readings. None if no counter is in both readings."""
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
         return None
@@ -123,20 +124,27 @@ def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
 
 
 def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
-    """The increase of counters between two readings of all servers; None where a reading lacks a server, or them."""
+    """Return a function that tells how much counters have increased between two readings of all servers.
+
+    The function returns None if a reading lacks a server or the counters.
+    """
     then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
     return partial(counter_increase, then, now)
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
-    """Return the percentage of the prompt tokens between two readings that came from the servers' prefix caches."""
+    """Return the percentage of the prompt tokens that came from the servers' prefix caches between two readings.
+
+    None if the servers do not report it.
+    """
     part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
     return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)
 
 
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Return how many replicas computed no token between two readings of all servers, of how many; 0 of 0 where a
-    reading lacks one.
+    """Return how many replicas computed no token between two readings of all servers, and how many replicas there are.
+
+    Both are 0 if a reading lacks a replica.
     """
     then, now = samples(before), samples(after)
     idle = replicas = 0
@@ -148,8 +156,9 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
 
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
-    """Milliseconds of each of WAITS, the mean of the requests that ended between two readings; none unless all are
-    reported.
+    """Return the mean milliseconds of each of WAITS, over the requests that ended between two readings.
+
+    Empty unless all of WAITS are reported.
     """
     grown, means = growth(before, after), {}
     for column in WAITS:
@@ -159,9 +168,11 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 
 def samples(expositions: Iterable[str]) -> Readings:
-    """The values of the metrics in SOURCES, one for each replica; a row that is none counts as left out.
+    """Return the values of the metrics in SOURCES, one for each replica.
 
-    Beside an engine's own metrics, those of a frontend would count each request twice, and are left out.
+    Damaged rows are left out.
+
+    The metrics of a frontend are left out if an engine has its own, since each request would count twice.
     """
     samples_by_name = defaultdict(list)
     for text in expositions:
@@ -174,13 +185,14 @@ def samples(expositions: Iterable[str]) -> Readings:
 
 
 def with_plain_names(text: str) -> str:
-    """A page with the names of vLLM's metrics as vLLM has them: Ray Serve puts its own before them."""
+    """Return a page with vLLM's own names of its metrics, without the prefix that Ray Serve puts before them."""
     return text.replace("ray_vllm_", "vllm:")
 
 
 def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
-    """Name, labels and values of rows that differ in nothing but the labels `parts`, which split one thing into
-    several rows.
+    """Yield the name, labels and values of each group of rows that differ only in the labels `parts`.
+
+    These labels split one thing into several rows.
     """
     values_by_name = defaultdict(list)
     for row in rows:
@@ -191,8 +203,9 @@ def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, 
 
 
 def parse_rows(text: str, names: Container[str]) -> list[Sample]:
-    """The samples of some metrics in Prometheus' text format, without those rows that are damaged: one row shall not
-    cost the others.
+    """Return the samples of the metrics `names` on a page in Prometheus' text format.
+
+    Damaged rows are left out, so that one of them does not cost the others.
     """
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
     try:
@@ -207,7 +220,7 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
 
 
 def parse_page(text: str) -> list[Sample]:
-    """The samples of a page in Prometheus' text format. Raises ValueError for what is none."""
+    """Return the samples of a page in Prometheus' text format. Raises ValueError if the page is no such text."""
     families = text_string_to_metric_families(f"{text}\n")
     samples = list[Sample]()
     for family in families:

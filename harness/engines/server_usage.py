@@ -40,8 +40,9 @@ class StatedUsage(NamedTuple):
     unexplained: int = 0
 
     def counts(self, came: int) -> TokenCounts:
-        """Return the counts of an answer of which `came` tokens were counted here: what the total has beyond prompt
-        and output is output only where that many came.
+        """Return the counts of an answer of which this client counted `came` tokens.
+
+        Tokens of the total that are neither prompt nor output count as output only if that agrees with `came`.
         """
         output = self.output_tokens
         with_rest = (output or 0) + self.unexplained
@@ -55,8 +56,11 @@ def is_near(stated: int, came: int) -> bool:
 
 
 def read_usage(usage: object) -> StatedUsage | None:
-    """Return a server's counts of one answer; None where it gives none. A zero is no count of a prompt or an answer:
-    servers write it where they do not count.
+    """Return a server's counts of one answer.
+
+    None if it gives none.
+
+    A zero counts as no count of a prompt or an answer, since servers write it if they do not count.
     """
     if not isinstance(usage, dict):
         return None
@@ -74,12 +78,15 @@ def read_usage(usage: object) -> StatedUsage | None:
     elif prompt and apart and not total and (APART_NAME in counts or apart > prompt):
         prompt += apart
     if cached is not None and cached > (prompt or cached):
-        cached = None  # it is of another prompt than the one that is counted
+        cached = None  # more tokens than the prompt has cannot come from a cache
     return StatedUsage(prompt, output, cached, unexplained)
 
 
 def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
-    """Return the counts of `usage`, those of its details among them; what stands outside them wins."""
+    """Return the counts of `usage` and of the dictionaries within it.
+
+    If both have a count, the one in `usage` itself is kept.
+    """
     counts = dict[str, object]()
     for name in DETAILS:
         details = usage.get(name)
@@ -89,7 +96,7 @@ def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
 
 
 def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    """Return the count that stands under the first of the names that has one."""
+    """Return the count under the first of the names that has one. None if no name has one."""
     for name in names:
         count = whole_number(counts.get(name))
         if count is not None and count < MOST_COUNT:
@@ -98,8 +105,11 @@ def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | N
 
 
 def usage_in(message: Mapping[str, object]) -> StatedUsage | None:
-    """Return the counts that a message of an answer holds, wherever in it: Moonshot has them in the choice, Groq in an
-    object of its own.
+    """Return the counts that a message of an answer holds.
+
+    None if it holds none.
+
+    Moonshot has them in the choice, Groq in an object of its own.
     """
     choices = message.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}

@@ -45,7 +45,10 @@ class ScaledProduct(TypedDict):
 def multiply(
     x: torch.Tensor, weight: torch.Tensor, scale_x: torch.Tensor, scale_w: torch.Tensor, pdl: bool = True
 ) -> torch.Tensor:
-    """Multiply one row by the transposed weight, to bf16; `pdl`: by Hopper's programmatic dependent launch."""
+    """Return the product of one row and the transposed weight, in bf16.
+
+    `pdl` turns on Hopper's programmatic dependent launch.
+    """
     height, width = weight.shape
     rows, cols, warps = TILES.get((height, width), OTHER_TILE)
     out = torch.empty((1, height), dtype=torch.bfloat16, device=x.device)
@@ -54,7 +57,10 @@ def multiply(
 
 
 def with_single_row(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return an `apply_scaled_mm` of vLLM's that multiplies a single row here, and more rows by `apply_many`."""
+    """Return vLLM's `apply_scaled_mm` changed so that a single row is multiplied here.
+
+    More rows are left to `apply_many`.
+    """
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())
     def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:

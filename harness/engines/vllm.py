@@ -33,7 +33,7 @@ PROFILED_STEPS = 200  # the most steps of the engine: enough to see each kind of
 
 
 def profiler(traces: Path) -> dict[str, object]:
-    """Arguments for vLLM's AsyncEngineArgs. The profiler costs nothing until `VLLM.profile` turns it on."""
+    """Return the profiler's arguments for vLLM's AsyncEngineArgs. It costs nothing until `VLLM.profile` turns it on."""
     return {
         "profiler_config": {
             "profiler": "torch",
@@ -59,15 +59,18 @@ AMX_LOST = (
 
 
 def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
-    """The engine of a run; with --profile, one that leaves its profiler's traces in that folder."""
+    """Return the engine of a run. With --profile, its profiler writes traces to the folder `traces`."""
     args = args_for(plan, choosing) | (profiler(traces) if plan.config.profile else {})
     return VLLM(args, sampling_of(plan), plan.pattern.is_streamed, plan.config.engine_patch)
 
 
 @cache
 def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...] = ()) -> "SamplingParams":
-    """vLLM's sampling parameters, for one output at the end or one for each step; with `choices`, of one of these
-    tokens and for their log-probabilities.
+    """Return vLLM's sampling parameters.
+
+    The answer comes in one output at the end if `is_whole`, else in one for each step.
+
+    With `choices`, the answer must be one of these tokens, and their log-probabilities are returned.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -101,7 +104,7 @@ class VLLM(Engine):
         self._links: RemoteEngineConnections | None = None
 
     def _prepare_process(self) -> None:
-        """Set what vLLM and its processes read before they begin."""
+        """Set what vLLM and its processes read when they begin."""
         processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
@@ -119,13 +122,13 @@ class VLLM(Engine):
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.version = vllm.__version__
-        # Between the first token and the end nobody looks: one output each is enough.
+        # Nobody looks between the first token and the end, so an output for each of these two is enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in system.cpu_flags():
             self.cautions.append(AMX_LOST)
         args = {EXTENSION: WORKER, **args}
         try:
-            # vLLM's own defaults for batch sizes: for throughput where nobody streams, for latency where one does.
+            # vLLM's default batch sizes depend on the usage: for latency if answers are streamed, else for throughput.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
             settings = AsyncEngineArgs(**args).create_engine_config(usage)
             check_quantization(settings.model_config)
@@ -148,17 +151,20 @@ class VLLM(Engine):
 
     @property
     def llm(self) -> AsyncEngine:
-        """vLLM's own engine, between its start and its end."""
+        """vLLM's own engine. It exists only between start and end."""
         assert self._llm is not None
         return self._llm
 
     async def _kernels(self) -> dict[str, str]:
-        """Return what the workers say that they run; nothing with other hosts, or a class of the user's."""
+        """Return the kernels that the workers say they run.
+
+        Empty with other hosts, or with a worker extension of the user's.
+        """
         if "data_parallel_size_local" in self.args or EXTENSION in self.args:
             return {}
         try:
             worker_kernels = await self.llm.collective_rpc("chosen_kernels", timeout=RPC_S)
-        except Exception as error:  # a name for the record: no run fails for want of it
+        except Exception as error:  # kernels are only recorded, so no run fails without them
             traceback.print_exception(error)  # to engine.log
             return {}
         return dict(worker_kernels[0]) if worker_kernels else {}
@@ -211,7 +217,7 @@ class VLLM(Engine):
         )
 
     async def reset_prefix_cache(self) -> None:
-        """Empties the prefix cache, between tests. Raises EngineError where something holds on to it."""
+        """Empty the prefix cache between tests. Raises EngineError if vLLM does not empty it within some seconds."""
         for _ in range(10):
             if await self.llm.reset_prefix_cache():
                 return
@@ -219,7 +225,10 @@ class VLLM(Engine):
         raise EngineError("vLLM did not empty its prefix cache between two tests")
 
     async def profile(self, on: bool) -> None:
-        """Turns torch's profiler on in vLLM's workers, or off, which writes their traces. Raises EngineError."""
+        """Turn torch's profiler on in vLLM's workers, or turn it off, upon which they write their traces.
+
+        Raises EngineError.
+        """
         try:
             await (self.llm.start_profile() if on else self.llm.stop_profile())
         except Exception as error:
@@ -231,7 +240,7 @@ class VLLM(Engine):
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
     def prometheus_metrics(self) -> list[str]:
-        """vLLM's own metrics, which it keeps in this process, if it was started with any."""
+        """Return vLLM's own metrics, which it keeps in this process. Empty if statistics are off."""
         if self.args["disable_log_stats"]:
             return []
         from prometheus_client import REGISTRY, generate_latest
@@ -252,14 +261,14 @@ class VLLM(Engine):
 
     @property
     def ended(self) -> str:
-        """`failure`, which names vLLM itself where its own process ended."""
+        """The text of `failure`. It gets the engine's name in front only if an engine on another host is gone."""
         if self._links and self._links.is_broken:
             return super().ended
         return self.failure or ""
 
     def close(self) -> None:
         if self._llm is not None:
-            if handler := self._llm.output_handler:  # else it logs the engine's end as a failure
+            if handler := self._llm.output_handler:  # it would log the engine's end as a failure
                 self.loop.call_soon_threadsafe(handler.cancel)
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
@@ -287,5 +296,5 @@ class RemoteEngineConnections:
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether a connection has ended; an engine never ends one while it lives."""
+        """Whether a connection has ended. An engine does not end one while it lives."""
         return bool(self._events.poll(0))

@@ -17,10 +17,13 @@ CPU_BLOCK = 32
 
 
 def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
-    """The arguments for vLLM's AsyncEngineArgs of a run; `choosing`: of one that asks with `Engine.score_choices`.
+    """Return a run's arguments for vLLM's AsyncEngineArgs.
 
-    A benchmark repeats its samples, and answers from the prefix cache would flatter every number: it is off unless
-    asked for. Questions share their beginnings, so it is on; their log-probabilities are those after the restriction.
+    `choosing` is True if `Engine.score_choices` will be called.
+
+    The prefix cache is off unless the user turns it on. A benchmark repeats its samples, so answers from the cache
+    would flatter every number. With `choosing` the cache is on, since questions share their beginnings.
+    Log-probabilities are then those after the restriction to the choices.
     """
     config = plan.config
     args = {
@@ -48,7 +51,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
     if not nvml.gpus():
         spec = config.model_spec
         if choosing:
-            args["block_size"] = CPU_BLOCK  # only whole blocks are shared, and vLLM's own choice on a CPU is 128 tokens
+            args["block_size"] = CPU_BLOCK  # smaller than vLLM's 128 tokens, since only whole blocks are shared
         if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
             # vLLM would take this share of main memory, which other programs need too.
             args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
@@ -59,8 +62,9 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
 
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
-    """Return what --engine-arg gives, its keys checked with vLLM, and the names of --engine-patch, which vLLM then
-    hashes.
+    """Return the arguments of --engine-arg, and the names of --engine-patch so that vLLM includes them in its hash.
+
+    Raises UsageError if the installed vLLM has no such argument.
     """
     known = vllm_source.arguments()
     for key in config.engine_args:
@@ -77,8 +81,11 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
-    """Return which engine arguments and VLLM_ variables the installed vLLM does not have, or ignores with so many
-    copies of the model, in words; empty if it has all.
+    """Return which engine arguments and VLLM_ variables the installed vLLM does not support, in words.
+
+    Empty if none.
+
+    An argument that has no effect with this number of `copies` of the model is not supported either.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     missing += [
@@ -91,15 +98,13 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
 
 
 def installed_version() -> tuple[int, ...]:
-    """The first two numbers of the installed vLLM's version; none without vLLM."""
+    """Return the first two numbers of the installed vLLM's version. Empty without vLLM."""
     version = system.System(packages=software.versions()).vllm_version or ""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def refusal(error: Exception) -> str:
-    """Return what vLLM has against its arguments first; pydantic, with which it checks them, says so below a
-    heading.
-    """
+    """Return the first reason why vLLM refuses its arguments. pydantic, which checks them, puts it below a heading."""
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)
@@ -108,10 +113,10 @@ def refusal(error: Exception) -> str:
 
 
 def check_quantization(model: ModelConfig) -> None:
-    """Raises UsageError for quantization that vLLM accepts in vain.
+    """Raise UsageError for quantization that vLLM accepts but that has no effect or fails later.
 
-    Some of its methods quantize experts alone: without any, the model would run as it is, under a wrong name. And on
-    a CPU, where it has no 8-bit floating-point arithmetic, it finds that out only once it computes.
+    Some methods quantize only experts. In a model without experts nothing would be quantized, but the result would say
+    so. On a CPU without 8-bit floating-point arithmetic, vLLM fails only once it computes.
     """
     from vllm.platforms import current_platform
 

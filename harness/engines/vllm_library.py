@@ -87,7 +87,7 @@ class EngineManager(Protocol):
     """The engine's processes on this machine."""
 
     def finished_procs(self) -> Mapping[str, int]:
-        """Return the exit codes of those that ended, by name."""
+        """Return the exit codes of the processes that ended, by name."""
 
 
 class EngineResources(Protocol):

@@ -31,8 +31,10 @@ class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
-        """The attention backend, the kernel of most linear layers, by vLLM's names, and what patches change of them;
-        without what vLLM does not say.
+        """Return the attention backend and the kernel of most linear layers, by vLLM's names, and what patches change
+        in them.
+
+        A part that vLLM does not tell is left out.
         """
         config = self.vllm_config.compilation_config
         backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
@@ -46,7 +48,10 @@ class Extension:
 
 
 def linear_kernel(module: torch.nn.Module) -> str:
-    """The kernel class that a layer's method holds, or, where it holds none, the method's own class."""
+    """Return the name of the kernel class that a layer's method holds.
+
+    If it holds none, return the method's own class name.
+    """
     holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
     for holder in holders:
         for value in vars(holder).values():
