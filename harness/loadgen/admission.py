@@ -19,22 +19,25 @@ class Admission:
     sent: int = 0
 
     def send(self, at_s: float) -> int:
-        """Note a request; returns its number."""
+        """Note that a request was sent. Return its number."""
         self.sent += 1
         self.in_progress[self.sent] = at_s
         return self.sent
 
     def answer(self, number: int, at_s: float, sent_s: float | None = None) -> None:
-        """Note an answer; `sent_s` where the request was sent later than it was noted."""
+        """Note an answer. `sent_s` is given if the request was sent later than it was noted."""
         noted_s = self.in_progress.pop(number)
         self.answered.append((noted_s if sent_s is None else sent_s, at_s))
 
     def drop(self, number: int) -> None:
-        """Forget a request that failed for another reason."""
+        """Forget a request that failed for a reason other than a refusal."""
         self.in_progress.pop(number, None)
 
     def refuse(self, number: int, at_s: float, error: ServerFullError) -> None:
-        """Note a refusal. Raises EndpointError where no other request is in progress: such a server is not full."""
+        """Note a refusal.
+
+        Raises EndpointError if no other request is in progress, since the server is then not full.
+        """
         del self.in_progress[number]
         self.refused.append(at_s)
         if not self.in_progress:
@@ -44,8 +47,9 @@ class Admission:
 
     @property
     def full_at(self) -> int | None:
-        """Return how many requests the server was answering when it refused others, by the median refusal; None where
-        it refused none.
+        """The median number of requests that the server was answering when it refused others.
+
+        None if it refused none.
         """
         if not self.refused:
             return None
@@ -60,7 +64,12 @@ class Admission:
 
 
 def advice(others: int) -> str:
-    """The flag that avoids a refusal in a test in which none may be, by the number of other requests in flight."""
+    """Return which flag avoids a refusal, as the end of an error message.
+
+    Empty if no other request was in flight.
+
+    `others` is the number of other requests in flight.
+    """
     if not others:
         return ""
     return f", with {others:,} others in flight: --max-in-flight {others} keeps more of them waiting in this client"

@@ -18,12 +18,13 @@ from harness.core.formatting import Measured
 from harness.core.nvml import ask_gpus, memory_of
 from harness.core.system import container_s, core_count, cores
 
-# Load that is not ours: what other programs took of the machine while a test ran, which a speed cannot tell.
+# A speed does not show how much of the machine other programs used during a test, so it is measured here.
 CPU_SHARE = 0.1  # others' load counts from this share of the cores where the answers are computed on them
 SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
 CLIENT_SHARE = 0.9  # a client process that takes this share of a core may be what is slow
 PRECISION_FLAGS = ("--dtype", "--quantization")  # flags of vLLM and SGLang
-RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")  # into containers
+# Programs that forward connections into containers.
+RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")
 GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may take
 
 
@@ -40,7 +41,7 @@ class BackgroundLoad:
     client_share: Measured = None  # the share of a core that the busiest process takes that asks an endpoint
 
     def warnings(self, when: str = "during the test") -> list[str]:
-        """Return what of it may have cost speed, in words."""
+        """Return in words each kind of load that may have cost speed."""
         why = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
             why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
@@ -58,12 +59,15 @@ CPU_TIMES = Path("/proc/stat")
 
 
 def busy_s() -> float:
-    """Seconds that the cores which this process may use have been busy, in all, since the machine started; those of its
-    container where a quota holds that to fewer: what others use of the machine takes nothing from a quota.
+    """Return the seconds, summed over the cores that this process may use, in which they were busy since the machine
+    started.
+
+    If a quota limits a container to fewer cores, return the CPU seconds of the container. Programs outside the
+    container take nothing from its quota.
     """
     if (used := container_s()) is not None:
         return used
-    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # those of which psutil tells, in order
+    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # psutil lists the same cores in this order
     core_times = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
     return sum(busy_time(times) for core, times in core_times if core in cores())
 
@@ -85,8 +89,9 @@ def busy_time(times: CoreTimes) -> float:
 
 
 def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
-    """CPU seconds by process id: of the processes named, and each below them, with those of their
-    children that have ended.
+    """Return the CPU seconds of these processes and all processes below them, by process id.
+
+    A process's seconds include those of its children that have ended.
     """
     total = {}
     for root in roots:
@@ -98,8 +103,11 @@ def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
 
 
 def servers_here(addresses: Sequence[str]) -> set[int] | None:
-    """The processes of this machine that serve the addresses, the topmost of each; None where they are not known: of
-    another user, or in a container, of which the listener is a relay.
+    """Return the ids of the topmost processes on this machine that serve the addresses.
+
+    Empty if no server is here.
+
+    None if the processes are unknown, since they are another user's, or in a container behind a relay.
     """
     process_ids = set[int]()
     for address in addresses:
@@ -119,8 +127,9 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
 
 
 def precision_of(addresses: Sequence[str]) -> dict[str, str]:
-    """The flags for the number format of the weights that the servers of this machine were started with, as far as
-    their processes tell.
+    """Return the flags for the weights' number format with which the servers on this machine were started.
+
+    Only processes that tell their command line count.
     """
     flags = dict[str, str]()
     for pid in servers_here(addresses) or ():
@@ -133,7 +142,7 @@ def precision_of(addresses: Sequence[str]) -> dict[str, str]:
 
 
 def is_here(host: str) -> bool:
-    """Tell whether a host of an address is this machine."""
+    """Return whether the host of an address is this machine."""
     own_addresses = set[str]()
     for interfaces in psutil.net_if_addrs().values():
         own_addresses.update(interface.address for interface in interfaces)
@@ -143,8 +152,11 @@ def is_here(host: str) -> bool:
 
 
 def top_of(pid: int) -> int | None:
-    """The process that started a server: the parent as long as it runs the same program and started none of ours.
+    """Return the id of the process that started a server.
+
     None for a relay, whose server is elsewhere.
+
+    This is the topmost ancestor that runs the same program and did not start this process.
     """
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -158,7 +170,7 @@ def top_of(pid: int) -> int | None:
 
 
 def busy_gpus() -> list[int]:
-    """The visible GPUs of which somebody holds memory; to be asked before the engine starts."""
+    """Return the indices of visible GPUs whose memory is in use. Must be asked before the engine starts."""
     memory = ask_gpus(memory_of)
     return [index for index, usage in enumerate(memory) if usage and usage.used > GPU_SLACK_BYTES]
 
@@ -167,8 +179,12 @@ def busy_gpus() -> list[int]:
 def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:
-    """Yields what others use while the block runs; complete once it has ended. `gpus` were taken before; behind
-    `endpoints` the processes of a server on this machine are no others.
+    """Yield what other programs use while the block runs.
+
+    It is complete once the block has ended.
+
+    `gpus` were in use before the engine started. The processes of a server behind `endpoints` on this machine do not
+    count as other programs.
     """
     load = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
     servers, own_processes = servers_here(endpoints), {os.getpid()}

@@ -13,7 +13,7 @@ from harness.engines import discovery, server_metrics
 from harness.loadgen.gpu_readings import GPUs
 from harness.loadgen.test_run import Recording
 
-# GPUs behind an endpoint, as an NVIDIA DCGM exporter tells of them (its etc/default-counters.csv has the names).
+# The names of an NVIDIA DCGM exporter's fields are in its etc/default-counters.csv.
 LARGEST_READING = 1e6  # the largest value of any quantity
 DCGM_COLUMNS = {  # columns of machine.csv, in its units but for the memory's, MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
@@ -54,8 +54,9 @@ class GpuSample(NamedTuple):
 
 
 def read(urls: Sequence[str]) -> ExporterReading:
-    """Return what the pages tell of the GPUs that the addresses name. Raises UsageError for a page that is none, or
-    lacks one of them.
+    """Return what the exporters' pages report about the GPUs that the addresses name.
+
+    Raises UsageError if a page is no exporter's page, or if it lacks one of the GPUs.
     """
     values: GPUs = {}
     models, split = {}, set[str]()
@@ -78,7 +79,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
 
 
 def readings(urls: Sequence[str]) -> ExporterReading:
-    """Return a reading during a test; nothing where it fails, which is a gap."""
+    """Return a reading of the exporters during a test. A reading that fails is empty, and counts as a gap."""
     try:
         return read(urls)
     except UsageError:
@@ -86,7 +87,7 @@ def readings(urls: Sequence[str]) -> ExporterReading:
 
 
 def gaps(exported: ExporterReading, recording: Recording) -> Iterator[str]:
-    """Yield a line for values that the exporters did not report during a test, and why, where that is known."""
+    """Yield a line for values that the exporters did not report during a test, with the reason if it is known."""
     if exported.split:
         yield (
             f"--telemetry-url: {len(exported.split):,} of {len(exported.gpus):,} GPUs are split (MIG): their power is "
@@ -97,14 +98,17 @@ def gaps(exported: ExporterReading, recording: Recording) -> Iterator[str]:
 
 
 async def exporter_page(address: str) -> str:
-    """An exporter's page, asked for without what a server is sent. Raises EndpointError."""
+    """Return an exporter's page. The key and the headers of a server are not sent to it. Raises EndpointError."""
     async with ClientSession() as session:
         return await discovery.read_page(address, session)
 
 
 def gpu_samples(address: str) -> Iterator[GpuSample]:
-    """Each value of each GPU, those that none can have left out. Raises UsageError where there is no such page in
-    time.
+    """Yield each value of each GPU on a page.
+
+    Values that no GPU can have are left out.
+
+    Raises UsageError if no exporter's page comes in time.
     """
     try:
         text = asyncio.run(exporter_page(address))
@@ -123,17 +127,20 @@ def gpu_samples(address: str) -> Iterator[GpuSample]:
 
 
 def is_of_part(labels: Mapping[str, str]) -> bool:
-    """Return whether a row is of a part of a GPU (MIG)."""
+    """Return whether a row belongs to a part of a split GPU (MIG)."""
     return any(labels.get(label) for label in INSTANCES)
 
 
 def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
-    """The number and the host of the GPU that a row is of."""
+    """Return the number and the host of the GPU that a row belongs to."""
     return labels.get("gpu", ""), labels.get("Hostname", "")
 
 
 def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
-    """The column of a row of a GPU, or of its parts, and its value; no column for what tells nothing of it."""
+    """Return the column and the value of a GPU's row, or of the rows of its parts.
+
+    The column is empty if the row is not used.
+    """
     if name == ENGINE_ACTIVE:
         return ("load_percent" if is_split else ""), 100 * max(values)
     column = DCGM_COLUMNS[name]

@@ -32,12 +32,12 @@ SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
 
 def throttle_percent(nvml: NVML, handle: GPUHandle, reasons: int) -> int:
-    """100 while a GPU's clock is lowered for one of the reasons, else 0."""
+    """Return 100 while a GPU's clock is lowered for one of the reasons, else 0."""
     return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
 
 
 def field_value(nvml: NVML, handle: GPUHandle, field: object) -> FieldNumber:
-    """A GPU's value of a field of NVML's. Raises ValueError where it has none."""
+    """Return a GPU's value of an NVML field. Raises ValueError if the GPU does not have the field."""
     (field_reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
     if field_reading.nvmlReturn:
         raise ValueError("no such field")
@@ -54,7 +54,7 @@ Read = Callable[[NVML, GPUHandle], Measured]  # takes NVML and a GPU; raises if 
 
 
 def increase(field: int) -> Read:
-    """Reads the increase of a counter of each GPU since it was last asked, in GB/s."""
+    """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called."""
     before = dict[int, tuple[float, int]]()
 
     def read(nvml: NVML, handle: GPUHandle) -> Measured:
@@ -68,8 +68,10 @@ def increase(field: int) -> Read:
 
 
 def unless_split(read: Read) -> Read:
-    """Return what reads a GPU, and nothing of a card that is split (MIG): there NVML tells no load, some drivers 0 for
-    it, and power is the whole card's, of which others may have a part.
+    """Return `read` changed so that it returns None for a split card (MIG).
+
+    NVML reports no load for such a card, or some drivers report 0. Its power is that of the whole card, which others
+    may use, too.
     """
     return lambda nvml, handle: None if is_split(nvml, handle) else read(nvml, handle)
 
@@ -95,8 +97,10 @@ GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 
 
 def joules(gpus: int | None) -> Measured:
-    """The energy that the first visible GPUs (None: all) have taken since their driver was loaded; None where they do
-    not report it.
+    """Return the energy in J that the first `gpus` visible GPUs, or all if None, have used since their driver was
+    loaded.
+
+    None if a GPU does not report it.
     """
     energies = energies_mj()[:gpus]
     known = [energy for energy in energies if energy is not None]
@@ -104,7 +108,7 @@ def joules(gpus: int | None) -> Measured:
 
 
 def column_names(gpus: int) -> list[str]:
-    """Return the columns of a recording of so many GPUs."""
+    """Return the columns of a recording of `gpus` GPUs."""
     names = ["seconds", "cpu_percent", "memory_gib"]
     for index in range(gpus):
         names += [f"gpu{index}_{column}" for column in GPU_NAMES]
@@ -115,11 +119,13 @@ def column_names(gpus: int) -> list[str]:
 def recording(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
 ) -> Iterator[list[str]]:
-    """Writes one line a second to the CSV file `path` while the block runs, if `wanted`; what one does not tell is left
-    empty. Gives a list of what went wrong, which is whole once the block has ended.
+    """Write one line a second to the CSV file `path` while the block runs, if `wanted`.
 
-    `prometheus_metrics` gives the engine's own metrics, in Prometheus' text format; of the visible GPUs the first count
-    (None: all). `remote` gives what is reported of GPUs elsewhere, by GPU and column.
+    Yield a list of what went wrong.
+
+    The list is complete once the block has ended. Values that are not reported are left empty. `prometheus_metrics`
+    returns the engine's metrics in Prometheus' text format. The first `gpus` visible GPUs are read, or all if None.
+    `remote` returns the values of GPUs elsewhere, by GPU and column.
     """
     stop, troubles = threading.Event(), list[str]()
 
@@ -128,7 +134,7 @@ def recording(
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
             table.writerow(column_names(count + len(far)))
-            psutil.cpu_percent()  # it tells of the time since it was last called
+            psutil.cpu_percent()  # each call covers the time since the call before
             then, before = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
@@ -154,8 +160,10 @@ def recording(
 
 @contextmanager
 def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
-    """Give the number of visible GPUs that are read, and what reads all their columns: a process of its own, since a
-    driver's library that crashes takes its process with it. Values that it does not tell in time are unknown.
+    """Yield the number of visible GPUs that are read, and a function that reads all their columns.
+
+    The GPUs are read in a separate process, since a driver's library that crashes takes its process with it. Values
+    that do not come in time are None.
     """
     count, spawn = len(ask_gpus(name_of)[:most]), multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
@@ -186,7 +194,7 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
     with closing(mine):
         yield count, read
         if count and is_gone():
-            process.join(timeout=READ_S)  # its exit code is known only after that
+            process.join(timeout=READ_S)  # only after a join is the exit code known
         code = process.exitcode
         if code is not None:
             ended = by_signal(-code) if code < 0 else f"ended with code {code}"
@@ -194,14 +202,18 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
 
 
 def tell_gpus(asked: Connection, count: int) -> None:
-    """Read the GPUs whenever asked to, until nobody can ask: the work of the reading process."""
-    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it, too: the command ends it
+    """Send the values of the GPUs at each request, until the other side is gone.
+
+    This is the work of the reading process.
+    """
+    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but the command ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
-        reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}  # since this test began
+        # Counters start anew in each test, so their functions are made here.
+        reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}
         while True:
             values = list[Measured]()
             if nvml:
                 for gpu in handles[:count]:
                     values += [answer_or_none(partial(read, nvml, gpu)) for read in reads.values()]
-            asked.send(values)  # the first unasked, with which the counters begin
+            asked.send(values)  # the first values start the counters, so they are sent unasked
             asked.recv()

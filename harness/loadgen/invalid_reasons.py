@@ -9,7 +9,7 @@ from harness.core.statements import Statement
 from harness.loadgen.log_entries import Entries, duration_at, entries
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
-# LoadGen's entry for each check; a result is VALID where none of them is false.
+# LoadGen's entry for each check. A result is VALID if none of these entries is false.
 ENTRY: dict[Check, str] = {
     "latency": "result_perf_constraints_met",
     "min_duration": "result_min_duration_met",
@@ -55,7 +55,7 @@ Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
-    """Return why a result is INVALID: a statement or more for each failed check."""
+    """Return why a result is INVALID, in one or more statements for each failed check."""
     problems = []
     for check in failed_checks(values):
         for what, remedy in SENTENCES[check](values):
@@ -64,6 +64,7 @@ def reasons(values: Entries) -> list[Statement]:
 
 
 def exceeded_latency(values: Entries) -> Reasons:
+    """Yield how far each latency is over its limit, and what to do."""
     remedy = f"lower the target rate{current_value(values.number('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (measured, allowed) in exceeded.items():
@@ -80,7 +81,7 @@ def target_percentile(values: Entries) -> float:
 
 
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
-    """The limits that were exceeded, each with what was found and what is allowed, in nanoseconds."""
+    """Return the limits that were exceeded, each with the measured and the allowed latency in nanoseconds."""
     exceeded = {}
     # Latency limits are on tokens if LoadGen takes their times, else on whole queries.
     for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
@@ -92,6 +93,7 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 
 
 def min_duration(values: Entries) -> Reasons:
+    """Yield how much too short the test was, and which setting makes it longer."""
     target = values.number("effective_target_qps")
     expected = values.number("requested_single_stream_expected_latency_ns")
     match values["effective_scenario"]:
@@ -120,9 +122,10 @@ def min_queries(values: Entries) -> Reasons:
 
 
 def early_stopping(values: Entries) -> Reasons:
-    """LoadGen puts its counts into sentences: how many more queries it takes, or how many in all.
+    """Yield for which percentiles the queries are too few, and what to do.
 
-    A percentile that is over its limit is left out: more queries would not help it.
+    LoadGen's sentences hold the number of queries that are missing. A percentile over its limit is left out, since more
+    queries would not help.
     """
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"

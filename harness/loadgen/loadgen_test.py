@@ -28,7 +28,7 @@ SAMPLE_LOGS = (TRACE_FILE, ANSWERS)  # LoadGen begins these in every test, and l
 
 
 def user_conf(plan: Plan) -> str:
-    """LoadGen's settings beyond its built-in `mlperf.conf`: rates, and the counts of a short run."""
+    """Return the text of a user.conf: the settings that differ from LoadGen's own `mlperf.conf`."""
     rules = plan.config.scenario_rules
     settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
     lines = []
@@ -50,7 +50,7 @@ class LoadGenSettings:
         self._official: dict[str, int | float] = {}  # values of mlperf.conf
 
     def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
-        """Those of a plan, whose user.conf is left in the folder. Raises LoadGenError."""
+        """Return the settings for a plan, and write its user.conf to the folder. Raises LoadGenError."""
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
@@ -62,7 +62,10 @@ class LoadGenSettings:
         return settings
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
-        """LoadGen's settings from `mlperf.conf` and the user.conf at `conf`. Raises LoadGenError."""
+        """Return the settings of `mlperf.conf` and of the user.conf at `conf`.
+
+        Raises LoadGenError if LoadGen refuses them.
+        """
         scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
         settings.scenario = getattr(lg.TestScenario, scenario)
@@ -79,11 +82,13 @@ class LoadGenSettings:
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> None:
-    """Runs one test to its end.
+    """Run one test to its end.
 
-    `watch` is called ten times a second on this thread and may raise to give up. An audit.config in `folder` rules.
-    LoadGen itself cannot be stopped: it waits in C++ for every answer. Whoever gives up must end the process. Raises
-    LoadGenError.
+    Raises LoadGenError if LoadGen fails.
+
+    `watch` is called ten times a second on this thread, and may raise an error to give up. LoadGen itself cannot be
+    stopped, since it waits in C++ for every answer. After giving up, the process must therefore be ended. An
+    audit.config in `folder` overrides all other settings.
     """
     settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
     output = lg.LogOutputSettings()
@@ -94,7 +99,7 @@ def run_test(
     logging.enable_trace = mode == "performance" and not sut.by_client  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, lambda: None)
     library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
-    # An audit.config in the working folder would change the test behind the user's back: name one that is ours.
+    # LoadGen would otherwise read an audit.config in the working folder, which would change the test unnoticed.
     audit = str(folder / "audit.config")
     failed = []
 

@@ -65,7 +65,7 @@ class Latency:
 
 
 def p99_of(latency: Latency | None) -> float | None:
-    """Return the 99th percentile of a kind of latency, in milliseconds, where it is known."""
+    """Return the 99th percentile in milliseconds. None if the latency is unknown."""
     return latency.p99 if latency else None
 
 
@@ -112,9 +112,11 @@ FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")
 
 
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
-    """The result of the test whose logs are in `folder`. Raises LogError rather than guess.
+    """Return the result of the test whose logs are in `folder`.
 
-    Also where the log is of another of LoadGen's scenarios or modes than the one given.
+    Raises LogError if the log cannot be trusted.
+
+    Also raises LogError if the log is of a LoadGen scenario or mode other than the given one.
     """
     path = folder / DETAIL
     values = Entries()
@@ -141,7 +143,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
 
 
 def check_beginning(path: Path, values: Entries) -> None:
-    """Raises LogError for a log that has not even the entries with which every test begins."""
+    """Raise LogError if a log lacks one of the entries with which every test begins."""
     missing = [key for key in FIRST_ENTRIES if key not in values]
     if not missing:
         return
@@ -153,7 +155,7 @@ def check_beginning(path: Path, values: Entries) -> None:
 
 
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
-    """Keeps an entry. Raises ValueError for one that contradicts another, or is not of the kind LoadGen writes."""
+    """Add an entry. Raises ValueError if it contradicts an earlier one, or is not of the kind that LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
     twice = key.startswith(UNIQUE_ENTRIES) and key in values
@@ -165,7 +167,7 @@ def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
 
 
 def is_of_kind(key: str, value: object) -> bool:
-    """Return whether a value is of the kind that LoadGen writes for an entry."""
+    """Return whether a value is of the kind that LoadGen writes for this entry."""
     number = number_of(value)
     if key in TEXT_ENTRIES:
         return isinstance(value, str)
@@ -183,17 +185,17 @@ def is_of_kind(key: str, value: object) -> bool:
 
 
 def number_of(value: object) -> int | float | None:
-    """Return a value that is a number; None for any other, and for one beyond the 64 bits of LoadGen's integers."""
+    """Return a value that is a number. None for any other value, or if it exceeds the 64 bits of LoadGen's integers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < 2**64 else None
 
 
 def last_entries(values: Entries) -> list[str]:
-    """The entries that a log has only where its test finished.
+    """Return the entries that a log has only if its test finished.
 
-    LoadGen writes num_errors last since 5.0.16; before that, its throughput in tokens where it takes the times of
-    tokens, else the highest percentile.
+    Since 5.0.16, LoadGen writes num_errors last. Older versions end with the throughput in tokens if they take the
+    times of tokens, else with the highest percentile.
     """
     if values["effective_test_mode"] != "PerformanceOnly":
         return ["power_end"]
@@ -204,7 +206,10 @@ def last_entries(values: Entries) -> list[str]:
 
 
 def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
-    """The entries of one finished test as a result. Raises ValueError, TypeError or KeyError where they make none."""
+    """Return the result of one finished test from its entries.
+
+    Raises ValueError, TypeError or KeyError if they are damaged.
+    """
     scenario_entries, verdict = entries(values), values.text("result_validity")
     failed = failed_checks(values)
     check_known(values, verdict, failed)
@@ -252,9 +257,7 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
 
 
 def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -> None:
-    """Raises ValueError for a scenario, a mode or a verdict that LoadGen does not have, or that its checks disagree
-    with.
-    """
+    """Raise ValueError if the scenario, mode or verdict is unknown, or if a VALID result has a failed check."""
     for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
         if values[name] not in allowed:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
@@ -265,16 +268,16 @@ def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
-    """One family of latencies, or None where the log has none."""
+    """Return one kind of latency. None if the log does not have it."""
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     times_ns = [time for time in map(values.number, names) if time is not None]
     if len(times_ns) < len(names):
         return None
     logged = Latency(*(time / 1e6 for time in times_ns))
-    # LoadGen made a negative one of answers without a second token, or a first.
+    # LoadGen logs a negative latency if an answer has no first or no second token.
     return logged if logged.min >= 0 else None
 
 
 def as_json(folder: Path) -> str:
-    """Return what the log in a folder says, as a page of JSON. Raises LogError."""
+    """Return the result in a folder's log as a page of JSON. Raises LogError."""
     return json.dumps(asdict(read(folder)), indent=2, allow_nan=False)

@@ -28,7 +28,7 @@ class LogError(BenchmarkError):
 
 
 def finite(number: str | float) -> Measured:
-    """The number, or None where it is out of a float's range."""
+    """Return the number as a float. None if it is out of a float's range."""
     value = float(number)
     return value if math.isfinite(value) else None
 
@@ -62,8 +62,9 @@ class Entries(dict[str, "JsonValue"]):
 
 
 def records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
-    """The log's entries one by one, so that its size does not matter: key, value, and whether it is_error or
-    is_warning. Raises LogError.
+    """Yield the log's entries one by one: the key, the value, and the metadata, such as is_error and is_warning.
+
+    The log is never in memory as a whole, so it may be of any size. Raises LogError if an entry is damaged.
     """
     try:
         with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
@@ -85,31 +86,37 @@ def records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]
 
 
 def entry_fault(lines: TextIO) -> str:
-    """Return what a damaged entry means, by whether others follow it in its file."""
+    """Return what a damaged entry means. This depends on whether other lines follow it in its file."""
     if next(lines, None) is None:
         return "the log ends in the middle of an entry: the run was ended, or its copy is cut short"
     return "a damaged entry, with others after it: the file was changed, or its copy is damaged"
 
 
 def offline_duration(values: Entries) -> Measured:
-    """Offline: seconds until the last sample was complete."""
+    """Return the seconds until the last sample of an Offline test was complete."""
     last = values.number("result_max_latency_ns")
     return None if last is None else last / 1e9
 
 
 def duration_at(values: Entries, entry: str) -> Measured:
-    """Seconds by an entry that is a rate, which in LoadGen is (samples - 1) / seconds."""
+    """Return the seconds of a test from an entry that is a rate. LoadGen's rates are (samples - 1) / seconds."""
     rate, queries = values.number(entry), values.count("result_query_count")
     return finite((queries - 1) / rate) if queries and rate else None
 
 
 def scheduled_duration(values: Entries) -> Measured:
-    """Server, SingleStream: they end when the last issued query completes (Server) or is issued (SingleStream)."""
+    """Return the seconds of a Server or SingleStream test.
+
+    A Server test ends when the last issued query completes, a SingleStream test when the last query is issued.
+    """
     return duration_at(values, entries(values).samples or "")
 
 
 def sequential_duration(values: Entries) -> Measured:
-    """MultiStream, of which no rate of samples is logged: all queries one after the other, without what is between."""
+    """Return the seconds that the queries of a MultiStream test took in all, without the time between them.
+
+    LoadGen logs no rate of samples for this scenario.
+    """
     queries, mean = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
     return finite(queries * mean / 1e9) if queries and mean else None
 
@@ -145,5 +152,8 @@ MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance
 
 
 def entries(values: Entries) -> ScenarioEntries:
-    """Those of a log's own scenario; of an unknown one, none that would give it a rate."""
+    """Return the names of the entries of a log's scenario.
+
+    For an unknown scenario, no entry gives a rate of samples.
+    """
     return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(None))

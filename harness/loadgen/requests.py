@@ -41,7 +41,7 @@ class Sample:
 
 
 def read_trace(folder: Path) -> list[Sample]:
-    """Every sample of a test, in the order of issue, from LoadGen's own trace. Raises LogError."""
+    """Return every sample of a test from LoadGen's trace, in the order of issue. Raises LogError."""
     path, reader = folder / TRACE_FILE, TraceReader()
     try:
         with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
@@ -90,7 +90,7 @@ class TraceReader:
         self._first_by_number: dict[int, float] = {}
 
     def take(self, line: str) -> None:
-        """Keep what a line tells. Raises an error of DAMAGED where it tells nothing."""
+        """Take a line of the trace. Raises an error of DAMAGED if the line is damaged."""
         if '"LastTrace"' in line:
             self.has_end = True
         if '"Token_Latency"' in line:
@@ -101,6 +101,7 @@ class TraceReader:
             self._take_completion(read_event(line))
 
     def _take_completion(self, event: TraceEvent) -> None:
+        """Keep the time of a first token, or the sample that an event completes."""
         about = event["args"]
         number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
         if event["name"] == "Token":
@@ -149,24 +150,24 @@ class Request:
 
     @property
     def begin_s(self) -> float:
-        """`issued_s`, or 0 where that is not known."""
+        """The value of `issued_s`, or 0 if it is unknown."""
         return self.issued_s or 0.0
 
     @property
     def end_s(self) -> float:
-        """`done_s`, or 0 where that is not known."""
+        """The value of `done_s`, or 0 if it is unknown."""
         return self.done_s or 0.0
 
     @property
     def done_s(self) -> Measured:
-        """Return when its last token came, in seconds since the first request of the test."""
+        """The time when the last token came, in seconds since the first request of the test. None if unknown."""
         if self.issued_s is None or self.latency_ms is None:
             return None
         return self.issued_s + self.latency_ms / 1e3
 
     @property
     def tpot_ms(self) -> Measured:
-        """Milliseconds per output token after the first ones; None where no token came after them."""
+        """Milliseconds per output token after the first ones. None if no token came after them."""
         after = self.output_tokens - self.first_tokens
         if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
             return None
@@ -174,7 +175,10 @@ class Request:
 
 
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
-    """Writes requests.csv of a test, a line a request in the order of issue. Secrets are left out. Raises OSError."""
+    """Write requests.csv of a test with a line for each request, in the order of issue, without secrets.
+
+    Raises OSError.
+    """
     csv_files.write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, map(cells_of, requests))
 
 
@@ -186,12 +190,15 @@ def cells_of(request: Request) -> Sequence[object]:
 
 
 def decimal_text(value: Measured) -> str:
-    """A time with at most six decimals: microseconds of seconds, nanoseconds of milliseconds; empty if unknown."""
+    """Return a time with at most six decimals: whole microseconds of seconds, or whole nanoseconds of milliseconds.
+
+    Empty if the time is unknown.
+    """
     return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def read_requests(folder: Path) -> list[Request]:
-    """The rows of requests.csv. Raises UsageError, which names the line, for a damaged one."""
+    """Return the rows of requests.csv. Raises UsageError, which names the line, if one is damaged."""
     path, requests = folder / REQUESTS_FILE, list[Request]()
     try:
         with open_regular(path, LARGEST_REQUESTS) as file:
@@ -211,7 +218,7 @@ def read_requests(folder: Path) -> list[Request]:
 
 
 def parse_line(cells: Sequence[str], order: int) -> Request:
-    """The request of a line. Raises ValueError where a cell holds something else than its column does."""
+    """Return the request of a line. Raises ValueError if a cell does not hold what its column should."""
     if len(cells) != len(REQUEST_COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
     counts, times = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])]
@@ -250,7 +257,7 @@ class RequestTimes(NamedTuple):
 
 
 def times_of(requests: Sequence[Request]) -> RequestTimes:
-    """Return the times of requests as LoadGen summarizes them."""
+    """Return the times of requests, summarized as LoadGen does it."""
     return RequestTimes(
         latency_ms=spread(request.latency_ms for request in requests),
         ttft_ms=spread(request.ttft_ms for request in requests),
@@ -259,8 +266,11 @@ def times_of(requests: Sequence[Request]) -> RequestTimes:
 
 
 def spread(times: Iterable[Measured]) -> Latency | None:
-    """Times as LoadGen summarizes them: each percentile is one of them, the one at its share of their number. Unknown
-    ones do not count; None where there are no others.
+    """Return a summary of times as LoadGen does it.
+
+    None if no time is known.
+
+    Each percentile is one of the times: the one at this share of their number. Unknown times do not count.
     """
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
@@ -270,11 +280,10 @@ def spread(times: Iterable[Measured]) -> Latency | None:
 
 
 def take_times(requests: Sequence[Request], folder: Path) -> None:
-    """Gives each request LoadGen's own times in place of the client's, and compresses the trace they came from.
+    """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
-    When a request was sent, only the client knows, by its own clock. The two clocks are as far apart as in the
-    request that came through from LoadGen's issue to the client's code fastest. Raises LogError for the trace of
-    another test.
+    Only the client knows when a request was sent, and by its own clock. The difference of the two clocks is taken from
+    the request that went fastest from LoadGen to the client's code. Raises LogError if the trace is of another test.
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
@@ -288,13 +297,13 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
             request.sent_ms = max(0.0, at - sample.scheduled_ms)
         request.issued_s = (sample.scheduled_ms - begin) / 1e3
         request.latency_ms, request.clock = sample.latency_ms, "loadgen"
-        if request.first_tokens:  # else LoadGen was told of one at the end, for want of any
+        if request.first_tokens:  # without one, LoadGen was told of a first token at the end
             request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
     compress_file(folder / TRACE_FILE)
 
 
 def compress_file(path: Path) -> None:
-    """Replaces a file by `path`.gz. Raises OSError."""
+    """Replace a file by a compressed one, `path`.gz. Raises OSError."""
     with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
         shutil.copyfileobj(whole, small)
     path.unlink()

@@ -31,6 +31,7 @@ class Batches(NamedTuple, Generic[SentItem]):
     order: Callable[[SentItem], tuple[int, int]] | None = None
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
+        """Send the items batch by batch. Returns no items, since all are sent."""
         source = iter(sorted(items, key=self.order) if self.order else items)
         while batch := [*islice(source, self.size)]:
             await asyncio.gather(*map(answer, batch))
@@ -65,6 +66,10 @@ class InFlight(NamedTuple, Generic[SentItem]):
     turn: Turn[SentItem] | None = None
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
+        """Send the items, always `at_once` of them in flight.
+
+        Return the items that were not sent before the time was over.
+        """
         talks: Iterable[Sequence[SentItem]] = ((item,) for item in items)
         if self.turn:
             talks = items_by_conversation(items, self.turn)
@@ -74,7 +79,7 @@ class InFlight(NamedTuple, Generic[SentItem]):
         async def follow() -> None:
             nonlocal sent, latest
             for talk in source:
-                round = self.turn(talk[0])[0] if self.turn else sent  # each alone is one
+                round = self.turn(talk[0])[0] if self.turn else sent  # each item is a round of its own
                 if sent >= self.least and time.perf_counter() >= end and round > latest:
                     unsent.extend(talk)
                     return
@@ -98,10 +103,11 @@ class AtTimes(NamedTuple):
     by_sample: bool
 
     async def send(self, items: Iterable[Request], answer: AnswerOne[Request]) -> Sequence[Request]:
+        """Send each request at its time. Returns no requests, since all are sent."""
         zero = time.perf_counter()
         ordered = sorted(items, key=lambda request: request.sample) if self.by_sample else items
         async with tasks() as group:
-            for request, due in zip(ordered, self.times, strict=True):  # LoadGen issues as many as it was asked for
+            for request, due in zip(ordered, self.times, strict=True):  # LoadGen issued one request for each time
                 request.issued_s = zero + due
                 while (left := zero + due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
                     await asyncio.sleep(left)
@@ -115,7 +121,7 @@ RequestSender = Sender[Request] | AtTimes
 
 @asynccontextmanager
 async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """A group of tasks that raises the first error of one of them, instead of the group's own."""
+    """Yield a group of tasks that raises the first error of one of its tasks, not an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -124,7 +130,7 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
-    """The items of each conversation in order, the conversations in the order in which their first item came."""
+    """Return the items of each conversation in order. Conversations are in the order in which their first item came."""
     by_conversation = defaultdict[tuple[int, ...], list[SentItem]](list)
     for item in items:
         by_conversation[turn(item)[:2]].append(item)
@@ -140,6 +146,6 @@ class StreamingEngine(Protocol):
 
 
 async def ask(engine: StreamingEngine, prompt: Prompt, pattern: LoadPattern) -> None:
-    """Sends one prompt outside LoadGen's tests, and waits for its answer. Raises EngineError."""
+    """Send one prompt outside LoadGen's tests, and wait for its answer. Raises EngineError."""
     async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
         pass

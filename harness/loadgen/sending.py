@@ -15,16 +15,21 @@ QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline
 
 
 def issued(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
-    """Return what LoadGen has issued; None: it sets the pace, and each query is sent as it comes."""
+    """Return the sender for queries that LoadGen issues at once.
+
+    None if LoadGen sets the pace.
+
+    If LoadGen sets the pace, each query is sent as it comes.
+    """
     config, prompts, talks = plan.config, library.prompts, library.conversations or ()
     match plan.pattern:
-        case Burst() if config.sort_by_length:  # within each pass of the samples: MLPerf forbids more
+        case Burst() if config.sort_by_length:  # MLPerf allows sorting only within a pass of the samples
             return Batches(
                 config.batch_size, lambda request: (request.order // len(prompts), -len(prompts[request.sample]))
             )
         case Burst():
             return Batches(config.batch_size)
-        case ClosedLoop() if plan.concurrency:  # an accuracy test sends all its queries
+        case ClosedLoop() if plan.concurrency:  # an accuracy test has no minimum duration, so all its queries are sent
             return InFlight(
                 plan.concurrency,
                 plan.min_duration_s if timed else inf,
@@ -39,8 +44,10 @@ def issued(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
 
 
 def endless(plan: Plan, engine: int) -> Sender[Prompt]:
-    """Return the sender of the same load from an endless source, for the profiler. Offline: the engine always has as
-    many requests as it takes, and others that wait; or one batch at a time.
+    """Return a sender of the same load from an endless source, for the profiler.
+
+    In Offline it sends one batch at a time, or keeps more requests at the engine than this computes at once, so that
+    some always wait.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:
@@ -55,14 +62,17 @@ def endless(plan: Plan, engine: int) -> Sender[Prompt]:
 
 
 def trial(plan: Plan, engine: int) -> Sender[Prompt]:
-    """A short trial, before its rate is known: that of a rate all at once, or in batches."""
+    """Return the sender of a short trial, which runs before the rate is known.
+
+    A load that needs a rate is sent all at once or in batches.
+    """
     if isinstance(plan.pattern, Sequential | ClosedLoop):  # these need no rate
         return endless(plan, engine)
     return Batches(plan.config.batch_size)
 
 
 def trial_size(plan: Plan, engine: int) -> int:
-    """Prompts of a trial."""
+    """Return the number of prompts of a trial."""
     match plan.pattern:
         case Sequential():
             return STREAM_TRIAL * plan.samples_per_query

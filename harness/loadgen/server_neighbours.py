@@ -13,8 +13,10 @@ MORE_SHARE, MORE_TOKENS = 0.1, 100
 def signs_of_others(
     recording: Recording, in_flight: int, before: Sequence[str], after: Sequence[str], came: int | None
 ) -> Iterator[str]:
-    """Yield what a server's metrics contradict of what this client knows: more requests running than it had in flight
-    at most, and more tokens generated than `came` to it; None: that is not known.
+    """Yield a sentence for each sign in a server's metrics that others use it.
+
+    The signs are more requests running than this client had in flight, and more tokens generated than the `came` tokens
+    that it got. `came` is None if unknown.
     """
     running = [value for value in recording.column("requests_running") if value is not None]
     # The middle of the readings: one alone may fall between the end of an answer and the next request.

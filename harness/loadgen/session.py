@@ -29,12 +29,12 @@ from harness.runs.run_folder import TEST_FOLDERS, RunFolder, Test
 from harness.workloads.sample_library import Library
 
 SILENT_S = 5.0  # without a token for any request, after which the screen says so
-CLOCK_SET_S = 2.0  # more than a clock that is only corrected moves in a test
-END_SHOWS_S = 5.0  # at most, after an engine's processes began to die
+CLOCK_SET_S = 2.0  # a clock that moves more than this was set, not just corrected
+END_SHOWS_S = 5.0  # the longest time from the death of an engine's first process until the engine reports its end
 
 
 def clock_offset() -> float:
-    """Seconds from a clock that nobody sets to the system's, by which LoadGen times."""
+    """Return the seconds from a clock that nobody sets to the system's clock, which LoadGen uses."""
     return time.time() - time.monotonic()
 
 
@@ -57,9 +57,11 @@ class LoadGenSession:
         self.until = math.inf  # the end of its tests and trials, by time.monotonic
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
-        """Runs one test to its end; the folder of its logs. Raises EngineError, BenchmarkError.
+        """Run one test to its end.
 
-        `audit` is the text of the audit.config that LoadGen reads over all other settings.
+        Return the folder of its logs. Raises EngineError or BenchmarkError.
+
+        `audit` is the text of the audit.config, which LoadGen reads over all other settings.
         """
         folder = self.folder.sub(TEST_FOLDERS[mode])
         if audit:
@@ -71,8 +73,10 @@ class LoadGenSession:
         return folder
 
     def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
-        """One LoadGen test on the engine, watched; what is known of each request stays in its folder, with times only
-        of a test that measures: LoadGen's, where it takes them. Raises LogError where its trace is of others.
+        """Run one LoadGen test on the engine while watching it, and write the requests of the test to its folder.
+
+        Only a performance test has times. They are LoadGen's, if LoadGen takes them. Raises LogError if LoadGen's trace
+        is of another test.
         """
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
@@ -98,7 +102,7 @@ class LoadGenSession:
         return tested
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
-        """Shows how far a test is. Raises what failed in it, or why the run cannot go on."""
+        """Show how far a test is. Raises the error that occurred in it, or the reason why the run cannot go on."""
         self.require_time()
         moved = clock_offset() - offset
         if tested.timed and not tested.by_client and abs(moved) > CLOCK_SET_S:
@@ -109,7 +113,7 @@ class LoadGenSession:
         silent_s = self.watchdog.looked_at - self.watchdog.since if busy else 0.0
         note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
         self.display.tick(tested.counters, total, note, least_s=least_s)
-        if isinstance(tested.failure, EmptyAnswerError):  # because of the engine's end, which may show a moment later
+        if isinstance(tested.failure, EmptyAnswerError):  # perhaps the engine ended, which may show a moment later
             until = time.monotonic() + END_SHOWS_S
             while not self.engine.failure and time.monotonic() < until:
                 time.sleep(0.1)
@@ -120,13 +124,13 @@ class LoadGenSession:
         self.watchdog.check_run(folder, busy)
 
     def require_time(self) -> None:
-        """Raises OutOfTimeError once its time is over."""
+        """Raise OutOfTimeError if the time for measuring is over."""
         if time.monotonic() > self.until:
             raise OutOfTimeError("the time for measuring is over.")
 
     @contextmanager
     def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
-        """Records what a test takes of the machine, and of a server, while the block runs."""
+        """Record what a test takes of the machine and of a server while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
         wanted, exported = config.extra_metrics and tested.timed, exporter.readings(urls)
@@ -173,7 +177,7 @@ class LoadGenSession:
             self.display.say(line, style="yellow")
 
     def neighbours(self, plan: Plan, tested: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
-        """Return what a server's metrics show of others' requests during a test, in words."""
+        """Return the signs in a server's metrics that others used it during a test, in words."""
         in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
         came = sum(max(delivery.tokens, delivery.client_tokens) for delivery in tested.deliveries)
         has_failures = any(request.failure for request in tested.requests)  # failed requests were generated in part
@@ -181,13 +185,14 @@ class LoadGenSession:
         return [*signs_of_others(recording, in_flight, before, after, None if has_failures else came)]
 
     def samples(self, plan: Plan) -> Library:
-        """The samples for the next test or trial, salted as for no other; behind an endpoint, whose cache cannot be
-        emptied from here, random prompts are new ones, too.
+        """Return the samples for the next test or trial, with a salt that no other test has.
+
+        Behind an endpoint, random prompts are drawn anew, too, since the server's cache cannot be emptied from here.
         """
         return self.library.salted(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[object, object, Result]) -> Result:
-        """The result of work on the engine outside LoadGen, watched as its tests are."""
+        """Return the result of work on the engine outside LoadGen, watched as LoadGen's tests are."""
         self.watchdog.reset()
 
         def watch() -> None:

@@ -6,7 +6,8 @@ from functools import cached_property
 
 from harness.loadgen.requests import Request, without_failures
 
-LEAST_STEADY_SHARE = 0.1  # A shorter share of a test's time is no steady part: with waves enough it is half or more.
+# A steady part is at least this share of a test's time. With enough waves of requests it is half or more.
+LEAST_STEADY_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,17 @@ class SteadyWindow:
 
     @property
     def tokens_per_sec(self) -> float:
-        """Output tokens per second of the answers that ended in it."""
+        """Output tokens per second of the answers that ended in the window."""
         return sum(request.output_tokens for request in self.ended) / self.seconds
 
     @property
     def input_tokens_per_sec(self) -> float:
-        """Tokens per second of the prompts of these answers."""
+        """Prompt tokens per second of the answers that ended in the window."""
         return sum(request.prompt_tokens for request in without_failures(self.ended)) / self.seconds
 
     @property
     def total_tokens_per_sec(self) -> float:
-        """Input and output tokens per second."""
+        """Prompt and output tokens per second."""
         return self.input_tokens_per_sec + self.tokens_per_sec
 
     @property
@@ -48,27 +49,27 @@ class SteadyWindow:
 
     @property
     def halves(self) -> tuple[int, int]:
-        """Output tokens of the answers that ended in its first half, and in its second."""
+        """Output tokens of the answers that ended in the first half of the window, and in the second half."""
         middle = (self.begin_s + self.end_s) / 2
         late = sum(request.output_tokens for request in self.ended if request.end_s > middle)
         return sum(request.output_tokens for request in self.ended) - late, late
 
     @property
     def trend(self) -> float:
-        """The speed of its second half over that of its first."""
+        """The speed in the second half of the window divided by that in the first half."""
         early, late = self.halves
         return late / early
 
     @cached_property
     def requests(self) -> list[Request]:
-        """Requests that were sent and answered in it."""
+        """The requests that were sent and answered in the window."""
         return without_failures(self.sent_and_ended)
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
     """Return the steady part of a test that computes `at_once` requests at a time.
 
-    None where there are too few requests for one, or it is so short that the answers did not come steadily.
+    None if the requests are too few, or if the part is so short that answers did not come steadily.
     """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None

@@ -51,7 +51,10 @@ class SUT:
         self.in_flight = self.most_in_flight = 0  # requests that were handed to the engine and not answered yet
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
-        """LoadGen's IssueQuery: one thread-safe call hands the whole query over to the engine's loop."""
+        """Hand a query of LoadGen's over to the engine's loop, in one thread-safe call.
+
+        This is LoadGen's IssueQuery.
+        """
         now, new = None if self.by_client else time.perf_counter(), list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             new.append(Request(index, issued_s=now, order=order, round=self._issues[index], id=id))
@@ -62,7 +65,7 @@ class SUT:
         self.engine.loop.call_soon_threadsafe(self.start, new)
 
     def start(self, requests: list[Request]) -> None:
-        """Sends the queries that LoadGen issued together; runs on the engine's loop."""
+        """Send the queries that LoadGen issued together. Runs on the engine's loop."""
         if self.sender is None:
             for request in requests:
                 self.run(self.attempt(request))
@@ -70,7 +73,7 @@ class SUT:
             self.run(self.send(self.sender, requests))
 
     async def send(self, sender: senders.RequestSender, requests: list[Request]) -> None:
-        """Sends queries in the sender's way; those that it leaves out are answered without having been sent."""
+        """Send queries through the sender. Queries that it does not send are answered with placeholders."""
         left = await sender.send(requests, self.attempt)
         unsent = {request.order for request in left}
         self.requests = [request for request in self.requests if request.order not in unsent]
@@ -89,8 +92,10 @@ class SUT:
             self.failure = self.failure or error
 
     async def attempt(self, request: Request) -> None:
-        """Answers a request, or counts it as refused or as failed. Raises EndpointError for one that failed beyond
-        --max-failed, and for a refusal that does not mean that the server is full.
+        """Answer a request, or count it as refused or failed.
+
+        Raises EndpointError if more requests failed than --max-failed allows, or if a refusal does not mean that the
+        server is full.
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -113,7 +118,10 @@ class SUT:
             self.in_flight -= 1
 
     def count_failure(self, request: Request, error: EndpointError, remedy: str = "") -> None:
-        """Counts a failed request. Raises EndpointError, with a remedy, beyond --max-failed."""
+        """Count a failed request.
+
+        Raises EndpointError, with a remedy, if more requests failed than --max-failed allows.
+        """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
         most = may_fail(self.max_failed, total)
@@ -125,14 +133,17 @@ class SUT:
         self.end_without_answer(request, error)
 
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
-        """LoadGen waits for every answer: it gets one of PLACEHOLDER tokens, or an empty one where it is scored."""
+        """Give LoadGen an answer of PLACEHOLDER tokens for a failed request, since LoadGen waits for every answer.
+
+        In an accuracy test the answer is empty, since it is scored.
+        """
         request.failure = str(error)
         if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
             self.report(lg.FirstTokenComplete, request.id, [0])
         self.end(request, [0] * test_run.PLACEHOLDER if self.timed else [])
 
     async def answer(self, request: Request) -> None:
-        """Sends one request and reports its answer. Raises EndpointError, EngineError, EmptyAnswerError."""
+        """Send one request and report its answer. Raises EndpointError, EngineError or EmptyAnswerError."""
         exchange, tokens = Exchange(), list[int]()
         begin = exchange.sent_at
         prompt, most = self.library.request(request.sample, request.order, request.round)
@@ -157,7 +168,10 @@ class SUT:
         self.complete(request, tokens, exchange)
 
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
-        """Reports a whole answer. Raises EmptyAnswerError for one without tokens where it is timed: it cannot be."""
+        """Report a whole answer to LoadGen.
+
+        Raises EmptyAnswerError if a timed answer has no tokens, since it cannot be timed.
+        """
         delivery = exchange.delivery
         is_hidden = delivery is not None and delivery.is_hidden
         if not tokens and self.timed and not is_hidden:
@@ -178,8 +192,9 @@ class SUT:
             self.end(request, tokens)
 
     def complete_hidden(self, request: Request) -> None:
-        """Reports an answer whose tokens were counted and never sent: LoadGen needs a first token, whose time is none
-        of the answer's.
+        """Report an answer whose tokens the server counted but did not send.
+
+        LoadGen needs a first token. It gets one at the end, whose time says nothing about the answer.
         """
         request.first_tokens = 0
         if self.streams and not self.by_client:
@@ -187,24 +202,32 @@ class SUT:
         self.end(request, [0] * test_run.PLACEHOLDER)
 
     def end(self, request: Request, tokens: Sequence[int]) -> None:
-        """Tells LoadGen of the end of an answer."""
+        """Report the end of an answer to LoadGen."""
         request.latency_ms = self.ms_since_issue(request, time.perf_counter())
         self.counters.completed += 1
         self.report(lg.QuerySamplesComplete, request.id, tokens, request.output_tokens)
 
     def ms_since_issue(self, request: Request, at: float) -> float:
-        """Milliseconds since the time from which a request's latencies count."""
+        """Return the milliseconds since the time from which the request's latencies count."""
         return 1e3 * (at - request.begin_s)
 
     def report(self, report: Callable[[list[object]], object], id: int, tokens: Sequence[int], count: int = 0) -> None:
-        """Reports token ids to LoadGen as int32, which takes a copy of the buffer; `count` tokens (0: as many)."""
+        """Report token ids to LoadGen as int32.
+
+        LoadGen copies the buffer.
+
+        `count` is the number of tokens that LoadGen counts. 0 means the number of ids.
+        """
         data = array("i", tokens)
         address, length = data.buffer_info()
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int, is_probe: bool = False) -> SUT:
-    """The system under test of a plan's scenario, of about so many queries; 0: LoadGen issues all at once."""
+    """Return the system under test for a plan's scenario.
+
+    `expected` is about the number of queries, or 0 if LoadGen issues all at once.
+    """
     pattern = plan.pattern
     return SUT(
         engine,

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from harness.engines.answer_delivery import ServerUse
     from harness.loadgen.machine_use import MachineUse
 
-PLACEHOLDER = 2  # tokens of an answer that there is none of: the fewest that LoadGen takes without an error
+PLACEHOLDER = 2  # tokens reported for a request without an answer: the fewest that LoadGen takes without an error
 LOWER_RATE_REMEDY = "lower the target rate"
 ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
 
 def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool) -> TestResult:
-    """LoadGen's result without what it received for requests that were not answered or not sent, and with times per
-    output token of the answers that have one.
+    """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
-    `limits` are the run's; `expected`: its requests may well have answers of one token, so that LoadGen's errors over
-    them are none.
+    LoadGen received placeholders for requests without an answer, which are taken out. Times per output token become
+    those of the answers that have one. `limits` are the run's latency limits. `expected` says that the requests may
+    have answers of one token, so that LoadGen's errors about such answers do not count.
     """
     whole = without_failures(requests)
     result = with_one_duration(result, whole)
@@ -80,10 +80,12 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
 
 
 def with_one_duration(result: TestResult, answered: Sequence[Request]) -> TestResult:
-    """Return a MultiStream result whose rates are over the same time.
+    """Return a MultiStream result whose rates are all over the same time.
 
-    LoadGen logs its tokens a second over the whole test, and no samples a second. A rate by the latencies of its
-    queries would leave out the time between them.
+    Any other result is returned unchanged.
+
+    LoadGen logs tokens per second over the whole test, and no samples per second. A rate from the queries' latencies
+    would leave out the time between them.
     """
     tokens = sum(request.output_tokens for request in answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
@@ -94,7 +96,7 @@ def with_one_duration(result: TestResult, answered: Sequence[Request]) -> TestRe
 
 
 def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
-    """The result with the times of these requests."""
+    """Return the result with the times of these requests."""
     times = times_of(requests)
     return replace(
         result,
@@ -106,11 +108,14 @@ def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
 
 
 def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
-    """The result with the rates of the answers alone, those of one token, which LoadGen left out, included."""
+    """Return the result with rates that count only real answers.
+
+    Answers of one token, which LoadGen leaves out, are included.
+    """
     counts = [request.output_tokens for request in requests]
     counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * unanswered
     samples, queries = result.samples, result.queries
-    if queries and queries == samples:  # else a query holds several, and is counted whole
+    if queries and queries == samples:  # a query of several samples counts as a whole
         queries -= unanswered
     tokens_per_sec = sum(counts) / result.duration_s if result.duration_s else None
     if result.tokens_per_sec and counted:
@@ -128,7 +133,10 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
 
 
 def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
-    """The result, INVALID where latencies of these answers break a limit that LoadGen saw kept."""
+    """Return the result, made INVALID if one of the `tails` is over its limit.
+
+    `answers` names the answers in the reason.
+    """
     reasons = []
     for tail in tails:
         if tail.is_over:
@@ -141,7 +149,7 @@ def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> Tes
 
 
 RECORDING = "machine.csv"
-LONGEST_GAP_S = 5.0  # between two readings, over which no energy is summed
+LONGEST_GAP_S = 5.0  # no energy is summed up over a longer gap between two readings
 
 
 class Recording(NamedTuple):
@@ -152,7 +160,7 @@ class Recording(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Empty where nothing was recorded. Raises UsageError for a damaged file."""
+        """Return the recording in a file. Empty if there is no file. Raises UsageError if the file is damaged."""
         columns = csv_files.read_columns(path) if path.exists() else {}
         seconds = columns.pop("seconds", [])
         if None in seconds or (columns and not seconds):
@@ -161,7 +169,10 @@ class Recording(NamedTuple):
 
     @property
     def durations(self) -> list[float]:
-        """Seconds for which each line counts: since the one before, as a busy machine writes some lines late."""
+        """The seconds for which each line counts: the time since the line before.
+
+        A busy machine writes some lines late.
+        """
         return [now - before for before, now in pairwise([0.0, *self.seconds])]
 
     @property
@@ -169,23 +180,23 @@ class Recording(NamedTuple):
         return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
 
     def column(self, name: str) -> list[Measured]:
-        """A column; one without values where it was not recorded."""
+        """Return a column. All its values are None if it was not recorded."""
         return self.columns.get(name) or [None] * len(self.seconds)
 
     def highest(self, name: str) -> float:
-        """The highest value that any GPU reported of a quantity; 0 for none."""
+        """Return the highest value of a quantity on any GPU. 0 if there is none."""
         values = chain.from_iterable(self.column(f"{gpu}_{name}") for gpu in self.gpus)
         return max(filter(None, values), default=0.0)
 
     @property
     def missing(self) -> int:
-        """In how many readings a GPU reported no power, or none was reported at all."""
+        """The number of readings in which a GPU's power is missing. Without GPUs, these are all readings."""
         powers = [self.column(f"{gpu}_power_w") for gpu in self.gpus]
         return sum(not powers or None in reading for reading in zip(self.seconds, *powers, strict=True))
 
     @property
     def joules(self) -> Measured:
-        """The energy of all GPUs by their power at each reading; None where one reported nothing for a while."""
+        """The energy of all GPUs in J, summed up from their power. None if a GPU reported nothing for too long."""
         total = 0.0
         for gpu in self.gpus:
             powers = zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True)
@@ -222,10 +233,12 @@ class TestRun:
 
     @classmethod
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
-        """Return the test in a folder; `engine_concurrency` is how many requests the engine computes at once.
+        """Return the test in a folder.
 
-        Raises LogError for logs that cannot be trusted, or are of another scenario, or not of the test of its requests;
-        UsageError for a damaged file.
+        `engine_concurrency` is how many requests the engine computes at once.
+
+        Raises LogError if the logs cannot be trusted, are of another scenario, or do not belong to the test's requests.
+        Raises UsageError if a file is damaged.
         """
         mixed = plan.request_set is not None
         test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
@@ -241,7 +254,10 @@ class TestRun:
         scenario: str = "",
         mixed: bool = False,
     ) -> Self:
-        """Return the test in a folder without its plan; `mixed`: its requests may well have answers of one token."""
+        """Return the test in a folder without its plan.
+
+        `mixed` says that its requests may have answers of one token.
+        """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         if fault := count_difference(folder, result, requests):
             raise LogError(fault)
@@ -249,21 +265,21 @@ class TestRun:
 
     @cached_property
     def machine(self) -> "MachineUse":
-        """Return what it took of the machine. Raises UsageError for a damaged file."""
+        """What the test took of the machine. Raises UsageError if the file is damaged."""
         from harness.loadgen.machine_use import MachineUse
 
         return files.read_if_any(self.folder / MACHINE_FILE, MachineUse) or MachineUse()
 
     @cached_property
     def server(self) -> "ServerUse | None":
-        """Return what a server counted, likewise."""
+        """What the server counted during the test. None without a server. Raises UsageError if the file is damaged."""
         from harness.engines.answer_delivery import ServerUse
 
         return files.read_if_any(self.folder / SERVER_FILE, ServerUse)
 
     @property
     def is_buffered(self) -> bool:
-        """Tell whether TTFT and TPOT are those of a buffer between the engine and this client."""
+        """Whether a buffer between the engine and this client makes TTFT and TPOT unusable."""
         return self.server is not None and self.server.is_buffered
 
     @cached_property
@@ -272,25 +288,26 @@ class TestRun:
 
     @cached_property
     def steady(self) -> SteadyWindow | None:
-        """The steady part of a test that keeps a number of requests in flight; None of any other, or where it is too
-        short for one.
+        """The steady part of a test that keeps a number of requests in flight.
+
+        None for any other test, or if the test is too short to have a steady part.
         """
         at_once = self.concurrency or self.at_once
         return steady_window(self.requests, at_once) if at_once else None
 
     @cached_property
     def window(self) -> SteadyWindow | None:
-        """The part of the test that counts, where that is not all of it: at fixed concurrency the steady part."""
+        """The part of the test that counts: the steady part at fixed concurrency. None if the whole test counts."""
         return self.steady if self.concurrency else None
 
     @cached_property
     def counted(self) -> list[Request]:
-        """The answers that the test's latencies are of."""
+        """The answers from which the test's latencies are taken."""
         return (self.window.requests if self.window else None) or self.answered
 
     @cached_property
     def counted_result(self) -> TestResult:
-        """LoadGen's result as far as it counts: at fixed concurrency speeds and times without the ramps."""
+        """LoadGen's result as far as it counts. At fixed concurrency its speeds and times leave out the ramps."""
         window = self.window
         if not (window and window.requests):
             return self.result
@@ -299,12 +316,12 @@ class TestRun:
 
     @cached_property
     def recording(self) -> Recording:
-        """machine.csv; empty where nothing was recorded. Raises UsageError for a damaged one."""
+        """The content of machine.csv. Empty if nothing was recorded. Raises UsageError if the file is damaged."""
         return Recording.read(self.folder / RECORDING)
 
     @property
     def total_new_tokens(self) -> int | None:
-        """Output tokens of the answered requests, as the other sums; None where there is none."""
+        """The sum of the output tokens of the answered requests. None if there are none."""
         return sum(request.output_tokens for request in self.answered) or None
 
     @property
@@ -321,24 +338,24 @@ class TestRun:
 
     @property
     def input_tokens_per_sec(self) -> Measured:
-        """Prompt tokens of the answered requests over LoadGen's duration."""
+        """Prompt tokens of the answered requests per second of LoadGen's duration."""
         tokens, seconds = self.total_input_tokens, self.result.duration_s
         return tokens / seconds if tokens and seconds else None
 
     @property
     def total_tokens_per_sec(self) -> Measured:
-        """Prompt and output tokens, likewise."""
+        """Prompt and output tokens of the answered requests per second of LoadGen's duration."""
         read, written = self.input_tokens_per_sec, self.result.tokens_per_sec
         return read + written if read and written else None
 
     @property
     def is_timed(self) -> bool:
-        """Tell whether the times of each request are known."""
+        """Whether the times of each request are known."""
         return any(request.latency_ms is not None for request in self.requests)
 
 
 def count_difference(folder: Path, result: TestResult, requests: Sequence[Request]) -> str:
-    """In words, where requests.csv has not as many requests as LoadGen logged samples of the same test."""
+    """Return how the number of requests in requests.csv differs from LoadGen's, in words. Empty if it does not."""
     by_client = any(request.clock == "client" for request in requests)
     if result.samples is None or by_client or len(requests) == result.samples:
         return ""
@@ -348,8 +365,9 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
-    """Return how long requests waited for this client; None where LoadGen sends each when the one before is answered,
-    and of all at once.
+    """Return how long requests waited for this client.
+
+    None if all are sent at once, or one after the other by LoadGen.
     """
     if plan.pattern.is_rated:
         return spread(request.sent_ms for request in requests)
@@ -357,8 +375,10 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
-    """Milliseconds from the end of an answer until the next request was sent in its place, in a closed loop: the place
-    that has been free for longest is taken next.
+    """Yield the milliseconds from the end of each answer until the next request was sent in its place, in a closed
+    loop.
+
+    The place that has been free for longest is taken next.
     """
     ends = deque(sorted(request.done_s for request in requests if request.done_s is not None))
     begun = ((request.begin_s, request.sent_ms or 0.0) for request in requests if request.done_s is not None)

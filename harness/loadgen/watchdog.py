@@ -9,8 +9,9 @@ from harness.engines.protocol import Engine
 
 PATIENCE_FACTOR = 20  # patience is so many times the longest wait for an answer so far
 PAUSED_S = 5.0  # between two checks, which come many times a second
-FIRST_ANSWER_FACTOR = 4  # as much patience for the first answer of all, whose length nobody knows
-START_FACTOR, START_S = 6, 300.0  # for an engine that starts, maybe from a slow disk: as much, but no less than
+FIRST_ANSWER_FACTOR = 4  # the first answer gets so many times the patience, since nobody knows how long it takes
+# An engine that starts gets so many times the patience, and at least START_S, since its disk may be slow.
+START_FACTOR, START_S = 6, 300.0
 
 
 class Silence:
@@ -23,11 +24,11 @@ class Silence:
         self.reset()
 
     def reset(self) -> None:
-        """Begins, or begins anew."""
+        """Start to measure the silence anew."""
         self.since = self.looked_at = time.monotonic()
 
     def look(self, mark: object) -> float:
-        """The seconds until now; to be called many times a second."""
+        """Return for how many seconds the mark has been the same. Must be called many times a second."""
         now = time.monotonic()
         if now - self.looked_at > PAUSED_S:
             self.since += now - self.looked_at
@@ -47,11 +48,11 @@ class Watchdog(Silence):
 
     @property
     def limit_s(self) -> float:
-        """Return how long the engine may be silent now."""
+        """The number of seconds for which the engine may be silent now."""
         return max(self.timeout_s * (1 if self.longest_s else FIRST_ANSWER_FACTOR), PATIENCE_FACTOR * self.longest_s)
 
     def check(self) -> None:
-        """Raises EngineError where the engine has been silent for too long."""
+        """Raise EngineError if the engine has been silent for too long."""
         if (silent_s := self.look(self.engine.last_response_at)) > self.limit_s:
             raise EngineError(
                 f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
@@ -59,7 +60,7 @@ class Watchdog(Silence):
             )
 
     def check_run(self, folder: Path, busy: bool = True) -> None:
-        """Raises when the run in a folder cannot go on: LoadGen itself would wait for ever."""
+        """Raise an error if the run in a folder cannot go on. LoadGen itself would wait forever."""
         if self.engine.failure:
             raise EngineError(self.engine.ended)
         if busy:
@@ -77,7 +78,7 @@ class StartWatch(Silence):
         self.log = log
 
     def check(self) -> None:
-        """Raises EngineError where the log has not grown for too long."""
+        """Raise EngineError if the log has not grown for too long."""
         if self.look(self.log.stat().st_size if self.log.exists() else 0) > self.timeout_s:
             raise EngineError(
                 f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: assuming it hangs"
