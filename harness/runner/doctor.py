@@ -84,8 +84,9 @@ class Finding(NamedTuple):
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
+    """Yield what was found for each requirement. A check is not made if the check that it depends on failed."""
     failed = set[str]()
-    with contextlib.suppress(BenchmarkError):  # a check says it
+    with contextlib.suppress(BenchmarkError):  # one of the checks below reports the error
         config = discovery.with_served_model(config)
     for check in CHECKS:
         if not check.applies(config):
@@ -101,6 +102,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def finding(check: Requirement, config: RunConfig) -> Finding:
+    """Return what one check found. Its error is a note if a run can go on without what it checks."""
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
@@ -109,14 +111,17 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
 
 
 def require(config: RunConfig) -> None:
-    """The checks that a run could not do without, which take no time. Raises UsageError for the first that fails."""
+    """Make the quick checks that a run cannot do without. Raises UsageError for the first one that fails."""
     for check in CHECKS:
         if check.first and check.applies(config) and (result := finding(check, config)).status == "failed":
             raise UsageError(f"{result.text}.")
 
 
 def packages(config: RunConfig) -> str:
-    """Each package by the lock: of the whole, or of what a client takes."""
+    """Return how many packages agree with the lock file, that of the engine or that of a client.
+
+    Raises UsageError, which names the first packages that differ.
+    """
     engine = "cpu" if is_for_cpu() else "gpu"
     lock = LOCKS["client" if config.endpoint else engine]
     install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
@@ -134,7 +139,7 @@ def packages(config: RunConfig) -> str:
 
 
 def installed_version(name: str) -> str:
-    """The version of a package here, without its local part."""
+    """Return the installed version of a package without its local part. "missing" if it is not installed."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(name).partition("+")[0]
     return "missing"
@@ -153,13 +158,16 @@ def is_for_cpu() -> bool:
 
 
 def serve_command() -> str:
-    """Return what starts vLLM's server here: some builds install no command."""
+    """Return the command that starts vLLM's server here. Some builds of vLLM install no command of their own."""
     is_there = "vllm" in metadata.entry_points(group="console_scripts").names
     return "vllm serve" if is_there else "python -m vllm.entrypoints.openai.api_server --model"
 
 
 def gpu(config: RunConfig) -> str:
-    """GPUs, driver, CUDA."""
+    """Return the GPUs, the driver and CUDA.
+
+    Raises UsageError if there is no GPU, or if the driver is too old for torch.
+    """
     detected = system.detect()
     if not detected.gpus:
         raise UsageError("no GPU is visible to this process")
@@ -173,7 +181,11 @@ def gpu(config: RunConfig) -> str:
 
 
 def gpu_settings(config: RunConfig) -> str:
-    """A power limit under the maker's, and a slider that the fastest published pools set and this machine does not."""
+    """Return the settings of the GPUs.
+
+    Raises UsageError if a power limit is below the maker's, or if the vboost slider is not set as in the fastest
+    published results.
+    """
     settings = nvml.gpu_settings()
     wrong = []
     lowered = [(limit, default) for limit, default in nvml.power_limits() if limit < default]
@@ -192,8 +204,9 @@ def is_on_gpu(config: RunConfig) -> bool:
 
 
 def card_limit_lines(config: RunConfig) -> str:
-    """Return the limits that the card cannot exceed; for MLPerf's mean prompt, since the samples are not read
-    for it.
+    """Return the speeds that the card cannot exceed.
+
+    MLPerf's mean prompt is assumed, so that no samples need to be read.
     """
     lengths = MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)
     return "; ".join(CardLimits.of(config, nvml.gpus()).lines(lengths))
@@ -208,8 +221,11 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Tell whether vLLM's processes have the shared memory that they talk through; a container often has next
-    to none.
+    """Return how much shared memory is free, through which vLLM's processes talk.
+
+    Containers often have little.
+
+    Raises UsageError if there is less than they need.
     """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
@@ -227,7 +243,10 @@ def shm(config: RunConfig) -> str:
 
 
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
-    """Bytes for `engines` engines of so many workers: on a GPU, a single worker runs in the engine's own process."""
+    """Return the bytes of shared memory that `engines` engines with `workers` workers each need.
+
+    On a GPU, a single worker runs in the engine's own process and needs none.
+    """
     text = os.environ.get(CHUNK_VARIABLE, str(CHUNK_MIB))
     chunk = whole_number(text)
     if chunk is None:
@@ -236,6 +255,7 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
 
 
 def other_programs(config: RunConfig) -> str:
+    """Return "idle" if other programs take little of the machine now. Raises UsageError if they take much."""
     with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
         time.sleep(WATCHED_S)
     warnings = load.warnings("just now")
@@ -250,8 +270,9 @@ def results_disk(config: RunConfig) -> str:
 
 
 def model(config: RunConfig) -> str:
+    """Return the model's path, the size of its weights, and their format. Raises UsageError if it cannot be used."""
     size = checkpoint.weight_bytes(config)
-    checkpoint.title(config)  # a damaged one ends here
+    checkpoint.title(config)  # raises UsageError if quantize.json is damaged
     if config.is_in_process:
         checkpoint.check_architecture(config)
     token = ""
@@ -261,6 +282,10 @@ def model(config: RunConfig) -> str:
 
 
 def model_disk(config: RunConfig) -> str:
+    """Return where the model's files are, or how much is to be downloaded.
+
+    Raises UsageError if the disk is too small.
+    """
     if Path(config.model_path).is_dir():
         return config.model_path
     for name in ("model.safetensors", "model.safetensors.index.json"):
@@ -274,7 +299,7 @@ def model_disk(config: RunConfig) -> str:
 
 
 def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
-    """Tell whether the hub's cache has every file of a model's weights: a download may have been broken off."""
+    """Return whether the hub's cache has every file of a model's weights. A download may have been broken off."""
     try:
         return bool(weight_files(snapshot, config.model, is_loaded=True))
     except UsageError:
@@ -282,7 +307,10 @@ def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
 
 
 def memory(config: RunConfig) -> str:
-    """Weights and the attention cache of one sequence against a card, or the machine: what vLLM takes at least."""
+    """Return the memory that vLLM needs at least, for the weights and the attention cache of one sequence.
+
+    Raises UsageError if this does not fit a GPU or, without a GPU, the machine's free memory.
+    """
     if OWN_MEMORY & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
     gpus, tokens = nvml.gpus(), config.least_context
@@ -304,7 +332,7 @@ def tokenizer(config: RunConfig) -> str:
 
 
 def samples(config: RunConfig) -> str:
-    """The samples, read as the run reads them; those of the hub are fetched by the run itself."""
+    """Return how many samples there are, read as the run reads them. Samples of the hub are not fetched here."""
     if not are_local(config):
         return "of the hub: the run fetches them"
     _, library = read_samples(config)

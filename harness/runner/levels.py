@@ -47,6 +47,7 @@ class LevelCurve(RateSource):
         return plan.min_duration_s
 
     def find(self, bench: Bench) -> Plan:
+        """Test the lower levels one after the other. Return the plan of the highest level."""
         wanted = levels_of(bench.plan.config.levels, bench.at_once)
         levels = fitting_levels(wanted, bench.plan)
         if left_out := [level for level in wanted if level not in levels]:
@@ -76,13 +77,17 @@ class LevelSearch(RateSource):
         return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
 
     def total(self, plan: Plan) -> str:
-        """Return the total as every source does; the range holds, since no level is tested beyond it."""
+        """Return what the run will do, with the time that it takes at most, since no level is tested later."""
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)
         return f"{super().total(plan)}; about {minutes(most_s)} at most"
 
     def find(self, bench: Bench) -> Plan:
+        """Return the plan of the highest level that keeps the limits.
+
+        Raises NotAcceptedError if no tested level does.
+        """
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
         search = LevelSearchState(bench.goal, lambda level: tested_level(bench, level), until)
         highest = search.highest(max(1, bench.at_once // 4), MOST_CONCURRENT)
@@ -100,18 +105,21 @@ class LevelSearch(RateSource):
 
 
 def level_s(plan: Plan) -> float:
-    """Return the seconds of a test of full length at one level, and of the trial before it."""
+    """Return the seconds that a test of full length at one level takes, with the trial before it."""
     return plan.min_duration_s + TRIAL_S
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
-    """Return the levels to test: those given, or else powers of four up to what the engine computes at once."""
+    """Return the levels to test: the given ones, or else powers of four up to what the engine computes at once."""
     powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
     return list(given) or [*powers, concurrency]
 
 
 def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
-    """Return the levels that --minutes has time for, evenly from all of them, with the first and the last."""
+    """Return the levels that --minutes has time for.
+
+    They are spread evenly, and include the last and, if possible, the first.
+    """
     if not plan.config.minutes:
         return list(levels)
     most = max(1, int(60 * plan.config.minutes / level_s(plan)))
@@ -124,9 +132,7 @@ def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
 
 
 def after_trial(bench: Bench, level: int) -> Plan:
-    """Return the plan of a test with so many requests in flight, and the rate that LoadGen has to expect there, by a
-    short trial.
-    """
+    """Return the plan of a test at a level. A short trial gives the rate that LoadGen has to expect there."""
     trial = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * trial.samples_per_sec
     note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {trial})"
@@ -134,8 +140,11 @@ def after_trial(bench: Bench, level: int) -> Plan:
 
 
 def tested_level(bench: Bench, level: int) -> Outcome | None:
-    """Test a level for a short time; return what all tests of it came to. None where the server refuses some of so many
-    requests, as a trial shows.
+    """Test a level for a short time.
+
+    Return the outcome of all tests of this level.
+
+    None if the server refuses some of so many requests in a trial.
     """
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:
@@ -159,7 +168,9 @@ class Level(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Another test would not change that: it is far from its limit, or was tested several times."""
+        """Whether another test would not change if the level holds: it is far from the limit, or was tested several
+        times.
+        """
         is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
         return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or (self.tests > 1 and not self.holds)
 
@@ -185,10 +196,12 @@ class LevelSearchState:
         return self.tests >= MOST_LEVEL_TESTS or self.is_out_of_time
 
     def highest(self, first: int, most: int) -> int | None:
-        """Return the highest level up to `most` that keeps the limits; None where none that was tested does.
+        """Return the highest level up to `most` that keeps the limits.
 
-        Levels double from `first` until one is too many. Then the gap is halved between the highest that holds and the
-        lowest that does not; again below it, where a level that held at first does not after all.
+        None if no tested level does.
+
+        Levels double from `first` until one is too high. Then the gap between the highest level that holds and the
+        lowest that does not is halved. If a level that held at first fails later, the search goes on below it.
         """
         while not self.is_over:
             low, high = self.ends(most)
@@ -208,8 +221,10 @@ class LevelSearchState:
         return self.ends(most)[0] or None
 
     def ends(self, most: int) -> tuple[int, int]:
-        """Return the highest level that holds below the lowest that does not, 0 for none, and the latter, `most` + 1
-        for none.
+        """Return the two ends of the gap that is still to be searched.
+
+        The upper end is the lowest level that does not hold, or `most` + 1 if all hold. The lower end is the highest
+        level below it that holds, or 0 if none does.
         """
         high = min((level for level, tests in self.levels.items() if not tests.holds), default=most + 1)
         held = [level for level, tests in self.levels.items() if tests.holds]
@@ -217,8 +232,9 @@ class LevelSearchState:
         return low, high
 
     def judge(self, level: int, is_final: bool) -> None:
-        """Test a level until it is sure that it does not hold; one that holds once more, where it is to be the
-        answer.
+        """Test a level until its result is sure.
+
+        A level that holds is tested again only if it is near the limit and final.
         """
         while not self.is_over:
             known = self.levels.get(level)

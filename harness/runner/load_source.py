@@ -31,29 +31,36 @@ class RateSource:
     before: TestPart | None = None  # This comes before the performance test, whatever the plan.
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return what comes before the performance test; None for nothing."""
+        """Return the part of the run that comes before the performance test. None if nothing does."""
         return self.before
 
     def least_s(self, plan: Plan) -> float | None:
-        """Return the seconds of a run after its engine's start, at least; None where --minutes has no meaning."""
+        """Return the fewest seconds that a run takes after its engine's start.
+
+        None if --minutes has no meaning for it.
+        """
         return None
 
     def find(self, bench: Bench) -> Plan:
-        """Return the plan with its load, and a note of it; tests on the way are recorded at once. Raises
-        NotAcceptedError where no load keeps the limits.
+        """Return the plan with its load, and with a note about it.
+
+        Tests on the way are recorded at once.
+
+        Raises NotAcceptedError if no load keeps the limits.
         """
         return bench.plan
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        """Return the plan for another attempt after the last test; None where another would not help."""
+        """Return the plan for another attempt after the last test. None if another attempt would not help."""
         return None
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
-        """Return the plan of the attempt that counts, with what all of them came to; the last, unless another is
-        better.
+        """Return the plan of the attempt that counts, with a note about all attempts.
+
+        It is the last one unless another is better.
         """
         return plan
 
     def total(self, plan: Plan) -> str:
-        """Return what a run is going to do after its engine is up, in one line with the sum of its times."""
+        """Return in one line what a run will do once its engine is up, with the sum of its times."""
         return plan.total(self.outlook(plan), "after the engine has started")

@@ -15,15 +15,13 @@ from harness.results.kernel_profile import PROFILE_FILE, PROFILE_FOLDER, Profile
 from harness.results.kernel_traffic import with_traffic
 from harness.runs import run_folder
 
-# After the measured tests: the same load once more for a short time, under the engine's own profiler.
-#
-# No test of LoadGen's: its speed is never measured, since the profiler slows the engine down.
+# The profiled load is not sent by LoadGen. Its speed is not measured, since the profiler slows the engine down.
 SECONDS = 10.0  # seconds of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
 LONGEST_RAMP_S = 30.0  # seconds of load before it
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
-    """Profiles the engine and keeps what came of it, a failure too: the measured results stand in any case."""
+    """Profile the engine and write the result, even if it is a failure. The measured results are valid in any case."""
     session.display.stage("profiling", "load")
     folder, engine, requests = session.folder.sub(PROFILE_FOLDER), session.engine, session.library.requests
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
@@ -31,7 +29,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     if plan.config.sort_by_length:
         requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
     try:
-        if plan.engine_state.prefix_caching:  # the window must not be served from the tests' cache
+        if plan.engine_state.prefix_caching:  # what the tests left in the cache must not be used in the profile
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario, without end, on the run's samples over and over.
         sender = sending.endless(plan, engine.concurrency)
@@ -46,9 +44,10 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
 
 
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
-    """Seconds of load until the engine is as busy as in the middle of a test: about those that one answer takes.
+    """Return the seconds of load after which the engine is as busy as in the middle of a test.
 
-    By Little's law, from the measured test: requests in flight over their rate.
+    This is about the time of one answer. By Little's law, it is the number of requests in flight divided by their rate
+    in the measured test.
     """
     in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan, concurrency)
     if in_flight is None:
@@ -57,7 +56,7 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
 
 
 async def profile_window(engine: Engine, work: Coroutine[object, object, object], ramp: float) -> None:
-    """Keeps the load up, turns the profiler on after the ramp and off after the window. Raises EngineError."""
+    """Keep the load up. Turn the profiler on after the ramp, and off after the window. Raises EngineError."""
     loading = asyncio.create_task(work)
     try:
         await wait_under_load(loading, ramp)
@@ -70,7 +69,7 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
 
 
 async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
-    """Waits, unless the load fails. Raises EngineError."""
+    """Wait for some seconds. Raises EngineError if the load ends meanwhile."""
     done, _ = await asyncio.wait([loading], timeout=seconds)
     if done:
         error = loading.exception()

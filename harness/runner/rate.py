@@ -17,9 +17,10 @@ from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate
 
 
 def rate_source(config: RunConfig) -> RateSource:
-    """Return where the load of a run comes from: by its pattern, and by what was given for it."""
+    """Return the source of a run's load, chosen by its load pattern and by the load that the user gave."""
     pattern = config.scenario_rules.pattern
-    if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):  # Else LoadGen paces it by its rate.
+    # LoadGen sends the queries of Server at a rate, even in an accuracy test. No other accuracy test needs a load.
+    if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):
         return RateSource()
     match pattern, getattr(config, pattern.rate_flag):
         case Poisson(), _ if config.quick:
@@ -42,7 +43,7 @@ def rate_source(config: RunConfig) -> RateSource:
 
 
 def require_time(plan: Plan) -> None:
-    """Raises UsageError where --minutes is too short for a run, which a shortened test would not be VALID for."""
+    """Raise UsageError if --minutes is too short for a run. A shortened test would not be VALID."""
     given_minutes, source = plan.config.minutes, rate_source(plan.config)
     least_s = source.least_s(plan)
     if given_minutes is None or least_s is None or 60 * given_minutes >= least_s:
@@ -52,13 +53,16 @@ def require_time(plan: Plan) -> None:
 
 
 def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
-    """Return the seconds that --minutes leaves, which counts from the engine's start; infinite without it."""
+    """Return the seconds that are left of --minutes, which count from the engine's start.
+
+    Infinite without --minutes.
+    """
     given_minutes = run.config.minutes
     return session.began + 60 * given_minutes - monotonic() if given_minutes else inf
 
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
-    """Complete the plan with its target rate, where it was not given."""
+    """Complete the plan with its target rate, if it was not given."""
     bench = Bench(run, session, until=monotonic() + left_s(run, session))
     plan_with_rate = rate_source(run.config).find(bench)
     if plan_with_rate is run.plan:

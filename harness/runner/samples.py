@@ -13,7 +13,10 @@ from harness.workloads.sample_library import Library
 
 
 def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library | None]:
-    """The plan as far as it needs no engine, and the samples of a workload; None where they are MLPerf's."""
+    """Return the plan as far as it needs no engine, and the samples of a workload.
+
+    None in place of MLPerf's samples.
+    """
     workload = custom.load(config, tokenizer)
     request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
     plan = resolve(
@@ -24,14 +27,14 @@ def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library
 
 
 def official_samples(plan: Plan, tokenizer: Tokenizer) -> Library:
-    """MLPerf's samples, which all fit the context."""
+    """Return MLPerf's samples. Raises UsageError if one does not fit the context."""
     library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
     cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
     return library
 
 
 def read_samples(config: RunConfig) -> tuple[Plan, Library]:
-    """Return the plan, and the samples as the run will send them. Raises UsageError where they cannot be read."""
+    """Return the plan, and the samples as the run will send them. Raises UsageError if they cannot be read."""
     tokenizer = pretrained.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     if library is None:
@@ -40,7 +43,7 @@ def read_samples(config: RunConfig) -> tuple[Plan, Library]:
 
 
 def are_local(config: RunConfig) -> bool:
-    """Return whether the samples need no download: they are in a file, come with this program, or are drawn."""
+    """Return whether the samples need no download, since they are in a file, come with this program, or are drawn."""
     if config.is_official_workload:
         return bool(config.dataset_path or config.model_spec.data)
     return not config.workload.startswith(HUB_PREFIX)

@@ -40,7 +40,7 @@ class SearchedRate(RateSource):
         return plan.min_duration_s + SEARCH_S
 
     def total(self, plan: Plan) -> str:
-        """Return the total as every source does; and what may follow, or when it ends."""
+        """Return what the run will do, with what may follow or when it ends."""
         sentence = super().total(plan)
         if plan.config.minutes:
             return f"{sentence}; about {minutes(60 * plan.config.minutes)} at most"
@@ -61,10 +61,11 @@ class SearchedRate(RateSource):
         return plan.with_note(f"{held_text(plan, result, tests)}; retrying at {number(rate)}", target_qps=rate)
 
     def next_rate(self, plan: Plan, tests: DoneTests) -> float | None:
-        """Return the rate of another full test; None where none is worth it."""
+        """Return the rate of another full test. None if no other is worth it."""
         return FullTests(tests.attempts, probes_without_refusals(tests.probes), Goal.of(plan), tests.lone).next_rate
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
+        """Return the plan of the full test that counts, with a note about all tests and the ones left out."""
         goal = Goal.of(plan)
         full = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
         sentence = full.summary
@@ -100,6 +101,7 @@ class CurveRate(RateSource):
         return goal.full_s(highest) + probe_s(highest, goal)
 
     def find(self, bench: Bench) -> Plan:
+        """Test the given rates. Return the plan with the best one."""
         plan = bench.plan
         rates = fitting_rates(plan)
         if left_out := [rate for rate in given_rates(plan) if rate not in rates]:
@@ -131,6 +133,7 @@ class QuickEstimate(RateSource):
         return 0.0
 
     def find(self, bench: Bench) -> Plan:
+        """Write an estimate of the rates that keep the limits. Return the plan with the estimate as a note."""
         ceiling_s = 60 * bench.plan.config.minutes if bench.plan.config.minutes else quick.CEILING_S
         until, before = monotonic() + ceiling_s, bench.run.config.max_in_flight
         bench.session.until = until
@@ -145,18 +148,18 @@ class QuickEstimate(RateSource):
 
 
 def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the probes of which no request was refused: in the others too many were in flight."""
+    """Return the probes in which no request was refused. In any other, too many requests were in flight."""
     return [probe for probe in probes if not probe.refused]
 
 
 def is_correctable(plan: Plan, result: TestResult) -> bool:
-    """Return whether another rate may change what became of a test: not where it was too short, or failed."""
+    """Return whether another rate may change the result of a test. It cannot if the test was too short or failed."""
     is_unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES
     return bool(plan.target_qps and (result.valid or is_unsure or "latency" in result.failed))
 
 
 def held_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
-    """Return what became of the last full test, in words."""
+    """Return in words how the last full test ended."""
     last = tests.attempts[-1]
     why = f" ({last.why})" if last.why else ""
     if last.has_held:
@@ -165,8 +168,9 @@ def held_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
 
 
 def from_search(plan: Plan, found: Measurements) -> Plan:
-    """Return the plan with the highest rate that a full test is expected to keep. Raises NotAcceptedError where a lone
-    request is over a limit.
+    """Return the plan with the highest rate that a full test is expected to keep.
+
+    Raises NotAcceptedError if a single request already exceeds a limit.
     """
     chosen, loads = found.candidate, [probe.load for probe in found.probes]
     if not chosen.rate:
@@ -184,14 +188,17 @@ def from_search(plan: Plan, found: Measurements) -> Plan:
 
 
 def given_rates(plan: Plan) -> list[float]:
-    """Return the rates that the user gave, in order."""
+    """Return the rates that the user gave, in ascending order. Empty if the user gave no list."""
     rates = plan.config.server_target_qps
     return sorted(rates) if isinstance(rates, tuple) else []
 
 
 def fitting_rates(plan: Plan) -> list[float]:
-    """Return the given rates that --minutes has time for. The lowest are left out first: their probes take longest, and
-    tell least of the limit.
+    """Return the given rates that --minutes has time for.
+
+    The lowest are left out first.
+
+    Probes at low rates take longest, and tell least about the limit.
     """
     rates, goal = given_rates(plan), Goal.of(plan)
     if not plan.config.minutes:
@@ -207,8 +214,9 @@ def fitting_rates(plan: Plan) -> list[float]:
 
 
 def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
-    """Return the plan with the highest of the given rates that is VALID and leaves a full test steady; the lowest where
-    none is.
+    """Return the plan with the highest of the given rates that is VALID and that a full test can keep steadily.
+
+    If no rate is VALID, the lowest one is used.
     """
     rate, lowest = best_given(plan, tried), min(probe.load for probe in tried)
     asked = given_rates(plan)
@@ -220,8 +228,9 @@ def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
 
 
 def best_given(plan: Plan, tried: list[Outcome], below: float = inf) -> float | None:
-    """Return the highest of the rates that the user gave, under `below`, that held and that the engine's capacity
-    allows; None for none.
+    """Return the highest of the given rates below `below` that held and that the engine's capacity allows.
+
+    None if none did.
     """
     most = rate_that_waits_allow(tried, Goal.of(plan))
     held = {probe.load for probe in tried if probe.has_held}

@@ -12,7 +12,6 @@ from harness.core.message_text import first_line
 from harness.engines import answer_delivery
 from harness.engines.openai import GREETING, OpenAI
 
-# Probe servers behind an endpoint before a run: their models, and one answer, asked for as a run asks.
 TRIED_TOKENS = 32  # tokens of the answer that shows how a server delivers
 
 
@@ -26,7 +25,7 @@ class Tried(NamedTuple):
 
 @cache
 def tried(config: RunConfig) -> Tried:
-    """The servers, asked as a run asks. Raises UsageError, EndpointError."""
+    """Return one streamed answer of the servers, requested as a run does it. Raises UsageError or EndpointError."""
     # One streamed answer shows them.
     server_flags = RunConfig.differing(config.values(EndpointFlags.model_fields))
     served = RunConfig.of(server_flags | {"concurrency": 1})
@@ -68,6 +67,7 @@ def delivery_text(config: RunConfig) -> str:
 
 
 def chat_template(config: RunConfig) -> str:
+    """Return whether the server has a chat template. Raises an error if the run needs one and the server has none."""
     wants = config.endpoint_api == "chat"
     try:
         tried(config if wants else config.changed(endpoint_api="chat"))

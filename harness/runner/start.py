@@ -11,10 +11,9 @@ from harness.loadgen.watchdog import StartWatch
 from harness.results.records import Facts
 from harness.runs.run_folder import RunFolder
 
-# An engine as it starts: what it is doing is shown, and a start that hangs is ended.
 TAIL_BYTES = 8000
-# The last line of the log that one of these is found in says what goes on; a group is how far it is, or all that is
-# shown.
+# What the engine does now, by the last line of its log that matches one of these patterns. A pattern's group is shown
+# after the name; it is how far the engine is, or a whole text if there is no name.
 STAGES = (
     (r"(waiting for [^\r\n]*)", ""),
     (r"Initializing a V1 LLM engine", "starting its processes"),
@@ -29,7 +28,7 @@ STAGES = (
 
 
 def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
-    """Starts an engine, shows what it is doing meanwhile, and notes what it is."""
+    """Start an engine, show meanwhile what it is doing, and note its facts. Raises EngineError if the start hangs."""
     log = folder.path / "engine.log"
     watch = StartWatch(log, stall_timeout)
 
@@ -48,7 +47,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
 
 def stage(log: Path) -> str:
-    """Return what goes on, and how far it is if the log says so; empty before the first sign."""
+    """Return what a starting engine does now, and how far it is if its log says so. Empty before the first sign."""
     try:
         text = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
     except OSError:

@@ -48,8 +48,9 @@ from harness.workloads.sample_library import Library
 
 
 def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
-    """Return a line for each thing that a user may want to stop: machine, samples, tests, minutes, disk,
-    comparability.
+    """Return a line for each thing for which a user may want to stop a run.
+
+    These are machine, samples, tests, minutes, disk, and comparability.
     """
     config, source = plan.config, rate_source(plan.config)
     weights = "as the server has it" if config.endpoint else quantization.format_of(config)
@@ -83,15 +84,15 @@ def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
 
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
-    """One run of the benchmark in its folder; returns the exit code. Raises BenchmarkError."""
+    """Run the benchmark once in its folder. Return the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
-    doctor.require(config)  # a run ends here without what it could not do without
+    doctor.require(config)  # ends the run if something is missing that it needs
     run, session, tokenizer = begin(config, folder, display)
     evaluation = None if config.quick else run_tests(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
-    if config.quick:  # no result: the folder keeps it, the history does not
+    if config.quick:  # an estimate is kept in the folder, but not in the history
         run.folder.set_status("complete")
         return DONE
     return exit_code(config, evaluation, report(run))
@@ -106,8 +107,10 @@ class Begun(NamedTuple):
 
 
 def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
-    """A run up to its tests. With another session it has that one's requests: the salt of each test, and LoadGen's
-    settings, which a process reads once.
+    """Prepare a run up to its tests: read the data, start the engine, and find the rate.
+
+    If `other` is given, the run sends the same requests as that session. It takes over the session's salt, and its
+    LoadGen settings, which a process can read only once.
     """
     tokenizer = pretrained.load_tokenizer(config)
     plan, workload = prepare_plan(config, tokenizer)
@@ -128,15 +131,17 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
 
 
 def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
-    """Says what a run would do, and reads all that it would read but the engine; returns the exit code.
+    """Say what a run would do, and read everything that it would read except the engine.
 
-    Raises BenchmarkError where the run would, before its engine starts.
+    Return the exit code.
+
+    Raises BenchmarkError if the run would raise one before its engine starts.
     """
     config = discovery.with_served_model(config)
     say(config.headline)
     doctor.require(config)
     limits = run_limits(config, nvml.gpus())
-    if limits and not are_local(config):  # said before anything is fetched
+    if limits and not are_local(config):  # say so before anything is downloaded
         for line in limits.lines(MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
             say(line)
     plan, library = read_samples(config)
@@ -149,7 +154,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
-    """The run's engine, up, with the samples: the session of its tests."""
+    """Start the run's engine. Return the session in which its tests run."""
     config, taken = run.config, background_load.busy_gpus()
     if config.is_in_process and (warning := cuda_toolkit.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
@@ -157,19 +162,25 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
     facts.engine_args |= as_json(secrets.hide(background_load.precision_of(config.endpoint), foreign=True))
-    facts.concurrency = None if config.endpoint else engine.concurrency  # a server does not report its own
+    # A server does not report how many requests it computes at once.
+    facts.concurrency = None if config.endpoint else engine.concurrency
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
     run.display.say(rate_source(config).total(run.plan))
     gc.collect()
-    gc.freeze()  # loaded objects stay: no need to look through them again while measuring
+    gc.freeze()  # the garbage collector need not look through loaded objects while measuring
     return LoadGenSession(
         run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
     )
 
 
 def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
-    """Accuracy, performance, compliance, profile. A failed gate ends it, unless the user asked to continue."""
+    """Run the tests for accuracy, performance and compliance, and the profile.
+
+    Return the accuracy, None if not tested.
+
+    A failed accuracy gate ends the tests, unless the user asked to continue.
+    """
     config, evaluation = run.config, None
     if config.mode != "performance":
         begin = time.monotonic()
@@ -177,7 +188,7 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
         session.display.stage("scoring")
         evaluation = accuracy.evaluate_answers(folder, run.plan, session.library, tokenizer)
         session.display.done(f"accuracy {evaluation.verdict}: {answer.scores_text(evaluation)}")
-        session.began += time.monotonic() - begin  # --minutes are those of the speed
+        session.began += time.monotonic() - begin  # --minutes does not count the accuracy test
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -190,7 +201,7 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
 
 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
-    """Runs the performance test, again at another rate if the first was wrong, or had room."""
+    """Run the performance test, and again at another rate if the first one was wrong or had room."""
     attempts, source = run.facts.attempts, rate_source(run.config)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
@@ -209,7 +220,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
             attempt = best
         run.adopt(last)
-    if run.plan.concurrency or run.config.batches:  # a point of the curve as the others
+    if run.plan.concurrency or run.config.batches:  # show the test as a row of the curve, as the tests before
         bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
     speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
@@ -217,16 +228,16 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 
 
 def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
-    """Moves the logs of a performance test that another one follows."""
+    """Move the logs of a performance test aside for another one. Return the outcome with its new folder."""
     folder = session.folder.sub("Attempts") / str(number)
     (session.folder.path / attempt.folder).rename(folder)
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
 def report(run: BenchmarkRun) -> Summary:
-    """Writes all that is made from the run's logs, and shows the result."""
+    """Write everything that is made from the run's logs, and show the result. Return the summary."""
     config, display = run.config, run.display
-    processes.ignore_signals()  # all is measured: what ends a command is not to cost the run
+    processes.ignore_signals()  # everything is measured, so a signal must not lose the run now
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()
@@ -243,7 +254,7 @@ def report(run: BenchmarkRun) -> Summary:
 
 
 def report_partial(folder: RunFolder, console: Console) -> None:
-    """The report and the last screen of what was measured until a run ended; nothing where no test did."""
+    """Write the report of a run that ended early, and show its last screen. Does nothing if no test finished."""
     with contextlib.suppress(BenchmarkError, OSError):  # no test finished
         show(console, answer.document(rendering.build_report(folder.path)), folder.path / "report.html")
 
@@ -253,8 +264,10 @@ def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:
 
 
 def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
-    """1 where the gate or a compliance test failed, or LoadGen calls the performance test INVALID, or logged errors in
-    it, and the user wants that to count.
+    """Return the exit code of a run.
+
+    It is NOT_ACCEPTED if the accuracy gate or a compliance test failed. With --exit-on-invalid this also goes for an
+    INVALID performance test and for errors that LoadGen logged in it.
     """
     test = summary.result
     invalid = config.exit_on_invalid and test and (not test.valid or test.details.errors)

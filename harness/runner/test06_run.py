@@ -5,7 +5,7 @@ from harness.core.files import write_json, write_text
 from harness.loadgen.session import LoadGenSession
 from harness.results.test06_verdict import LOGGED_SAMPLES, TEST06_FILE, Compliance, judge_test06
 
-SETTINGS = {  # so many samples, each logged, whatever time they take, and no whole permutations
+SETTINGS = {  # a fixed number of samples, each of them logged, without a minimum duration or whole permutations
     "mode": 2,  # performance
     "accuracy_log_rng_seed": 720381539243781796,
     "accuracy_log_sampling_target": LOGGED_SAMPLES,
@@ -18,9 +18,10 @@ AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
 
 
 def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
-    """Runs the test on the session's engine and judges it. `eos` is the id of the tokenizer's end-of-text token.
+    """Run the compliance test on the session's engine, and return its verdict.
 
-    Leaves result.json and the verification's text beside the logs.
+    `eos` is the id of the tokenizer's end-of-text token. The verdict and the verification's text are written beside the
+    logs.
     """
     folder = session.test("test06", plan, AUDIT)
     outcome, text = judge_test06(folder, eos, plan.config)

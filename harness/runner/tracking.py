@@ -18,13 +18,16 @@ NOT_INSTALLED = (
 
 
 def check_installed(is_wanted: bool) -> None:
-    """Raise UsageError where a run shall be sent to MLflow and its package is missing, before anything is measured."""
+    """Raise UsageError if a run shall be sent to MLflow but MLflow is missing, before anything is measured."""
     if is_wanted and find_spec("mlflow") is None:
         raise UsageError(f"{NOT_INSTALLED}; or remove --mlflow.")
 
 
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
-    """Sends a finished folder if MLflow is asked for; in its own process, so that nothing there can fail a run."""
+    """Send a finished folder to MLflow, if the user asked for it.
+
+    This happens in a separate process, so that no error there can fail the run.
+    """
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
     places = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))

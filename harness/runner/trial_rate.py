@@ -18,7 +18,7 @@ from harness.runs.history import read_history
 
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
-# An Offline run may differ in these, and its requests/s are those of another scenario all the same.
+# An Offline run may differ in these from a run of another scenario, and its rate can still be used.
 IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
@@ -35,12 +35,15 @@ class TrialRate(RateSource):
         return self.planned(bench.plan, bench.trial(bench.plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with what LoadGen has to expect by a trial, and a note that says where it comes from."""
+        """Return the plan with the rate that LoadGen has to expect after a trial, and a note that says where it comes
+        from.
+        """
         rate = OFFLINE_MARGIN * trial.samples_per_sec
         note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
         return plan.with_note(note, target_qps=rate)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
+        """Return the plan with the rate that the test itself showed, if the test ran short. None otherwise."""
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
         again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
@@ -69,6 +72,9 @@ class LatencyTrial(TrialRate):
         return self.planned(whole, bench.trial(whole))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
+        """Return the plan with the latency that LoadGen has to expect for a query, and a note that says where it comes
+        from.
+        """
         mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected_ms = LATENCY_MARGIN * mean_ms
         queries = ceil(trial.samples / plan.samples_per_query)
@@ -100,8 +106,9 @@ class HistoryRate(TrialRate):
 def known_offline(
     plan: Plan, gpus: list[str] | None, read_history: Iterable[Mapping[str, object]]
 ) -> tuple[float, str] | None:
-    """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where that comes from; None
-    where the history has none.
+    """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where this rate comes from.
+
+    None if the history has no such run.
     """
     offline = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
     mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
