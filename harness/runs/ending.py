@@ -23,7 +23,7 @@ from harness.runs.run_folder import RunFolder
 
 
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
-    """Says in one line, on `errors`, why a run cannot go on, keeps it in the status, and returns the exit code."""
+    """Print in one line on `errors` why a run cannot go on, and keep the reason in its status. Return the exit code."""
     ignore_signals()
     if isinstance(error, EngineError | OSError):
         try:
@@ -31,7 +31,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         except BenchmarkError as cause:
             error = cause
     error = as_input(error)
-    if isinstance(error, UsageError) and is_within(error.path, run.path):  # no wrong input, but the disk of the run
+    if isinstance(error, UsageError) and is_within(error.path, run.path):  # the run's own file failed, not an input
         error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
@@ -57,10 +57,11 @@ def is_within(path: Path | None, folder: Path) -> bool:
 
 
 def exit(code: int, log: Path) -> NoReturn:
-    """Ends this process and all it started, at once: threads in C++ may still wait for answers that never come.
+    """End this process and all that it started at once, since threads in C++ may still wait for answers that never
+    come.
 
-    What engines wrote to `log` of secrets is hidden first. The engine's thread may be starting a process just
-    now: what is forked from here on ends itself, what was begun otherwise is ended last.
+    Secrets that engines wrote to `log` are masked first. The engine's thread may be starting a process at this moment.
+    A process that is forked from now on ends itself. Any other new process is ended at last.
     """
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
@@ -73,7 +74,7 @@ def exit(code: int, log: Path) -> NoReturn:
 
 
 def explain(error: EngineError, log: Path) -> str:
-    """The error with its root cause, which vLLM's processes tell only to their log."""
+    """Return the error's message with its root cause, which vLLM's processes write only to their log."""
     cause, sentence = root_cause(log), str(error).replace(" See root cause above.", "")
     if cause and cause not in sentence:
         sentence += f" ({cause})"
@@ -83,7 +84,10 @@ def explain(error: EngineError, log: Path) -> str:
 
 
 def process_death(text: str) -> tuple[str, bool]:
-    """The first of the engine's processes that died, by its log: which, where Python was; and whether by a signal."""
+    """Return which of the engine's processes died first according to its log, and whether it died by a signal.
+
+    The text says where Python was, if the log tells. It is empty if no process died.
+    """
     ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)
     named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
@@ -97,8 +101,11 @@ def process_death(text: str) -> tuple[str, bool]:
 
 
 def root_cause(log: Path) -> str:
-    """Return what ended the engine's own processes, by their `log`, as one line: a signal, else the first exception;
-    empty where it does not say.
+    """Return in one line what ended the engine's own processes, according to their `log`.
+
+    Empty if the log does not say.
+
+    This is the process that died by a signal, or else the first exception, or else the process that died.
     """
     try:
         text = reading.read_text(log, errors="replace")

@@ -13,7 +13,7 @@ from harness.runs.run_order import start_of
 
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
-    """The folders that the words name, each once, in their order. Raises UsageError for a word that names none."""
+    """Return the folders that the words name, each once, in their order. Raises UsageError if a word names none."""
     by_place = dict[Path, Path]()
     for word in words:
         by_place |= {folder.resolve(): folder for folder in find_runs(word, results_dir)}
@@ -21,7 +21,7 @@ def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
 
 
 def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
-    """The one folder that the words name. Raises UsageError, with the `rule`, where they name several."""
+    """Return the one folder that the words name. Raises UsageError, which ends with `rule`, if they name several."""
     (first, *more) = folders(words, results_dir)
     if more:
         raise UsageError(f"{' '.join(words)}: {1 + len(more)} runs; {rule}")
@@ -29,8 +29,10 @@ def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
 
 
 def find_runs(word: str, results_dir: Path) -> list[Path]:
-    """The folder at a path; or in `results_dir` the run with this id, or `latest`; or all finished runs with this
-    label, oldest first, and without any those that ended early. Raises UsageError where there is none.
+    """Return the folders that a word names: a path, a run's id or `latest` in `results_dir`, or a label.
+
+    A label names all of its runs, oldest first. Runs that ended early count only if there is no other. Raises
+    UsageError if the word names no run.
     """
     with suppress(OSError):
         mend_latest(results_dir)
@@ -47,9 +49,7 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
-    """The runs that are complete or have a summary by their label, oldest first; those that cannot be read are left
-    out.
-    """
+    """Return the runs that are complete or have a summary, by label and oldest first. Unreadable runs are left out."""
     by_label = dict[str, list[Path]]()
     for folder in sorted((path.parent for path in results_dir.glob("*/config.json")), key=start_of):
         status = readable_status(folder)

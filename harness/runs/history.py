@@ -24,9 +24,9 @@ RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_pe
 
 
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
-    """Marks a run complete: its line joins the history, `latest` moves to it, and older runs go if asked.
+    """Mark a run complete: add its line to the history, move `latest` to it, and delete older runs unless `keep_all`.
 
-    What cannot be written, moved or deleted takes nothing from the run: `say` gets a line.
+    If a file cannot be written, moved or deleted, `say` gets a line, and the run stays complete.
     """
     run.set_status("complete")
     with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
@@ -39,8 +39,12 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
 
 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
-    """Deletes runs that are over, with their lines of the history; `latest` moves to the newest that is left, or goes.
-    Raises UsageError, before any is deleted, for a folder that is no such run of `results_dir`.
+    """Delete runs that are over, with their lines of the history.
+
+    Return their names.
+
+    `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run is deleted, if a
+    folder is no such run of `results_dir`.
     """
     for folder in folders:
         if refusal := why_not_deleted(folder, results_dir):
@@ -48,7 +52,7 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     names = [folder.resolve().name for folder in folders]
     for name in names:
         rmtree(results_dir / name)
-    if (path := results_dir / "history.jsonl").exists():  # other lines stay as they are, damaged ones, too
+    if (path := results_dir / "history.jsonl").exists():  # all other lines stay unchanged, even damaged ones
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
         write_text(path, "".join(line for line in lines if not is_of_any(line, names)))
     mend_latest(results_dir)
@@ -56,12 +60,12 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
 
 
 def is_of_any(line: str, names: Iterable[str]) -> bool:
-    """Return whether a line of the history, which may be damaged, is of one of these runs."""
+    """Return whether a line of the history belongs to one of these runs. The line may be damaged."""
     return any(f'"run": "{name}"' in line for name in names)
 
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
-    """Return why a folder is none that may be deleted; empty for a run of `results_dir` that is over."""
+    """Return why a folder may not be deleted. Empty if it is a run of `results_dir` that is over."""
     status = readable_status(folder)
     if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
         return f"not a run in {results_dir} that is over"
@@ -76,7 +80,7 @@ def why_not_deleted(folder: Path, results_dir: Path) -> str:
 
 
 def mend_latest(results_dir: Path) -> None:
-    """Moves `latest`, where it leads nowhere, to the newest finished run, or removes it."""
+    """Move `latest` to the newest complete run if it leads nowhere. Remove it if there is no such run."""
     link = results_dir / "latest"
     if link.is_symlink() and not link.exists():
         done = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
@@ -87,7 +91,7 @@ def mend_latest(results_dir: Path) -> None:
 
 @contextmanager
 def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
-    """Says what the operating system refuses, and goes on."""
+    """Pass an OSError that is raised within to `say`, and go on."""
     try:
         yield
     except OSError as error:
@@ -95,20 +99,20 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 
 
 def older_runs(run: RunFolder) -> list[Path]:
-    """The folders of runs that began before this one and have ended."""
+    """Return the folders of runs that began before this one and are over."""
     folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
     mine = start_of(run.path)
     return [folder for folder in folders if start_of(folder) < mine and is_over(folder)]
 
 
 def is_over(folder: Path) -> bool:
-    """Tell whether a run is over; one whose status cannot be read is left alone."""
+    """Return whether a run is over. False if its status cannot be read, so that it is left alone."""
     status = readable_status(folder)
     return status is not None and status.status != "running"
 
 
 def point_latest(run: RunFolder) -> None:
-    """Moves the `latest` link in one step, so that it always points to a finished run."""
+    """Move the `latest` link to a run in one step, so that it always leads to a finished run."""
     link = run.results_dir / f".latest-{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(run.name)
@@ -120,10 +124,12 @@ def point_latest(run: RunFolder) -> None:
 
 
 def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
-    """Yield the finished runs, the one that began first first, and a line that stands twice once.
+    """Yield the finished runs in the order in which they began.
 
-    Lines that are not whole are passed over. A line of an older version does not say when its run began, and stays
-    behind the one before it.
+    A line that is there twice is yielded once.
+
+    Damaged lines are left out. A line of an older version does not say when its run began, and stays behind the line
+    before it.
     """
     lines = dict(stored_lines(results_dir))
     dated, began = [], 0.0
@@ -134,7 +140,7 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
 
 
 def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield each line of the history that is whole: its text, and the run that it keeps."""
+    """Yield the text of each undamaged line of the history, and the record in it."""
     with suppress(OSError):
         for text in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
@@ -144,7 +150,7 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
-    """Renders results_dir/index.md, newest run first, from the lines of the history that are of this `kind`."""
+    """Write results_dir/index.md, newest run first, from the lines of the history that fit `kind`."""
     lines = []
     for line in read_history(results_dir):
         with suppress(ValidationError):

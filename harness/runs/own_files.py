@@ -12,9 +12,10 @@ RENDERED_FILES = ("summary.json", "report.md", "report.html")
 
 
 def replace_links(folder: Path) -> None:
-    """Remove what stands in place of a run's own files, and say so: a link would lead the renderer elsewhere.
+    """Remove links and other things in the places of a run's own files, with a warning.
 
-    A results folder, `latest` and the history may be links of the user's own, and stay.
+    A link would lead the renderer to files elsewhere. The results folder, `latest` and the history may be links that
+    the user made, and are kept.
     """
     for path in rendered_paths(folder):
         if path.is_symlink():
@@ -26,7 +27,7 @@ def replace_links(folder: Path) -> None:
 
 
 def rendered_paths(folder: Path) -> Iterator[Path]:
-    """Yield where a renderer writes; the folder of the pictures before what is in it."""
+    """Yield the paths that a renderer writes. The folder of the pictures comes before its files."""
     for name in RENDERED_FILES:
         yield folder / name
     plots = folder / PLOTS

@@ -42,12 +42,12 @@ class RunFolder(NamedTuple):
 
     @property
     def shown(self) -> Path:
-        """The folder as it is shown: `latest`, where that leads to it."""
+        """The folder as it is shown to the user: `latest`, if that leads to it."""
         latest = self.results_dir / "latest"
         return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        """Write the status. A run that begins takes the lock of its folder, one that has ended gives it up."""
+        """Write the status. A run that begins takes the lock of its folder, and a run that has ended releases it."""
         if status == "running":
             run_lock.hold(self.path)
         path = self.path / "status.json"
@@ -58,17 +58,17 @@ class RunFolder(NamedTuple):
             run_lock.release(self.path)
 
     def status_json(self, status: Status, reason: str) -> str:
-        """Return what status.json holds, with room for what it may have to hold at the end."""
+        """Return the content of status.json, padded with spaces, so that a later status fits even on a full disk."""
         status_record = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
         return (json.dumps(secrets.hide(status_record.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
 
     def fail(self, status: Status, reason: str = "") -> None:
-        """Marks a run that ended early; one that is complete stays so, whatever happens to it afterwards."""
-        before = readable_status(self.path)  # a damaged one is replaced
+        """Mark a run that ended early. A complete run stays complete."""
+        before = readable_status(self.path)  # None if it is damaged, and it is replaced then
         if before is None or before.status != "complete":
             try:
                 self.set_status(status, reason)
-            except OSError:  # a full disk: the bytes of the status before are there
+            except OSError:  # on a full disk, overwrite the bytes of the status before
                 with (self.path / "status.json").open("r+b") as file:
                     file.write(self.status_json(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
                 run_lock.release(self.path)
@@ -80,9 +80,11 @@ class RunFolder(NamedTuple):
 
 
 def open_run(results_dir: Path, label: str) -> RunFolder:
-    """Makes a new run folder, `<time>-<label>`, and marks it running. Raises UsageError where it cannot write.
+    """Make a new run folder, `<time>-<label>`, and mark it running.
 
-    Without a label, `<time>`.
+    Without a label its name is `<time>`.
+
+    Raises UsageError if the folder cannot be written.
     """
     stem = formatting.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
@@ -98,9 +100,9 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
 @contextmanager
 def writing_to(results_dir: Path) -> Iterator[None]:
-    """Name the flag in an error raised within. Raises UsageError.
+    """Turn an OSError that is raised within into a UsageError that names the flag --results-dir.
 
-    A container's user is often not the owner of a mounted folder: then the error names Docker's flag for that.
+    A container's user is often not the owner of a mounted folder. The error then names Docker's flag for that.
     """
     try:
         yield
@@ -111,7 +113,7 @@ def writing_to(results_dir: Path) -> Iterator[None]:
 
 
 def check_writable(results_dir: Path) -> None:
-    """Raises UsageError where no run folder could be made, BenchmarkError on a full disk; leaves nothing behind."""
+    """Raise UsageError if no run folder can be made, or BenchmarkError if the disk is full. Nothing is left behind."""
     there = existing(results_dir)
     with writing_to(results_dir), tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
         check_space(there)
@@ -121,28 +123,36 @@ KILLED = "it was killed"
 
 
 def status_of(folder: Path) -> RunStatus | None:
-    """Return how far a run came; None where it left no status. Raises UsageError for a status that cannot be read.
+    """Return the status of a run.
 
-    A run that was killed could not say so: its status is corrected here, by the lock that nobody holds any more.
+    None if it left none. Raises UsageError if the status cannot be read.
+
+    A run that was killed could not write that it ended. If nobody holds its lock any more, its status is corrected
+    here.
     """
     status = read_if_any(folder / "status.json", RunStatus)
     if status is None or status.status != "running" or run_lock.life_of(folder) != "over":
         return status
     run = RunFolder(folder.parent, folder.name)
-    with suppress(OSError):  # somebody else's folder is only read
+    with suppress(OSError):  # the folder of another user cannot be written
         run.set_status("failed", KILLED)
     return RunStatus.model_validate_json(run.status_json("failed", KILLED))
 
 
 def readable_status(folder: Path) -> RunStatus | None:
-    """Return how far a run came; None also for a status that cannot be read."""
+    """Return the status of a run. None if it left none, or if the status cannot be read."""
     with suppress(UsageError):
         return status_of(folder)
     return None
 
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
-    """Return why a run ended before its end, in words; None for one that is complete, or about to be (`reported`)."""
+    """Return why a run is not complete, in words.
+
+    None if it is complete or has no status.
+
+    With `reported`, a run that is still running counts as complete, since it is about to be.
+    """
     status = readable_status(folder)
     if status is None or status.status == "complete":
         return None
@@ -155,7 +165,7 @@ def ended_early(folder: Path, reported: bool = False) -> str | None:
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """A new folder of this name; with a number, too, where there is one."""
+    """Make a folder of this name and return it. A number is added to the name if there is such a folder."""
     path, number = parent / name, 1
     while True:
         with suppress(FileExistsError):
@@ -166,5 +176,5 @@ def new_folder(parent: Path, name: str) -> Path:
 
 
 def now() -> str:
-    """The time here, with its zone (`TZ` decides)."""
+    """Return the local time with its zone, which the variable `TZ` sets."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")

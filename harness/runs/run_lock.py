@@ -23,7 +23,7 @@ _held: dict[Path, int] = {}  # the file descriptors of this process's own runs, 
 
 
 def hold(folder: Path) -> None:
-    """Lock a run's folder for this process. A mount without locks leaves it unlocked, and the file says so."""
+    """Lock a run's folder for this process. On a mount without locks it stays unlocked, and the lock file says so."""
     folder = folder.absolute()
     if folder in _held:
         return
@@ -37,7 +37,7 @@ def hold(folder: Path) -> None:
 
 
 def takes_lock(file: int, path: Path) -> bool:
-    """Lock an open file, and return whether others see that: on some mounts locks are refused, or do nothing."""
+    """Lock an open file. Return whether others can see the lock, since some mounts refuse or ignore locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         second_file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -55,7 +55,7 @@ def takes_lock(file: int, path: Path) -> bool:
 
 
 def release(folder: Path) -> None:
-    """Give up the lock of a run whose status says how it ended."""
+    """Release the lock of a run whose status says how it ended."""
     file = _held.pop(folder.absolute(), None)
     with suppress(OSError):
         (folder / LOCK_FILE).unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def release(folder: Path) -> None:
 
 
 def forget_locks() -> None:
-    """Close the locks in a process that was forked: an orphan shall not seem to be its run."""
+    """Close the locks in a forked process. An orphan of a run must not make the run seem alive."""
     while _held:
         _, file = _held.popitem()
         with suppress(OSError):
@@ -85,8 +85,8 @@ def machine_identity() -> dict[str, str]:
 def life_of(folder: Path) -> Life:
     """Return whether a run that has not said how it ended still runs.
 
-    It is not known where another host or container wrote the folder, where the mount has no locks, or where the file
-    is of an older version, damaged, or another user's.
+    This is not known if another host or container wrote the folder, if the mount has no locks, or if the lock file is
+    of an older version, damaged, or another user's.
     """
     if folder.absolute() in _held:
         return "running"
@@ -100,7 +100,7 @@ def life_of(folder: Path) -> Life:
             return "not known"
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody holds it: the run, or a process that it left behind
+        except BlockingIOError:  # the run holds the lock, or a process that it left behind
             return "running" if is_alive(record.get("pid")) else "over"
         return "over"
     except OSError:
@@ -110,7 +110,7 @@ def life_of(folder: Path) -> Life:
 
 
 def record_of(file: int) -> Mapping[str, object]:
-    """Return what the file of a lock says; nothing where it is damaged. Raises OSError for what is no file."""
+    """Return the content of a lock file. Empty if it is damaged. Raises OSError if it cannot be read."""
     text = os.read(file, LARGEST_LOCK_FILE)
     try:
         record = json.loads(text)
@@ -120,14 +120,14 @@ def record_of(file: int) -> Mapping[str, object]:
 
 
 def is_from_here(record: Mapping[str, object]) -> bool:
-    """Return whether a lock was made where its process numbers and locks are this process's own."""
+    """Return whether a lock was made on this machine, with the process numbers of this process's own container."""
     here = machine_identity()
     return all(record.get(name) == value for name, value in here.items())
 
 
 def is_alive(pid: object) -> bool:
     if type(pid) is not int or pid <= 0:
-        return True  # whoever holds the lock does not say who it is
+        return True  # the lock file does not say which process holds it, so take it to be alive
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

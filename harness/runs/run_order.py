@@ -41,7 +41,7 @@ def start_of(folder: Path) -> RunStart:
 
 
 def seconds_of(record: Mapping[str, object]) -> float | None:
-    """Return when a record says that its run began, in seconds since 1970; None where it does not."""
+    """Return when the run of a record began, in seconds since 1970. None if the record does not say."""
     with suppress(LookupError, ValueError, TypeError, OverflowError):
         return datetime.fromisoformat(str(record["started"])).timestamp()
     return None
