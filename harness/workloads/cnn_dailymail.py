@@ -25,7 +25,7 @@ from harness.workloads.sample_library import Library
 CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 CNN_COLUMNS = ("article", "highlights")
 READ_KEYS = ("tok_input", "instruction")  # keys of MLCommons' records, beside article and summary
-CHECKED_RECORDS = 8  # whose token ids are held against their articles
+CHECKED_RECORDS = 8  # records whose token ids are compared with their articles
 CHECKED_CHARACTERS = 100  # characters of each article that are compared; its end may have been cut off
 SHOWN_CHARACTERS = 60  # characters of a text that a message shows
 
@@ -41,7 +41,7 @@ class Article(NamedTuple):
 
 
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
-    """The first `count` samples of the run's category. Raises UsageError where the data cannot serve."""
+    """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used."""
     path = config.dataset_path or config.model_spec.data
     if not path:
         source = "/".join((*CNN_DATASET, CNN_SPLIT))
@@ -68,7 +68,7 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 
 
 def shuffle_articles(records: Sequence[Article]) -> list[Article]:
-    """Return the articles in the order of the edge category, which the reference's seed gives."""
+    """Return the articles in the order of the edge category, which follows from the reference's seed."""
     from datasets import Dataset
 
     order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=EDGE_SHUFFLE_SEED)
@@ -76,8 +76,9 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
 
 
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
-    """Raises UsageError where token ids that came with the data are not those of their articles by this tokenizer: a
-    few are decoded, since files of other models have the same name and the same keys.
+    """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
+
+    A few records are decoded. Files for other models have the same name and the same keys.
     """
     encoded = [number for number, record in enumerate(records) if record.tokens]
     step = max(1, len(encoded) // CHECKED_RECORDS)
@@ -97,7 +98,7 @@ def without_spaces(text: str) -> str:
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
-    """Yield what a reader must know of how the prompts were made of the data."""
+    """Yield what a reader must know about how the prompts were made from the data."""
     instructions = {record.instruction for record in records if not record.tokens} - {"", PROMPT}
     if instructions:
         shown_text = min(instructions)[:SHOWN_CHARACTERS]
@@ -110,8 +111,10 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
 
 
 def find(config: RunConfig) -> str:
-    """Return where the articles are, which are not read. Raises UsageError for a damaged file, none, and no way to the
-    hub.
+    """Return where the articles are, without reading them.
+
+    Raises UsageError if the file is damaged or missing, or if the articles would be downloaded but the hub cannot be
+    reached.
     """
     path = config.dataset_path or config.model_spec.data
     if path:
@@ -131,15 +134,16 @@ def find(config: RunConfig) -> str:
 
 
 def alternative_source(config: RunConfig) -> str:
-    """Return what serves where the hub does not give the articles."""
+    """Return what the user can do if the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
     fetch = "run `make data`" if locations.IS_CHECKOUT else "run this"
     return f"{fetch} where there is a network, or pass --dataset-path FILE{chat}"
 
 
 def check_sum(path: Path) -> None:
-    """Holds a data file against the checksum that MLCommons' downloader left beside it, if it did: lines of an MD5 and
-    a name, in a file that ends in .md5. Raises UsageError where they differ.
+    """Compare a data file with the checksum that MLCommons' downloader left beside it, if any.
+
+    A file that ends in .md5 has lines of a checksum and a name. Raises UsageError if they differ.
     """
     for listed in data_files(path.parent, "*.md5") if path.is_file() else ():
         for line in reading.read_text(listed, LARGEST_LIST).splitlines():
@@ -153,8 +157,9 @@ def check_sum(path: Path) -> None:
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
-    """Tell whether a file of the user's own holds MLPerf's samples, by their number and, where all are used, the
-    lengths of the prompts.
+    """Return whether a file of the user's own holds MLPerf's samples.
+
+    This is judged by their number and, if all samples are used, by the lengths of the prompts.
     """
     official = OFFICIAL_TASKS[category].samples
     if stored not in (official, OFFICIAL_TASKS["datacenter"].samples):
@@ -167,7 +172,7 @@ def is_official(library: Library, stored: int, category: str) -> bool:
 
 
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
-    """Raises UsageError when a prompt and its answer do not fit: a cut prompt would be another benchmark."""
+    """Raise UsageError if a prompt and its answer do not fit. A shortened prompt would make it another benchmark."""
     lengths = [len(prompt) + max_new_tokens for prompt in library.prompts]
     if (needed := max(lengths)) > max_model_len:
         over = sum(length > max_model_len for length in lengths)
@@ -179,7 +184,7 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
 
 
 def from_json(path: Path) -> list[Article]:
-    """The MLCommons file: a JSON array of records with `input`, `tok_input` and `output`."""
+    """Return the records of MLCommons' file, a JSON array of records with `input`, `tok_input` and `output`."""
     data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
         raise UsageError(
@@ -189,7 +194,7 @@ def from_json(path: Path) -> list[Article]:
 
 
 def checked_article(item: object, where: str, names: Sequence[str] = ("input", "output")) -> Article:
-    """A record with article and summary under these names. Raises UsageError."""
+    """Return a record whose article and summary are under these names. Raises UsageError if one is missing."""
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
     for key in names:
@@ -206,7 +211,7 @@ def checked_article(item: object, where: str, names: Sequence[str] = ("input", "
 
 
 def from_columns(data: Rows, source: str) -> list[Article]:
-    """The records of a data set as `datasets` holds it. Raises UsageError."""
+    """Return the records of a data set as `datasets` holds it. Raises UsageError if a column is missing."""
     for column in CNN_COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")

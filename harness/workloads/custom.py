@@ -29,9 +29,11 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 
 
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
-    """The requests in place of MLPerf's samples, no more than the run takes; None where it is those.
+    """Return the requests in place of MLPerf's samples, no more than the run takes.
 
-    Raises UsageError in one line that names the file and the line.
+    None for MLPerf's samples.
+
+    Raises UsageError, in one line that names the file and the line.
     """
     if config.is_official_workload:
         return None
@@ -69,7 +71,10 @@ class Usable(NamedTuple):
 
 
 def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: StoredRequests) -> Library:
-    """The requests of a workload's file, or of a data set; of ShareGPT's the first of a usual length."""
+    """Return the samples of a file of requests or of a data set.
+
+    Of ShareGPT only conversations of usual length are used.
+    """
     check_length_flag(config, found)
     usable = usable_requests(config, tokenizer, found)
     fitting_requests = found.requests[: len(found.requests) - usable.unfit]
@@ -77,12 +82,12 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
     sharing = Shared(salt=config.salt or "none")
     salt = None
     notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
-    if sharing.salt != "none":  # after the token that begins every text, where there is one
+    if sharing.salt != "none":  # the salt comes after the token that begins every text, if there is one
         begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
         salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
         content = digest(content, sharing)
         notes.append(sharing.text.removeprefix("; "))
-    keeps_turns = found.turns and config.concurrency is not None  # else nobody waits for an answer
+    keeps_turns = found.turns and config.concurrency is not None  # only fixed concurrency waits for the answer before
     talks = None
     if keeps_turns:
         talks = [request.number for request in usable.requests]
@@ -99,7 +104,7 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
 
 
 def check_length_flag(config: RunConfig, found: StoredRequests) -> None:
-    """Raises UsageError for --max-new-tokens where every request says how long its answer is."""
+    """Raise UsageError if --max-new-tokens is given although every request says how long its answer is."""
     if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
         return
     asked = found.requests[: config.sample_limit]
@@ -110,7 +115,7 @@ def check_length_flag(config: RunConfig, found: StoredRequests) -> None:
 
 
 def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests) -> Usable:
-    """The requests that are asked, no more than the run takes. Raises UsageError where none is left."""
+    """Return the requests that can be sent, no more than the run takes. Raises UsageError if there is none."""
     whole = min(SHAREGPT_WHOLE, config.least_context)
     usable = Usable([], [], [], 0)
     unfit = 0
@@ -132,7 +137,7 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredReques
 
 
 def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests, usable: Usable) -> Iterator[str]:
-    """Yield what a reader of the report must know of how the requests were made."""
+    """Yield what a reader of the report must know about how the requests were made."""
     whole, is_chat = min(SHAREGPT_WHOLE, config.least_context), config.endpoint_api == "chat"
     if found.is_sharegpt:
         yield (
@@ -159,21 +164,24 @@ def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequest
 
 
 def control_tokens(tokenizer: Tokenizer) -> set[int]:
-    """The token ids that structure a text, such as those of a chat template."""
+    """Return the ids of tokens that structure a text, such as those of a chat template."""
     added = tokenizer.added_tokens_decoder.items()
     return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
 
 
 def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
-    """The most tokens of an answer: what the request says, the length of the one that it got, or --max-new-tokens."""
+    """Return the most tokens of an answer: by the request, or the length of the stored answer, or --max-new-tokens."""
     if request.max_tokens or not request.answer:
         return request.max_tokens or config.max_new_tokens
     return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
 
 
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
-    """A request's prompt as token ids; `as_messages`: a conversation keeps its messages, which a server is sent. Raises
-    UsageError where the model has no such token, or refuses the chat.
+    """Return a request's prompt as token ids.
+
+    With `as_messages` a conversation keeps its messages for the server.
+
+    Raises UsageError if the model does not have one of the tokens, or if its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):
@@ -188,8 +196,9 @@ def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_m
 
 
 def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
-    """Token ids without the first where two of them begin the text: the tokenizer puts one before a prompt that was
-    rendered with its own.
+    """Return token ids with only one token that begins a text.
+
+    The tokenizer puts one before a prompt that was rendered with a beginning of its own.
     """
     begin = tokenizer.bos_token_id
     is_begun_twice = begin is not None and list(tokens[:2]) == [begin, begin]
@@ -197,26 +206,30 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
 
 
 def chat_tokens(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
-    """Messages as the tokenizer's chat template has them, or without one as plain lines. Raises UsageError where the
-    template refuses them.
+    """Return messages as token ids by the tokenizer's chat template, or as plain lines if it has none.
+
+    Raises UsageError if the template refuses the messages.
     """
     if not tokenizer.chat_template:
         return chat_lines(messages, tokenizer)
     try:
         tokens = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    except Exception as error:  # whatever the template's author raises
+    except Exception as error:  # a template may raise any error
         raise UsageError(f"{where}: the model's chat template refuses it: {first_line(error)}.") from None
     return with_one_beginning(tokens, tokenizer)
 
 
 def chat_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
-    """Messages as lines such as `User: ...`."""
+    """Return messages as the token ids of lines such as `User: ...`."""
     lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
     return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
 
 
 def counted_chat(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
-    """Messages as token ids by which their prompt is counted: a server that is sent them has a template of its own."""
+    """Return messages as token ids, for counting the prompt only.
+
+    The server that gets the messages has its own template.
+    """
     try:
         return chat_tokens(messages, tokenizer, "")
     except UsageError:

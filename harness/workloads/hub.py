@@ -32,7 +32,7 @@ class Rows(Protocol):
 
 
 def read(config: RunConfig) -> StoredRequests:
-    """The requests of a data set: one a row, or one a turn of a conversation. Raises UsageError in one line."""
+    """Return the requests of a data set, one for each row or one for each turn of a conversation. Raises UsageError."""
     data = load_rows(config.workload)
     if most := config.sample_limit:
         data = data.select(range(min(most, len(data))))
@@ -49,8 +49,9 @@ def read(config: RunConfig) -> StoredRequests:
 
 
 def load_rows(workload: str) -> Rows:
-    """The rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT. Raises UsageError where they cannot
-    be had, or the split is one of several and none is named.
+    """Return the rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.
+
+    Raises UsageError if they cannot be loaded, or if there are several splits and none is named.
     """
     from datasets import load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
@@ -65,7 +66,7 @@ def load_rows(workload: str) -> Rows:
         )
     try:
         data: Rows | dict[str, Rows] = load_dataset(name, settings or None, split=split or None)
-    except Exception as error:  # whatever the library raises of a network, a name, a file
+    except Exception as error:  # the library raises many kinds of errors about networks, names and files
         raise UsageError(f"{workload}: `datasets` cannot load it: {first_line(error)}.", flag="--workload") from None
     if isinstance(data, dict):
         if len(data) > 1:
@@ -78,20 +79,28 @@ def load_rows(workload: str) -> Rows:
 
 
 def download_model(name: str) -> None:
-    """A model's files into the cache, with a progress bar, or one line; what came before a download broke is kept."""
+    """Download a model's files into the cache, with a progress bar.
+
+    Ends the command with one line on an error.
+
+    Files that came before a download broke are kept.
+    """
     from huggingface_hub import snapshot_download
 
     with ends_in_one_line():
         try:
             say(snapshot_download(name, ignore_patterns=["original/*"]))
-        except Exception as error:  # whatever the library raises of a network, a name, a token
+        except Exception as error:  # the library raises many kinds of errors about networks, names and tokens
             raise UsageError(
                 f"{pretrained.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
             ) from None
 
 
 def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Rows:
-    """A split of a data set from the Hugging Face hub (or its local cache). Raises UsageError."""
+    """Return a split of a data set from the Hugging Face hub or its local cache.
+
+    Raises UsageError, which ends with `instead`.
+    """
     from datasets import load_dataset
 
     try:
@@ -102,7 +111,12 @@ def download(name: str, version: str, split: str, instead: str = "check the netw
 
 
 def read_saved(folder: Path, split: str) -> Rows:
-    """A split of what `datasets` saved in a folder, or the one that was saved alone. Raises UsageError."""
+    """Return a split of the data that `datasets` saved in a folder.
+
+    If it saved only one data set, return that.
+
+    Raises UsageError if the folder cannot be read or does not have the split.
+    """
     from datasets import load_from_disk
 
     try:

@@ -14,7 +14,7 @@ from harness.workloads.request_keys import SYSTEM_KEYS
 
 TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # suffixes of files with a prompt a line
 TABLE_SUFFIXES = (".csv", ".tsv")
-DELIMITERS = (",", ";", "\t", "|")  # a spreadsheet writes what is usual in its country
+DELIMITERS = (",", ";", "\t", "|")  # spreadsheets use another delimiter in each country
 LARGEST_CELL = 2**22  # characters of a table's cell, as many as a prompt may have
 
 
@@ -41,9 +41,12 @@ def parse_text(text: str, where: str) -> object:
 
 
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
-    """Return the rows of a file's text. `names` are the columns of which a table has one at least. Raises UsageError.
+    """Return the rows of a file's text.
 
-    What a file's name promises is taken only where its text is not JSON all the same.
+    Raises UsageError.
+
+    `names` are columns of which a table must have at least one. If the text is JSON, it is read as JSON whatever the
+    file's name says.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
@@ -52,14 +55,14 @@ def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
         return RequestRows([*table_rows(path, text, names)], "line")
     if text.lstrip().startswith("["):
         records = parse_text(text, str(path))
-        assert isinstance(records, list)  # a JSON text that begins with a bracket
+        assert isinstance(records, list)  # JSON that begins with a bracket is a list
         return RequestRows([RequestRow(*row) for row in enumerate(records, start=1)], "record")
     lines = enumerate(text.split("\n"), start=1)
     return RequestRows([RequestRow(number, line, is_text=True) for number, line in lines if line.strip()], "line")
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is JSON, or its first line is."""
+    """Return whether a text, or its first line, is JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return False
     for part in (text.lstrip().partition("\n")[0], text):
@@ -72,7 +75,10 @@ def is_json(text: str) -> bool:
 
 
 def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
-    """Return what separates the columns of a table, of which one has one of these names; None where nothing does."""
+    """Return the delimiter of a table's columns, at least one of which has one of these names.
+
+    None if no delimiter fits.
+    """
     for delimiter in DELIMITERS:
         head = next(csv.reader([first_line], delimiter=delimiter), [])
         if not {*names}.isdisjoint(map(str.strip, head)):
@@ -81,7 +87,10 @@ def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
 
 
 def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[RequestRow]:
-    """Yield the rows of a table as objects by its first line, without its empty cells. Raises UsageError."""
+    """Yield the rows of a table as objects, with the names of its first line and without empty cells.
+
+    Raises UsageError.
+    """
     csv.field_size_limit(LARGEST_CELL)
     first_line = text.lstrip("\n").partition("\n")[0]
     delimiter = delimiter_of(first_line, names)
@@ -105,9 +114,7 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 
 
 def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
-    """Return what a cell holds: a number where it is one, a list or an object where it is JSON; else its text, as it
-    always is of a prompt.
-    """
+    """Return a table cell as a number, a JSON value or text. A prompt is always kept as text."""
     if name in text_names[:1] or name in SYSTEM_KEYS:
         return cell
     if (number := whole_number(cell)) is not None:

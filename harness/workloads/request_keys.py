@@ -83,9 +83,7 @@ class UnsentKeyError(UsageError):
 
 
 def request_of(item: Mapping[str, object]) -> dict[str, object]:
-    """Return a row as one flat request: what it keeps in a body, or in a dictionary of parameters, stands beside the
-    rest.
-    """
+    """Return a row as one flat request. Keys within a body or a dictionary of parameters are put beside the others."""
     flat = dict(item)
     for name in (*BODY_KEYS, *PARAMETER_KEYS):
         inner = flat.get(name)
@@ -96,8 +94,11 @@ def request_of(item: Mapping[str, object]) -> dict[str, object]:
 
 
 def answer_limit(item: Mapping[str, object], where: str) -> int | None:
-    """Return the longest answer that a request asks for, under whichever name; None where it does not say. Raises
-    UsageError.
+    """Return the longest answer that a request asks for, under any of the known names.
+
+    None if it does not say.
+
+    Raises UsageError if the value is no usable length, or if two names disagree.
     """
     limits = {}
     for name, value in item.items():
@@ -115,7 +116,12 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
 
 
 def system_prompt(item: Mapping[str, object], where: str) -> str:
-    """Return the system prompt that stands beside a request's prompt; empty for none. Raises UsageError."""
+    """Return the system prompt beside a request's prompt.
+
+    Empty if there is none.
+
+    Raises UsageError if it is no text, or if there are two that differ.
+    """
     prompts = dict[str, str]()
     for name, value in item.items():
         if name.lower() not in SYSTEM_KEYS or value in (None, ""):
@@ -129,7 +135,7 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
 
 
 def check_sent(item: Mapping[str, object], where: str) -> None:
-    """Raises UnsentKeyError for a key that would change the request, and that is not sent."""
+    """Raise UnsentKeyError for a key that would change the request but is not sent."""
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
             raise UnsentKeyError(
@@ -145,7 +151,7 @@ def check_sent(item: Mapping[str, object], where: str) -> None:
 
 
 def is_neutral(value: object, neutral: Iterable[object]) -> bool:
-    """Return whether a value leaves a request as it is sent: none at all, or one of the neutral ones."""
+    """Return whether a value does not change a request, since it is empty or one of the neutral values."""
     if value is None or value is False or value in ("", [], {}):
         return True
     for neutral_value in neutral:
@@ -155,7 +161,7 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
 
 
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
-    """Return the names of an object's keys that nobody reads, but for those that are known to be harmless."""
+    """Return the keys of an object that nobody reads, except those that are known to be harmless."""
     unread = []
     for name, value in item.items():
         plain_name = name.lower()
@@ -167,7 +173,7 @@ def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
 
 
 def unread_note(counts: Mapping[str, int], unit: str) -> str:
-    """Return the note that names the keys which nobody read, each with its number of rows; empty for none."""
+    """Return a note that names the keys that nobody read, each with its number of rows. Empty if there are none."""
     if not counts:
         return ""
     first_counts = islice(counts.items(), MOST_NAMED_KEYS)

@@ -87,9 +87,10 @@ class ReadRow(NamedTuple):
 
 
 def read(path: Path, column: str = "") -> StoredRequests:
-    """The requests of --workload's file: JSON lines, a JSON list of the same rows, a table, or a prompt a line;
-    `column` is the key of a row's prompt, where it is not one of `REQUEST_KINDS`. Raises UsageError in one line that
-    names the file and the row.
+    """Return the requests of --workload's file: JSON lines, a JSON list, a table, or one prompt in each line.
+
+    `column` is the key of a row's prompt, if it is none of `REQUEST_KINDS`. Raises UsageError, in one line that names
+    the file and the row.
     """
     text = given_values.read_given("--workload", path, "text", str, most=LARGEST_WORKLOAD)
     names = (column,) if column else (*REQUEST_KINDS, *CHATS)
@@ -97,9 +98,10 @@ def read(path: Path, column: str = "") -> StoredRequests:
 
 
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
-    """Requests of rows: one each, or one for each turn of a conversation. Rows that are none are left out and counted,
-    up to a share of MOST_BAD. Raises UsageError for the first of more, where no request is in any, and for a key that
-    would have to be sent.
+    """Return the requests of rows: one for each row, or one for each turn of a conversation.
+
+    Rows that are no requests are left out and counted. Raises UsageError if more than a share of MOST_BAD are none, if
+    no row has a request, or if a key would have to be sent.
     """
     good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
@@ -139,13 +141,13 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
 
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
-    """The requests of a row. Raises UsageError for one that is none."""
+    """Return the requests of a row. Raises UsageError if the row is no request."""
     item = parse_text(str(row.value), where) if row.is_text else row.value
     if isinstance(item, str):
         return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
-        if not column:  # a table whose column is named may have any others
+        if not column:  # if the prompt's column is named, the other columns may be anything
             check_sent(item, where)
     name, dialog = ("", None) if column else dialog_of(item)
     if dialog is None:
@@ -163,7 +165,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 
 
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
-    """The one request of a row with a prompt. Raises UsageError for an object that is none."""
+    """Return a row that holds one prompt. Raises UsageError if it holds none."""
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
     request = stored_request(item, number, where, column)
@@ -174,8 +176,12 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
 
 
 def dialog_of(item: object) -> tuple[str, Dialog | None]:
-    """The key and the messages of a row that is a conversation, or holds one: of role and content, or ShareGPT's from
-    and value. None for any other row, also for `messages` that do not end with an answer: they are one request.
+    """Return the key and the messages of a row that is a conversation or holds one.
+
+    The messages are None for any other row.
+
+    Messages have role and content, or ShareGPT's from and value. `messages` that do not end with an answer are one
+    request, not a conversation.
     """
     if isinstance(item, list):
         return "", item if is_dialog(item) else None
@@ -196,7 +202,7 @@ def is_dialog(value: object) -> TypeGuard[Dialog]:
 
 
 def unread_message_keys(dialog: Sequence[object]) -> list[str]:
-    """The names of the keys of a row's messages that nobody read, each once."""
+    """Return the keys of a row's messages that nobody reads, each once."""
     names = list[str]()
     for message in dialog:
         if isinstance(message, dict):
@@ -205,7 +211,7 @@ def unread_message_keys(dialog: Sequence[object]) -> list[str]:
 
 
 def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
-    """The messages after a system prompt that stands beside them. Raises UsageError where they have another."""
+    """Return the messages with the system prompt before them. Raises UsageError if they have a different one."""
     if not system:
         return dialog
     if dialog and dialog[0].get("role") == "system":
@@ -216,8 +222,11 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 
 
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
-    """A request for each of the user's messages, with all before it; the answer that follows says how long it is. Those
-    after a message without text are left out. Raises UsageError for an unknown role.
+    """Yield a request for each of the user's messages, with all messages before it.
+
+    The stored answer gives its length.
+
+    A message without text ends the requests. Raises UsageError for an unknown role.
     """
     check_roles(dialog, where)
     for place, message in enumerate(dialog):
@@ -238,8 +247,11 @@ def check_roles(dialog: Dialog, where: str) -> None:
 
 
 def content_text(content: object, where: str) -> object:
-    """The text of a message's content, which may come as a list of parts; anything else as it is. Raises UsageError
-    for a part that is no text, such as an image.
+    """Return the text of a message's content, which may be a list of parts.
+
+    Any other content is returned unchanged.
+
+    Raises UnsentKeyError if a part is no text, such as an image.
     """
     if not isinstance(content, list):
         return content
@@ -253,7 +265,7 @@ def content_text(content: object, where: str) -> object:
 
 
 def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
-    """Return what a row's prompt is. Raises UsageError where it has none, or several."""
+    """Return the kind of a row's prompt. Raises UsageError if the row has none or several."""
     kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
     if len(kinds) != 1:
         count = "more than one" if kinds else "none"
@@ -262,7 +274,7 @@ def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
 
 
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
-    """A row's request, with the system prompt beside it. Raises UsageError for an object that is no request."""
+    """Return a row's request, with the system prompt beside it. Raises UsageError if the row is no request."""
     limit, system = answer_limit(item, where), system_prompt(item, where)
     if column:
         if column not in item:
@@ -276,16 +288,16 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
         raise UnsentKeyError(f"{where}: a system prompt beside token ids is not sent: put it into them, or remove it.")
     if system:
         dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        assert is_dialog(dialog)  # token ids have no system prompt
+        assert is_dialog(dialog)  # token ids with a system prompt were refused above
         kind, prompt = "messages", checked_chat(with_system(dialog, system, where), where)
     return StoredRequest(number, kind, prompt, limit)
 
 
 def checked_text(value: object, where: str, name: str = "prompt") -> str:
-    """Text with something in it. Raises UsageError."""
+    """Return a text. Raises UsageError if it is empty, too long, or no valid text."""
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
-    if len(value) > MOST_CHARACTERS:  # before minutes of a tokenizer
+    if len(value) > MOST_CHARACTERS:  # a tokenizer would take minutes
         raise UsageError(f"{where}: {name} has {len(value):,} characters; {MOST_CHARACTERS:,} at most.")
     if SURROGATES.search(value):
         raise UsageError(f"{where}: invalid text (a lone surrogate) in {name}.")
@@ -293,7 +305,7 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 
 
 def checked_chat(value: object, where: str) -> Chat:
-    """A chat, each message with role and content, that ends with the user's word. Raises UsageError."""
+    """Return a chat whose messages have role and content. Raises UsageError if the last message is not the user's."""
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
     check_roles(value, where)
@@ -321,8 +333,9 @@ READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
 
 
 def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
-    """The first question that an answer follows, after the system prompt where there is one; nothing where there is no
-    such question.
+    """Yield the first question that has an answer, after the system prompt if there is one.
+
+    Yields nothing if there is none.
     """
     for message in dialog:
         text = message.get("value")

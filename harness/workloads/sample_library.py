@@ -31,7 +31,10 @@ class Salt(NamedTuple):
         return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
-        """A prompt with its salt: `order` tells requests apart, `conversation` and `round` what belongs together."""
+        """Return a prompt with its salt.
+
+        `order` tells requests apart. `conversation` and `round` say which requests belong together.
+        """
         if self.replaces and not round:
             return [*prompt]
         key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
@@ -68,8 +71,9 @@ class Library:
     notes: tuple[str, ...] = ()  # notes for a reader on how they were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """A sample's prompt, salted, and the most tokens of its answer; `order` and `round` are those of the request
-        for it.
+        """Return a sample's prompt with its salt, and the most tokens of its answer.
+
+        `order` is the position of the request in the test, and `round` says how often the sample was sent before.
         """
         prompt = self.prompts[index]
         if self.salt:
@@ -79,15 +83,18 @@ class Library:
 
     @property
     def requests(self) -> list[Prompt]:
-        """Each sample once, in order."""
+        """The requests for each sample, once and in order."""
         return [self.request(index, index) for index in range(len(self))]
 
     def salted(self, test: str, redraw: bool) -> Self:
-        """The samples with the salt of one test, named as no other is; with `redraw`, random prompts are drawn anew."""
+        """Return the samples with the salt of one test, whose name no other test has.
+
+        With `redraw`, random prompts are drawn anew.
+        """
         salt = self.salt._replace(test=test) if self.salt else None
         if not (redraw and self.words):
             return replace(self, salt=salt)
-        # Each token stands for another: the lengths of prompts, and what they share, stay.
+        # Each token is replaced by another one, so prompts keep their lengths and what they share.
         substitutes = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
         prompts = []
         for prompt in self.prompts:

@@ -28,7 +28,7 @@ def digest(*content: object) -> str:
 
 
 def words_of(tokenizer: Tokenizer) -> TokenIds:
-    """The token ids that prompts are made of: all but the special ones."""
+    """Return the token ids from which random prompts are made: all except special ones."""
     special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     return [token for token in range(len(tokenizer)) if token not in special]
 
@@ -46,7 +46,10 @@ class SetDescription(TypedDict):
 
 
 def with_request_set(found: Library, place: Callable[[int], str], **known: Unpack[SetDescription]) -> Library:
-    """Samples of a workload with the set that they are, of which more is `known`; `place` is where a sample stands."""
+    """Return the samples of a workload with the description of their set.
+
+    `place` returns where a sample comes from. `known` are the fields that do not follow from the samples.
+    """
     new, salt = found.new_tokens or [], found.salt
     lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
     longest = max(lengths)
@@ -62,7 +65,7 @@ def with_request_set(found: Library, place: Callable[[int], str], **known: Unpac
 
 
 def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
-    """A profile's YAML file; --salt wins. Raises UsageError."""
+    """Return the profile in a YAML file, with --salt in place of its own salt. Raises UsageError."""
     import yaml
 
     path = workload.path or Path()
@@ -79,8 +82,10 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
 
 
 def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
-    """The samples of a profile: conversations of some turns each, of which one is a request without history. `place`
-    is where its lengths stand.
+    """Return samples drawn by a profile: conversations of some turns each, or single requests if there is one turn.
+
+    `place` names the file or the flags that give the lengths. Raises UsageError if there are too many tokens, or too
+    few requests for the turns.
     """
     sharing = Shared.of(profile.values(Shared.model_fields))
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
@@ -116,9 +121,12 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
 def draw_conversations(
     profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
-    """Prompts, lengths of answers, and which conversation each is of; None where each is a separate one.
+    """Return the prompts, the lengths of the answers, and the conversation of each prompt.
 
-    The answers that a later turn repeats are random tokens of the same lengths: what the model says is not known yet.
+    None for conversations of one turn.
+
+    A later turn repeats the answers before it. They are random tokens of the same lengths, since the model's answers
+    are not known yet.
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new, history = list[TokenIds](), list[int](), TokenIds()

@@ -17,9 +17,10 @@ from harness.workloads.traces import Recorded, Trace, read_trace
 
 
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
-    """Seconds from the first request of a trace to each, at the rate that is asked for, as long as --min-duration says.
+    """Return the arrivals of a trace, and the seconds from its first request to each request.
 
-    Raises UsageError where the trace is shorter than that, or too little of it is left.
+    The times are scaled to the rate that the user gave, and end with --min-duration. Raises UsageError if the trace is
+    shorter than that, or if fewer than two requests are left.
     """
     begin_s = trace.requests[0].at_s
     recorded_rate = (len(trace.requests) - 1) / trace.span_s
@@ -39,7 +40,10 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
 
 
 def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
-    """The requests of a trace: random tokens of its lengths, and beginnings that are the same where it says so."""
+    """Return the requests of a trace: random tokens of its lengths.
+
+    Prompts with the same prefix begin with the same tokens.
+    """
     most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
     trace = read_trace(Path(config.arrivals or ""), config.sample_limit, most)
     replay, due = replay_trace(config, trace)
@@ -69,7 +73,7 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
 
 
 def random_prompt(request: Recorded, words: Sequence[int], seed: int) -> TokenIds:
-    """Return random tokens of a request's length; those of one prefix begin with the same tokens."""
+    """Return random tokens of a request's length. Requests with the same prefix begin with the same tokens."""
     prefix = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
     rest = Random(f"{seed} line {request.line}").choices(words, k=request.prompt_tokens - request.prefix_tokens)
     return [*prefix, *rest]

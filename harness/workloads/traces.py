@@ -11,7 +11,6 @@ from harness.core.file_limits import LARGEST_ARRIVALS
 from harness.core.given_values import not_taken, read_given, unknown_file_error
 from harness.core.plain_numbers import decimal_number, whole_number
 
-# Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared.
 FLAG = "--arrivals"
 LONGEST_TRACE_S = 10**10
 PAGE = "docs/workloads.md#recorded-arrivals"
@@ -44,8 +43,9 @@ class Trace(NamedTuple):
 
 
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
-    """The trace of a file, or the first `most` of its requests that can be sent, in a context of so many tokens. Raises
-    UsageError in one line.
+    """Return the trace in a file, or its first `most` requests that fit a context of `context` tokens.
+
+    Raises UsageError.
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
@@ -61,7 +61,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
     try:
         names = next(reader)
         for cells in filter(None, reader):
-            if cells[1:3] == ["", ""]:  # a request that failed
+            if cells[1:3] == ["", ""]:  # the recorded request failed, so it has no lengths
                 empty += 1
                 continue
             request = recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
@@ -84,7 +84,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
 
 
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
-    """The request of a row. Raises UsageError."""
+    """Return the request of a row. Raises UsageError if a cell cannot be used."""
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
     seconds, prompt, answer, prefix, shared = *cells, *("", "")[len(cells) - 3 :]
