@@ -42,8 +42,8 @@ MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line end
 def option(default: object, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
     """Return a flag of a command, to be written as the default of its parameter.
 
-    `default` is `...` if the flag must be given. `text` is its help. `metavar` names the value in the help; a switch
-    has none. `flag` is the flag's name if it differs from the parameter's. `bounds` are `min` and `max`.
+    `default` is `...` if the flag must be given. `text` is its help. `metavar` names the value in the help, and is None
+    for a switch. `flag` is the flag's name if it differs from the parameter's. `bounds` are `min` and `max`.
     """
     return typer.Option(default, *filter(None, [flag]), metavar=metavar, help=text, **bounds)  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ class Command(TyperCommand):
     panels: Sequence[str] = ()  # topics of the help, in order
     lists: Mapping[str, Mapping[str, str]] = {}  # what a flag's value may name, by the list's title: name and summary
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
-    prints: bool = True  # it reads files and prints; nothing is begun that must be ended in order
+    prints: bool = True  # whether it only reads files and prints, so that nothing must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
     operands: str = ""  # words that are rewritten to flags, as the help calls them
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typer.core import TyperArgument, TyperOption
 
-# The help of a command: a line or two a flag, topic by topic, what is needed first, first; examples and exit codes.
+# The help lists the flags topic by topic, the most needed topics first, then examples and exit codes.
 FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
 EXIT_CODES = (
     "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."

@@ -15,7 +15,7 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 CPU_FOLDERS = (".", "unified", "cpu", "cpu,cpuacct", "cpuacct,cpu")
 USAGE_FOLDERS = ("cpuacct", "cpu,cpuacct", "cpuacct,cpu")
 MEMORY_FOLDERS = (".", "unified", "memory")
-VERSION_2 = ""  # the controller of its line in OWN_GROUPS
+VERSION_2 = ""  # the line of version 2 in OWN_GROUPS names no controller
 UNLIMITED_BYTES = 2**60  # version 1 writes a number about this large if there is no limit
 
 

@@ -8,7 +8,7 @@ from harness.core.formatting import cell
 from harness.core.markdown import Finished, harmless, one_line
 from harness.core.tables import Table
 
-# A document: a terminal, Markdown and HTML have a writer each.
+# A document is written by one of three writers: for a terminal, for Markdown, or for HTML.
 Tone = Literal["", "good", "careful", "bad", "unknown"]
 Cells = Sequence[str]
 

@@ -21,7 +21,7 @@ from harness.core.secrets import hide, hide_known
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-# Files of this program: written whole or not at all, secrets left out; read as what they should hold.
+# The type that a file of this program should hold.
 FileContent = TypeVar("FileContent")
 
 
@@ -51,7 +51,7 @@ def append_line(path: Path, text: str) -> None:
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
     """Hold the lock of a folder, and yield the lock's file descriptor.
 
-    Raises UsageError if another process holds the lock; the message says that `what` is still running. Some mounts,
+    Raises UsageError if another process holds the lock. Its message says that `what` is still running. Some mounts,
     such as some of NFS and Lustre, have no locks. The command then goes on with a warning.
     """
     path = folder / LOCK_NAME

@@ -14,7 +14,7 @@ import sys
 import time
 
 GUARD_GRACE_S = 3.0
-SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 4.0  # between two looks; the longest where nothing changes
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 4.0  # between two looks; the pause grows while nothing changes
 Processes = dict[int, tuple[int, str]]  # processes by id: the parent's id, and when it began, as the kernel counts
 
 

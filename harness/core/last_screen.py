@@ -15,7 +15,7 @@ from harness.core.progress import row_text, safe_markup
 from harness.core.secrets import hide_text
 from harness.core.tables import Table
 
-# The last screen of a command: the answer first, then a labelled sentence each, and one path.
+# The last screen shows the answer first, then a sentence with a label for each finding, and one path.
 SCREEN_COLUMNS, LABEL_COLUMNS = 80, 15  # characters
 TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-# The places of what comes with the code: templates, the demo, workloads, sweeps, run.py.
+# The folders of files that come with the code: templates, the demo, workloads, sweeps, run.py.
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
-# An installed package holds them as data; `pip install` puts them there.
+# `pip install` puts these files into the installed package, below `data`.
 IS_CHECKOUT = (CHECKOUT / "templates").is_dir()
 ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "data"
 INFERENCE = ROOT / "third_party" / "inference"  # MLPerf's own repository, the submodule

@@ -3,7 +3,7 @@
 from harness.core.data_tables import table_beside
 from harness.core.errors import UsageError
 
-# Commands and flags that earlier versions had, with what serves now: each ends in one line that names it.
+# Commands and flags of earlier versions, each with its replacement, which the error for it names.
 REPLACEMENTS = {row["name"]: row["now"] for row in table_beside(__file__, "moved.csv")}
 
 

@@ -97,7 +97,7 @@ def device_words(text: str) -> list[str]:
 def is_split(nvml: NVML, handle: GPUHandle) -> bool:
     """Return whether a GPU is split into parts (MIG), or is such a part.
 
-    Its energy is then not that of one engine alone.
+    What NVML reports of the whole card, such as its energy, then does not belong to one engine alone.
     """
     if answer_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
         return True

@@ -61,7 +61,7 @@ def tell_guard(pipe: int) -> None:
 
 
 def command_line() -> str:
-    """Return this command as one would type it again, without secrets."""
+    """Return the command line that runs this command again, without secrets."""
     begun = sys.argv[0]
     file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
     file = [PROGRAM_NAME] if is_installed() else file

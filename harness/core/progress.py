@@ -23,7 +23,7 @@ from harness.core.secrets import hide_text
 
 PLAIN_EVERY_S = 15.0
 StageKind = Literal["other", "load", "accuracy", "performance"]
-RECENT_S = 60.0  # the time that is left follows from the answers of this time
+RECENT_S = 60.0  # the time that is left is estimated from the answers of the last minute
 CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
 
 
@@ -60,7 +60,7 @@ class Display:
         self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[Stage] = []
         self._live = None
-        if console.is_terminal:  # not to be redirected: what others print belongs in the log, not on the screen
+        if console.is_terminal:  # do not redirect: what others print belongs in the log, not on the screen
             self._live = Live(
                 console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
             )

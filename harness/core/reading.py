@@ -20,11 +20,11 @@ from harness.core.stored_text import NoTextError, TooLongError, decoded
 if TYPE_CHECKING:
     from yaml import Node
 
-MOST_NODES = 100_000  # values in a YAML file, each alias counted as what it stands for
-LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # suffixes of files of which a part is as good as the whole
+MOST_NODES = 100_000  # values in a YAML file, with its aliases expanded
+LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # files of lines, of which a part can be used, too
 
 
-# Errors that are raised for data of a file, or of a server, that are not as they should be.
+# Errors that may be raised if data of a file or of a server are damaged.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, RecursionError)
 
 

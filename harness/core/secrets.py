@@ -20,7 +20,8 @@ PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /o
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
-# Words of a name that say that its value is secret: anywhere in it, as its last, or two that follow each other.
+# A setting is secret if its name has one of SECRET_WORDS anywhere, one of SECRET_ENDINGS as its last word, or one of
+# PAIRS as two words that follow each other.
 SECRET_WORDS = names_in(
     "secret password passwd passphrase pwd authorization bearer credential credentials cred creds cookie signature jwt "
     "apikey accesskey accountkey privatekey"

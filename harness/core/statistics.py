@@ -110,14 +110,13 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     """Return the ends of the confidence interval of a quantile, as two values of the test, by order statistics.
 
     `values` are in the order of time. There is no interval (None) for fewer than 40 requests. The upper end is None if
-    the test is too short to have one. The interval is about the requests of this test, not about another run. Every
-    other interval is shown, however wide: if only narrow ones were, they would be those of tests that missed how slowly
-    the queue changes.
+    the test is too short to have one. The interval is about the requests of this test, not about another run. Wide
+    intervals are returned, too. Narrow ones alone would be those of tests that missed how slowly the queue changes.
 
     Requests that wait in one queue are alike, so they tell less than their number says. How much less is estimated from
-    blocks of time; of the numbers in `BLOCK_COUNTS`, the one with the widest interval is used. A short test at a high
-    load may not show how slowly its queue changes, so the interval is widened by `QUEUE_WIDENING`. Source of the order
-    statistics: David and Nagaraja, Order Statistics, 7.1.
+    blocks of time. Of the numbers of blocks in `BLOCK_COUNTS`, the one that gives the widest interval is used. A short
+    test at a high load may not show how slowly its queue changes, so the interval is widened by `QUEUE_WIDENING`.
+    Source of the order statistics: David and Nagaraja, Order Statistics, 7.1.
     """
     count = len(values)
     if count < 2 * max(BLOCK_COUNTS):

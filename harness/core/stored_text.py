@@ -14,7 +14,7 @@ BUFFER_BYTES = 2**16
 POINTER = "a Git LFS pointer, not the file: run `git lfs pull` in the folder"
 POINTER_MARK = b"version https://git-lfs"
 GZIP = b"\x1f\x8b"
-# UTF-32's marks begin as UTF-16's do, so they come first.
+# A mark of UTF-32 begins with a mark of UTF-16, so UTF-32 comes first.
 BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),

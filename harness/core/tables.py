@@ -7,7 +7,7 @@ from harness.core.formatting import number
 from harness.core.markdown import Finished, escape
 
 RowItem = TypeVar("RowItem")
-# An attribute, also with its digits; or what is made of an item.
+# A column is an attribute of the items, an attribute with its number of digits, or a function of an item.
 TableColumn = str | tuple[str, int] | Callable[[RowItem], object]
 
 
