@@ -17,10 +17,10 @@ MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
 def weight_bytes(config: EngineConfig) -> int:
     """Return about how many bytes of memory the model's weights take.
 
-    For a quantized model in a local folder this is the size of the files. For any other model it follows from the shape
-    in the config, that of a Llama-like decoder. Quantized weights are then taken to have 8 bits if the config does not
-    say how many, and embeddings are not quantized. Raises UsageError if the model cannot be found, or if a file is
-    missing.
+    The weights of a quantized model in a local folder take the size of their files. For any other model the size is
+    computed from the config, as for a decoder like Llama's. Quantized weights then count 8 bits each if the config does
+    not say how many, and embeddings count as not quantized. Raises UsageError if the model cannot be found, or if a
+    file is missing.
     """
     shape = load_shape(config)
     width = BYTES_PER_WEIGHT[config.precision]

@@ -241,7 +241,7 @@ class EndpointFlags(ServerFlags):
     columns such as power and energy. Implies --extra-metrics."""
 
 
-ANY_NUMBER = 10**9  # so many requests that any share of them above 0 is at least one request
+ANY_NUMBER = 10**9  # so many requests that even a small share is a request or more
 
 
 def allows_failures(max_failed: str) -> bool:

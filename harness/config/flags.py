@@ -32,7 +32,7 @@ from harness.core.plain_numbers import has_other_digits
 from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
 
-# The part of a run beside the report that may change with a flag.
+# What may change with a flag, apart from the report.
 Affects = Literal["work", "answers", "speed", "nothing"]
 MODEL_TOPIC, ENGINE_TOPIC = "Model", "Engine and GPUs"
 BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
@@ -76,13 +76,13 @@ def flag(default: object, panel: str, affects: Affects, metavar: str = "") -> An
 
     The text below the setting is its help. A setting without a text is not shown in the help.
 
-    `affects` says what changes with the setting, and so what two runs must share to be compared. `work` is what the
-    engine has to do; speeds at different work are not compared. A flag that affects `answers` may affect speed, too.
+    `affects` says what changes with the setting, and so what two runs must share to be compared. `work` means what the
+    engine has to do. Speeds at different work are not compared. A flag that affects `answers` may affect speed, too.
     """
     return Field(default, json_schema_extra={"flag": Flag(panel, affects, metavar)})  # type: ignore[dict-item]
 
 
-# Pydantic's own older methods have this name, and nothing here uses them.
+# The setting `json` has the name of an old method of pydantic, which nothing here uses.
 warnings.filterwarnings("ignore", 'Field name "json"')
 
 

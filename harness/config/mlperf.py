@@ -73,7 +73,8 @@ class Scenario(NamedTuple):
 
 SERVER_LIMITS = LatencyLimits(2000, 100)
 CATEGORIES = ("datacenter", "edge")
-# Random arrivals come in bursts: Server's share leaves room for them. Interactive's TPOT limit is the tighter one.
+# Random arrivals come in bursts, for which Server's share of the Offline rate leaves room. Interactive's share is
+# lower, since its TPOT limit is tighter.
 SCENARIOS = {
     rules.name: rules
     for rules in (

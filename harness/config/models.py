@@ -66,7 +66,7 @@ class ModelSpec(NamedTuple):
     path: str
     context: int = LONGEST_PROMPT + MAX_NEW_TOKENS
     mmlu_context: int = 4096
-    positions: int | None = None  # the longest context the model knows, where that is less than a user may ask for
+    positions: int | None = None  # the longest context that the model knows, if a user could ask for a longer one
     data: Path | None = None
     mmlu: Path | None = None
     # vLLM on a CPU needs these for a model so small that its defaults make no sense.

@@ -14,7 +14,7 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
     Raises UsageError if the GPUs do not suffice.
 
-    A model is split over only as many GPUs as its weights need; the other GPUs hold further copies. The weights may
+    A model is split over only as many GPUs as its weights need. The other GPUs hold further copies. The weights may
     take 0.8 of the memory that vLLM may use, since the attention cache needs the rest.
     """
     tensor, data = config.tensor_parallel_size, config.data_parallel_size

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from harness.config.workload import RequestSet
 
 LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
-MULTISTREAM_PERCENTILE = 0.9  # as SingleStream's; LoadGen's own for MultiStream is 0.99
+MULTISTREAM_PERCENTILE = 0.9  # the same as in SingleStream, in place of LoadGen's 0.99
 SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
 SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
 WAVES = 8  # a test at fixed concurrency has at least so many waves of requests: the first and the last are its ramps
-RESERVE = 1.1  # LoadGen plans queries for so many times the minimum duration where it sends them all at once
+RESERVE = 1.1  # if LoadGen sends all queries at once, it plans them for so many times the minimum duration
 TRIAL_ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
 Length = tuple[int, float]  # queries, seconds
 LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
@@ -95,7 +95,7 @@ class LoadPattern:
     load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
     flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
-    defaults: ClassVar[dict[str, str]] = {}  # the values of such flags where none is given
+    defaults: ClassVar[dict[str, str]] = {}  # the values of these flags if they are not given
     demo_s = 20.0  # the minimum duration of a test of the demo
     is_streamed = True  # whether the time of each first token is measured
     is_rated = False  # whether the speed follows from a rate that was given

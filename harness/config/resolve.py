@@ -32,7 +32,7 @@ def resolve(
     task = replace(config.task, samples=request_set.samples) if request_set else config.task
     replay = request_set.replay if request_set else None
     count = sample_count(config, task, replay, notes)
-    # Behind an endpoint the GPUs are the server's business.
+    # Behind an endpoint, the server decides how to use its GPUs.
     tensor, data = parallelism(config, gpus, weight_bytes) if config.is_in_process else (1, 1)
     seconds = least_duration_s(config, task, count, request_set, notes)
     if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
@@ -80,10 +80,10 @@ def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, no
 def least_duration_s(
     config: RunConfig, task: mlperf.Task, count: int, request_set: RequestSet | None, notes: list[str]
 ) -> float:
-    """Return the minimum duration in seconds: the given one, or that of the trace, or that of the task.
+    """Return the minimum duration in seconds: the user's, or else the trace's, or else the task's.
 
-    The task's duration is reduced in proportion to the samples if the run uses fewer of MLPerf's, unless samples may be
-    repeated.
+    The task's duration is reduced in proportion if the run uses fewer of MLPerf's samples, unless a test repeats
+    samples to fill its time.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:
@@ -118,7 +118,7 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
     given_rate = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
     if replay:
         given_rate = replay.rate
-    elif given_rate == "auto" and config.rate_ends:  # a ramp's own, on average
+    elif given_rate == "auto" and config.rate_ends:  # the mean rate of a ramp
         given_rate = sum(config.rate_ends) / 2
     slowest = min(given_rate) if isinstance(given_rate, tuple) else given_rate
     if pattern.is_rated and isinstance(slowest, float) and count / slowest > LONGEST_SETTING_S:

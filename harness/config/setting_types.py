@@ -7,8 +7,8 @@ from pydantic.fields import FieldInfo
 
 Setting = TypeVar("Setting")
 
-# LoadGen can plan for no more: beyond it its counters overflow without a word. Each request at once takes a connection,
-# and a client has ports for about 60,000.
+# Beyond these times, LoadGen's counters overflow without a word. Each request in flight takes a connection, and a
+# client has ports for about 60,000.
 LONGEST_SETTING_S, LONGEST_SETTING_MS, MOST_CONCURRENT = 30 * 24 * 3600, 10**6, 50_000
 
 

@@ -17,7 +17,8 @@ FORMATS = (
     ("pt", "", ""),
 )
 SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.\w+")
-# Files that training leaves beside the weights, adapters to them, and Mistral's own copy of them.
+# Files beside the weights that are no weights: adapters, and what training leaves. OWN_COPY is Mistral's copy of the
+# weights.
 NO_WEIGHTS = re.compile(r"(adapter_model|training_args|optimizer|scheduler|scaler|rng_state|trainer_state).*")
 OWN_COPY = "consolidated"
 LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file, as its library has it
