@@ -12,11 +12,11 @@ from harness.core.formatting import number
 # The limits from which the way in which answers came makes our own figures doubtful.
 RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer
 SAME_COUNT = 0.02  # a server's count of tokens and ours may differ by this share
-CACHED_PERCENT = 1.0  # this percentage of the prompt tokens may come from a server's cache without a word
-WHOLE_SHARE = 0.1  # this share of the answers may come in one message without a word
+CACHED_PERCENT = 1.0  # a higher percentage of prompt tokens from a server's cache is reported
+WHOLE_SHARE = 0.1  # a share of answers in one message from here on is reported
 READ_LESS = "it truncates prompts, or leaves out of `usage` what came from its cache"
 READ_MORE = "it adds to them, as a chat template or a system prompt does"
-TEMPLATE_TOKENS = 64  # a chat template may add so many tokens to a prompt without a word
+TEMPLATE_TOKENS = 64  # only if a chat template adds more tokens to a prompt is it reported
 
 
 class TokenCounts(NamedTuple):
@@ -38,7 +38,7 @@ class Delivery(NamedTuple):
     usage: TokenCounts | None = None  # the server's own counts
     rushed: int = 0  # messages that came less than RUSH_S after the one before
     is_capped: bool = False  # it ended by length with fewer tokens than were asked for
-    end: str = ""  # the server's word for its end where it is none of the usual ones
+    end: str = ""  # the server's word for its end, if it is an unusual one
     model: str = ""  # the model that the server names beside it, if it named another one at first
     is_hidden: bool = False  # `usage` counts its tokens, and none came
     why_empty: str = ""  # why it has no token, in words
@@ -52,8 +52,8 @@ class Delivery(NamedTuple):
     def is_bundled(self) -> bool:
         """Whether a buffer held the answer back.
 
-        That is so if it came whole, if the first tokens were more than those of two mean messages, or if half of the
-        messages were rushed. Messages of several tokens at even distances are steps of an engine.
+        A buffer did so if the answer came whole, if its first tokens were more than twice the mean of a message, or if
+        half of its messages were rushed. Messages of several tokens at even distances are steps of an engine.
         """
         late = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
         return self.is_whole or late or (self.messages > 1 and 2 * self.rushed >= self.messages - 1)

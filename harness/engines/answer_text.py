@@ -8,7 +8,7 @@ from harness.core import word_list
 # Keys with the text of a part, in the order in which they are tried. They are those of OpenAI, Mistral, OpenRouter, and
 # Anthropic behind a gateway.
 PART_KEYS = word_list.names_in("text thinking content reasoning summary refusal transcript output_text input_text")
-# Several servers send what a model thinks twice, under an older and a newer name: the first that is there counts.
+# Several servers send what a model thinks twice, under an older and a newer name. Only the first key found is read.
 THOUGHT_KEYS = word_list.names_in(
     "reasoning reasoning_content reasoning_text thinking thought reasoning_details thinking_blocks"
 )
@@ -19,7 +19,7 @@ ANY_HALF = re.compile("[\ud800-\udfff]")
 
 
 def part_text(value: object) -> str:
-    """Return the text in a value: the text itself, that of a part with text, or that of a list of such parts."""
+    """Return the text in a value, which may be a text, a part that holds a text, or a list of such parts."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):

@@ -361,7 +361,7 @@ def is_full(response: ClientResponse, reason: str) -> bool:
 
 
 async def refusal(response: ClientResponse) -> str:
-    """Return the text of a response other than 200: where a redirect leads, or the server's own words."""
+    """Return the reason in a response other than 200: the address of a redirect, or the server's own words."""
     if place := response.headers.get("Location"):
         return f"a redirect, which is not followed, to {error_message(place)}"
     page = b""
@@ -388,7 +388,7 @@ async def read_whole(response: ClientResponse, address: str) -> bytes:
 
 
 def key_hint(challenge: str) -> str:
-    """Return what a server wants that answers 401 or 403, and where the user can set it.
+    """Return what a server that answers 401 or 403 wants, and where the user can set it.
 
     `challenge` is the server's WWW-Authenticate header.
     """

@@ -39,7 +39,7 @@ LENGTH = names_in("length max_tokens model_length max_length")
 BROKEN = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
 
-# Fields that ask a server, by its name, not to answer from what it computed before.
+# Fields by a server's name that ask it not to answer from its cache.
 NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
 
 
@@ -111,7 +111,7 @@ def piece(data: Message | bytes, address: str) -> CompletionChunk:
             raise kind(f"{address} failed while answering: {reason}")
         usage = usage_in(message)
         choices = message.get("choices") if usage else message["choices"]
-        if not choices:  # a message about usage
+        if not choices:  # the message holds only `usage`
             return CompletionChunk(usage=usage)
         first = choices[0]
         word = first.get("finish_reason")
@@ -144,12 +144,12 @@ def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
-    """Return the log-probabilities of the choices, from the answer to a request by `choosing`.
+    """Return the log-probabilities of the choices, from the answer to a request of `choosing`.
 
     None if one is missing.
 
-    The answer has probabilities over the whole vocabulary. They are scaled here so that those of the choices sum up to
-    1.
+    The answer's probabilities are over the whole vocabulary. Here they are scaled so that the choices' probabilities
+    sum up to 1.
     """
     try:
         message = from_json(page)
@@ -175,7 +175,7 @@ class EventReader:
     def __init__(self, address: str) -> None:
         self.address = address
         self.stray = b""
-        self._line = b""  # the beginning of one
+        self._line = b""  # the beginning of a line whose end has not come
         self._data: list[bytes] = []  # the lines of the event that is being read
         self._kind = b""
         self._after_return = False  # a line feed that comes next belongs to the line end before

@@ -22,10 +22,11 @@ from harness.engines.client import connect, key_hint, read_whole, refusal, why_u
 from harness.engines.completions import ENGINE_NAMES, VERSION_PAGES, error_message
 from harness.engines.request_formats import RequestFormat
 
-ANSWER_S = 10.0  # for what a server tells of itself
-READY_S = 1.0  # between two tries of a server that loads
-PAGE_S = 1.0  # for a page that it need not have
-BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5  # statuses that may pass; for how long, and between two tries
+ANSWER_S = 10.0  # a server has so long to describe itself
+READY_S = 1.0  # the pause between two tries while a server is loading
+PAGE_S = 1.0  # a server has so long for a page that it need not have
+# Statuses that may pass, how long a server with one of them is asked again, and the pause between two tries.
+BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5
 # The weight of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance.
 UNSTARTED_WEIGHT = 8
 UNNAMED_MODEL = "unknown"  # sglang-router lists its workers' model by this name

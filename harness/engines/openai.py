@@ -304,7 +304,7 @@ class OpenAI(Engine):
         self.stop_loop()
 
     async def _disconnect(self) -> None:
-        clients = (client.disconnect() for client in self._remote)  # some may have died as they started
+        clients = (client.disconnect() for client in self._remote)  # a process may have died while it started
         await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
 
 

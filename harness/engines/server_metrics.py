@@ -12,7 +12,6 @@ from prometheus_client.samples import Sample
 
 from harness.core.formatting import Measured
 
-# The metrics that engines publish in Prometheus' text format, as columns of one table.
 Readings = dict[str, list[float]]  # values by metric, one of each replica
 
 
@@ -48,7 +47,7 @@ GENERATED = (
     "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total "
     "dynamo_frontend_output_tokens_total"
 )
-# Dynamo's frontend tells of the same requests as the engines behind it.
+# Dynamo's frontend counts the same requests as the engines behind it.
 FRONTEND = "dynamo_frontend_"
 METRIC_COLUMNS = (
     MetricColumn(
@@ -82,7 +81,8 @@ METRIC_COLUMNS = (
     ),
     MetricColumn("generation_tokens_per_sec", "rate", GENERATED),
 )
-# The waits of a request before its first token, on average: its turn, and its own prompt. Histograms, in ms.
+# The mean waits in ms of a request before its first token: for its turn, and for the prefill of its prompt. vLLM has
+# histograms of them.
 WAITS = tuple(
     MetricColumn(
         name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count"

@@ -21,7 +21,7 @@ CACHED_NAMES = word_list.names_in(
     cachedContentTokenCount cacheReadInputTokens cached_prompt_tokens
     """
 )
-# Prompt tokens that were put into a cache: counted beside the others where those that were read are.
+# Prompt tokens that were put into a cache. A server that counts cached tokens apart from the prompt does so with these.
 CACHE_WRITE_NAMES = word_list.names_in(
     "cache_creation_input_tokens cache_write_tokens cacheWriteInputTokens cache_creation_tokens"
 )

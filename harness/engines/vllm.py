@@ -114,6 +114,10 @@ class VLLM(Engine):
             self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
 
     async def load(self) -> None:
+        """Start vLLM's engine, on the loop.
+
+        Raises UsageError if vLLM refuses the settings, EngineError if it does not start.
+        """
         self._prepare_process()
         import vllm
         from vllm import AsyncEngineArgs

@@ -56,7 +56,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
             # vLLM would take this share of main memory, which other programs need too.
             args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
         if spec.sequences:
-            args["enforce_eager"] = True  # compiling so small a model for a CPU takes longer than the run
+            args["enforce_eager"] = True  # to compile so small a model for a CPU would take longer than the run
             args.setdefault("max_num_seqs", spec.sequences)
     return args | extra_args(config)
 
