@@ -19,8 +19,8 @@ from harness.core.nvml import ask_gpus, memory_of
 from harness.core.system import container_s, core_count, cores
 
 # A speed does not show how much of the machine other programs used during a test, so it is measured here.
-CPU_SHARE = 0.1  # others' load counts from this share of the cores where the answers are computed on them
-SPARE_CPU_SHARE = 0.5  # the same where a GPU or a server computes
+CPU_SHARE = 0.1  # if answers are computed on the CPU, others' load counts from this share of the cores
+SPARE_CPU_SHARE = 0.5  # the share if a GPU or a server computes the answers
 CLIENT_SHARE = 0.9  # a client process that takes this share of a core may be what is slow
 PRECISION_FLAGS = ("--dtype", "--quantization")  # flags of vLLM and SGLang
 # Programs that forward connections into containers.
@@ -91,7 +91,7 @@ def busy_time(times: CoreTimes) -> float:
 def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
     """Return the CPU seconds of these processes and all processes below them, by process id.
 
-    A process's seconds include those of its children that have ended.
+    The seconds of a child that has ended count for its parent.
     """
     total = {}
     for root in roots:

@@ -25,10 +25,10 @@ DCGM_COLUMNS = {  # columns of machine.csv, in its units but for the memory's, M
     "DCGM_FI_DEV_MEM_CLOCK": "memory_clock_mhz",
     "DCGM_FI_DEV_MEMORY_TEMP": "memory_temperature_c",
 }
-# A share of the time in which a part of a split GPU computed: there DCGM's GPU_UTIL is 0 whatever it does.
+# The share of the time in which a part of a split GPU computed. DCGM's GPU_UTIL is always 0 for such a part.
 ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # labels of the parts of a split GPU (MIG), whose memory is theirs alone
-# A split GPU does not tell these, or tells those of the whole card, on which others may compute.
+# A split GPU does not report these values, or reports those of the whole card, on which others may compute.
 UNKNOWN_IF_SPLIT = ("load_percent", "memory_load_percent", "power_w")
 
 

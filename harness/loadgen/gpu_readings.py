@@ -26,7 +26,7 @@ GPUs = dict[str, dict[str, float]]  # values by page, GPU and column
 Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
 READ_S = 2.0  # for one reading of all GPUs
-END_S = 10.0  # until the last reading is written, and the process that reads the GPUs has said how it ended
+END_S = 10.0  # the longest wait until the last line is written and the reading process has ended
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
@@ -45,7 +45,7 @@ def field_value(nvml: NVML, handle: GPUHandle, field: object) -> FieldNumber:
 
 
 # NVML's fields for what a GPU has sent and received by all its links since its driver was loaded, in KiB.
-# PCIe's fields (197, 198) have 32 bits, which 4.3 GB/s go through in a second: its throughput is asked for instead.
+# PCIe's fields (197, 198) have 32 bits, so 4.3 GB/s overflow them in a second. PCIe's throughput is read instead.
 ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
@@ -130,6 +130,7 @@ def recording(
     stop, troubles = threading.Event(), list[str]()
 
     def record() -> None:
+        """Write a line a second until `stop` is set."""
         begin = time.monotonic()
         with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
             table, far = csv.writer(file), sorted(remote())
@@ -175,7 +176,7 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
 
     def read() -> list[Measured]:
         with suppress(OSError, EOFError):
-            while mine.poll():  # answers that came too late
+            while mine.poll():  # drop values that came too late
                 mine.recv()
             mine.send(None)
             if mine.poll(READ_S) and len(values := mine.recv()) == len(unknown):

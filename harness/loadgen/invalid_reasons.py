@@ -103,7 +103,7 @@ def min_duration(values: Entries) -> Reasons:
             remedy = f"raise --server-target-qps{current_value(target, 'queries/s')}"
         case _:
             remedy = f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}"
-    # In Server LoadGen holds the time up to the last sample that was scheduled against it.
+    # In Server, LoadGen compares the minimum with the time up to the last scheduled sample.
     ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
     least = values.number("effective_min_duration_ms")
     short = "too short"

@@ -136,7 +136,8 @@ class Request:
     sample: int  # the index in the sample library
     prompt_tokens: int = 0
     output_tokens: int = 0
-    # Tokens that TPOT leaves out: those of the first message; LoadGen leaves out one. 0: none was seen.
+    # The tokens that TPOT leaves out: those of the first message, or one token if LoadGen takes the times. 0 if no
+    # token came.
     first_tokens: int = 1
     issued_s: Measured = None
     sent_ms: Measured = None  # until it was handed to the engine, or written to a connection

@@ -51,8 +51,8 @@ class LoadGenSession:
 
     def __post_init__(self) -> None:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
-        self.run = secrets.token_hex(8)  # as no other is called
-        self.warned = False  # whether other programs were named, which every test's record has
+        self.run = secrets.token_hex(8)  # a name that no other run has, for its salts
+        self.warned = False  # whether other programs were shown; each test records them anyway
         self.began = time.monotonic()
         self.until = math.inf  # the end of its tests and trials, by time.monotonic
 
@@ -80,7 +80,7 @@ class LoadGenSession:
         """
         settings = self.settings.of(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
-        if plan.engine_state.prefix_caching:  # a later test must not be served from this one's cache
+        if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
         tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
         shown_total, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)

@@ -37,7 +37,7 @@ class SUT:
     by_client: bool = False  # whether it takes its own times; else LoadGen takes them, and hears of each
     timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
     max_failed: str = "0"  # as the flag has it
-    expected: int = 0  # queries, about, where LoadGen does not issue all at once
+    expected: int = 0  # about how many queries there are; 0 if LoadGen issues all at once
     is_probe: bool = False  # whether a refusal by a full server is a measurement, and no failure
     failure: BaseException | None = None
 
@@ -60,7 +60,7 @@ class SUT:
             new.append(Request(index, issued_s=now, order=order, round=self._issues[index], id=id))
             self._issues[index] += 1
         self.requests += new
-        if not self.by_client:  # else each is counted when it is sent
+        if not self.by_client:  # with its own times, the client counts each request when it is sent
             self.counters.issued += len(ids)
         self.engine.loop.call_soon_threadsafe(self.start, new)
 

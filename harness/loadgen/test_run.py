@@ -41,9 +41,9 @@ ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for 
 def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
-    LoadGen received placeholders for requests without an answer, which are taken out. Times per output token become
-    those of the answers that have one. `limits` are the run's latency limits. `expected` says that the requests may
-    have answers of one token, so that LoadGen's errors about such answers do not count.
+    LoadGen received placeholders for requests without an answer, which are taken out. Times per output token are
+    computed from answers of two tokens and more. `limits` are the run's latency limits. `expected` says that requests
+    may have answers of one token. LoadGen's errors about such answers then do not count.
     """
     whole = without_failures(requests)
     result = with_one_duration(result, whole)
