@@ -39,13 +39,13 @@ from harness.runs import run_folder
 from harness.workloads import cnn_dailymail
 
 CheckStatus = Literal["ok", "not needed", "note", "failed", "unknown"]
-LOCKS = {  # packages that pip installs of each, the file with all versions last
+LOCKS = {  # pip's arguments for each kind of set-up, with the file of all versions at the end
     "cpu": "--no-deps -r {}requirements/cpu.txt",
     "gpu": "-r {0}requirements.txt -c {0}requirements/constraints-gpu.txt",
     "client": "--no-deps -r {}requirements/client.txt",
 }
 SHOWN_PACKAGES = 3  # packages that differ, of which so many are shown
-WATCHED_S = 1.2  # for what other programs do now
+WATCHED_S = 1.2  # other programs are watched for so long
 POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
 OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
 SHM = Path("/dev/shm")
@@ -118,7 +118,7 @@ def require(config: RunConfig) -> None:
 
 
 def packages(config: RunConfig) -> str:
-    """Return how many packages agree with the lock file, that of the engine or that of a client.
+    """Return how many packages agree with the lock file, which is the engine's or, with an endpoint, the client's.
 
     Raises UsageError, which names the first packages that differ.
     """

@@ -19,10 +19,10 @@ from harness.results.outcome import Outcome
 from harness.runner.load_source import RateSource
 
 LEVEL_RATIO = 4  # Levels that are chosen here rise by this ratio.
-FINAL_RATIO = 1.1  # A search ends where the lowest level too high is nearer than this ratio to the highest that held.
+FINAL_RATIO = 1.1  # A search ends once the lowest level that failed is within this ratio of the highest that held.
 MOST_LEVEL_TESTS = 24
 MOST_TESTS_OF_ONE_LEVEL = 3  # A level near its limit is tested so often.
-CLEAR_RATIO = 1.5  # A p99 that is farther than this ratio from its limit tells by one test.
+CLEAR_RATIO = 1.5  # If a p99 is farther than this ratio from its limit, one test is enough.
 LEAST_LEVELS = 3  # A search tests so many levels at least.
 MOST_SEARCH_S = 1800.0  # No further level is tested after these seconds.
 

@@ -17,7 +17,7 @@ class DoneTests(NamedTuple):
     probes: Sequence[Outcome] = ()
     attempts: Sequence[Outcome] = ()
     left_s: float = inf  # --minutes leaves so many seconds.
-    lone: LoneRequest | None = None  # A lone request took so long before the tests, where that was measured.
+    lone: LoneRequest | None = None  # The times of a lone request before the tests. None if not measured.
 
     @property
     def all(self) -> list[Outcome]:
@@ -27,8 +27,8 @@ class DoneTests(NamedTuple):
 class RateSource:
     """A source of a run's load. This one has a load that was given: there is nothing to find and nothing to correct."""
 
-    corrections = 0  # So many attempts with another load may follow.
-    before: TestPart | None = None  # This comes before the performance test, whatever the plan.
+    corrections = 0  # the number of further attempts with another load that may follow
+    before: TestPart | None = None  # the part before the performance test, for any plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
         """Return the part of the run that comes before the performance test. None if nothing does."""

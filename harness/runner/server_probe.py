@@ -26,7 +26,7 @@ class Tried(NamedTuple):
 @cache
 def tried(config: RunConfig) -> Tried:
     """Return one streamed answer of the servers, requested as a run does it. Raises UsageError or EndpointError."""
-    # One streamed answer shows them.
+    # One streamed answer shows how the server takes a prompt and delivers an answer.
     server_flags = RunConfig.differing(config.values(EndpointFlags.model_fields))
     served = RunConfig.of(server_flags | {"concurrency": 1})
     engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()

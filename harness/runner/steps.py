@@ -255,7 +255,7 @@ def report(run: BenchmarkRun) -> Summary:
 
 def report_partial(folder: RunFolder, console: Console) -> None:
     """Write the report of a run that ended early, and show its last screen. Does nothing if no test finished."""
-    with contextlib.suppress(BenchmarkError, OSError):  # no test finished
+    with contextlib.suppress(BenchmarkError, OSError):  # if no test finished, there is nothing to report
         show(console, answer.document(rendering.build_report(folder.path)), folder.path / "report.html")
 
 
