@@ -86,7 +86,7 @@ def explain(error: EngineError, log: Path) -> str:
 def process_death(text: str) -> tuple[str, bool]:
     """Return which of the engine's processes died first according to its log, and whether it died by a signal.
 
-    The text says where Python was, if the log tells. It is empty if no process died.
+    The text also says where Python was, if the log shows it. The text is empty if no process died.
     """
     ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.core.errors import UsageError
 from harness.core.files import read_json
 
-# The stamp of a folder's name; runs of one second have a number.
+# The time stamp in a folder's name. Runs of the same second also have a number.
 STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")
 
 

@@ -4,7 +4,6 @@ from typing import Literal
 
 from harness.core.schema import File
 
-# A run's knowledge of itself, typed: config.json and status.json; and what all files of a run folder have in common.
 Status = Literal["running", "complete", "failed", "interrupted"]
 
 
