@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 CHATS = ("conversations", "conversation", "messages")  # keys of a conversation
-MOST_BAD = 0.1  # share of a file's rows that may be none: they are left out and counted
+MOST_BAD = 0.1  # the share of a file's rows that may be no requests; they are left out and counted
 ROLES = ("system", "user", "assistant")
 # In ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")

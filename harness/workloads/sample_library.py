@@ -61,7 +61,7 @@ class Library:
     new_tokens: list[int] | None = None
     request_set: RequestSet | None = None
     official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
-    # Conversation of each sample, if several are turns of one: consecutive, in order.
+    # The conversation of each sample, if conversations have several turns. Turns follow one another in order.
     conversations: list[int] | None = None
     salt: Salt | None = None
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
