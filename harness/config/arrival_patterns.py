@@ -74,9 +74,7 @@ ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "F
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
     """Return the shape in a value of --arrivals, with its numbers.
 
-    None if the value names a file.
-
-    Raises UsageError if the numbers are not allowed for the shape.
+    None if the value names a file. Raises UsageError if the numbers are not allowed for the shape.
     """
     name, _, rest = text.partition(":")
     if not (shape := ARRIVAL_SHAPES.get(name)):
@@ -127,9 +125,7 @@ def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
 def variation(due: Sequence[float]) -> float | None:
     """Return the coefficient of variation of the gaps between arrivals.
 
-    None if there are no gaps.
-
-    0 means regular arrivals, 1 random ones (Poisson), and more than 1 bursts.
+    None if there are no gaps. 0 means regular arrivals, 1 random ones (Poisson), and more than 1 bursts.
     """
     gaps = [after - before for before, after in pairwise(sorted(due))]
     return pstdev(gaps) / fmean(gaps) if any(gaps) else None

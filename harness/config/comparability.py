@@ -69,9 +69,7 @@ class Difference(NamedTuple):
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
     """Return the differences that keep the numbers of two runs from being compared.
 
-    Empty if they can be compared.
-
-    Aspects and names in `ignore` are left out.
+    Empty if they can be compared. Aspects and names in `ignore` are left out.
     """
     all_differences = []
     for aspect, mine, theirs in zip(Comparable._fields, a, b, strict=True):
@@ -102,9 +100,7 @@ def is_same(mine: object, theirs: object, aspect: str) -> bool:
 def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     """Return the first aspect in which two runs differ, in words.
 
-    Empty if there are no differences.
-
-    `names` are the names of the two runs.
+    Empty if there are no differences. `names` are the names of the two runs.
     """
     if not all_differences:
         return ""

@@ -20,9 +20,8 @@ def hub_address() -> SplitResult:
 def proxy_of(address: SplitResult) -> str:
     """Return the proxy that libraries use for an address, as the environment says.
 
-    Empty if there is none.
-
-    As in Python's own library, names of variables count in lower and upper case, and NO_PROXY in all its forms.
+    Empty if there is none. As in Python's own library, names of variables count in lower and upper case, and NO_PROXY
+    in all its forms.
     """
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all") or ""

@@ -180,9 +180,8 @@ GATE_SHARE = {
 def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
     """Return the lowest and the highest value that each score may have.
 
-    None for no limit.
-
-    ROUGE must reach 0.99 of the reference, or 0.999 for high accuracy. gen_len must be within 10 % of the reference.
+    None for no limit. ROUGE must reach 0.99 of the reference, or 0.999 for high accuracy. gen_len must be within 10 %
+    of the reference.
     """
     floors = {name: (GATE_SHARE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
     return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}

@@ -73,7 +73,7 @@ class ModelSpec(NamedTuple):
     cache_bytes: int | None = None
     sequences: int | None = None
     deviation: str = ""
-    references: Path | None = None  # scores and sample counts by category, as OFFICIAL has them
+    references: Path | None = None  # scores and sample counts by category, as in OFFICIAL_TASKS
     min_duration_s: Mapping[str, float] = {}  # seconds by scenario
 
     def task(self, category: str, scenario: str) -> Task:

@@ -141,9 +141,7 @@ class LoadPattern:
     def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
         """Return how many requests are in flight between ramp and drain.
 
-        None if their number varies.
-
-        `engine` is the most requests that the engine computes at once.
+        None if their number varies. `engine` is the most requests that the engine computes at once.
         """
         return (plan.concurrency or engine) if self.is_full else None
 

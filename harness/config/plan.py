@@ -83,9 +83,8 @@ class Plan(Load):
     def setup(self) -> dict[str, object]:
         """The settings on which the engine's speed depends.
 
-        Another run's speed tells of this one's only if it has the same.
-
-        They follow from what each flag affects. An `auto` is replaced by its value.
+        Another run's speed tells of this one's only if it has the same. They follow from what each flag affects. An
+        `auto` is replaced by its value.
         """
         flags = self.config.values(EngineConfig.affecting("answers", "speed"))
         flags |= {
@@ -155,9 +154,7 @@ class Plan(Load):
     def length(self) -> str:
         """The number of queries of a performance test and about how long it takes, in words.
 
-        Empty if the rate is not known yet.
-
-        LoadGen takes whole passes of the samples.
+        Empty if the rate is not known yet. LoadGen takes whole passes of the samples.
         """
         pattern = self.pattern
         if (length := pattern.length(self)) is None:
@@ -196,9 +193,7 @@ class Plan(Load):
     def with_concurrency(self, level: int = 0) -> "Plan":
         """Return the plan at a level of concurrency, or at the highest one if `level` is 0.
 
-        A plan without levels is unchanged.
-
-        The rate is scaled in proportion to the level.
+        A plan without levels is unchanged. The rate is scaled in proportion to the level.
         """
         if not (level := level or self.config.highest_level):
             return self

@@ -52,9 +52,7 @@ NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8"
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
     """Return the formats in which a checkpoint's weights are quantized.
 
-    Empty if they are not quantized.
-
-    A method with groups of layers has a format for each kind of group.
+    Empty if they are not quantized. A method with groups of layers has a format for each kind of group.
     """
     stored = stored_words(config)
     method = str(stored.get("quant_method", "unknown method"))
@@ -114,9 +112,8 @@ def number_in(words: Mapping[str, object], key: str) -> int | float:
 def stored_words(config: EngineConfig) -> dict[str, object]:
     """Return a checkpoint's description of its quantization.
 
-    Empty if the checkpoint is not quantized.
-
-    As in vLLM, the description is in config.json, or in hf_quant_config.json for ModelOpt's older exports.
+    Empty if the checkpoint is not quantized. As in vLLM, the description is in config.json, or in hf_quant_config.json
+    for ModelOpt's older exports.
     """
     if configured := getattr(load_shape(config), "quantization_config", None):
         return dict(configured)

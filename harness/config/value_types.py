@@ -50,9 +50,7 @@ def describe(name: str, schema: TypeSchema, metavar: str) -> str:
 def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
     """Return the types that a setting may have, as JSON schemas by the name of the type.
 
-    Null is left out.
-
-    "texts" is a list of texts, and "choice" is one of several values.
+    Null is left out. "texts" is a list of texts, and "choice" is one of several values.
     """
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
     types: dict[str, TypeSchema] = {}

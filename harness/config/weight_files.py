@@ -27,10 +27,8 @@ LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file, as its l
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
     """Return the files of a folder's weights that an engine loads.
 
-    Empty if there are none.
-
-    If `is_loaded`, raises UsageError for a file that is missing, cut short, or a pointer of Git LFS. `name` is the
-    user's name of the model.
+    Empty if there are none. If `is_loaded`, raises UsageError for a file that is missing, cut short, or a pointer of
+    Git LFS. `name` is the user's name of the model.
     """
     for suffix, index, whole in FORMATS:
         files_of_format = loaded_files(folder, suffix, index, whole)

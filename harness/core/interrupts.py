@@ -52,9 +52,7 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Trace
 def command_file() -> str | None:
     """Return the file of this program that the process runs.
 
-    None if the process runs another program.
-
-    The result is "-m" if `python -m` has not found the module yet.
+    None if the process runs another program. The result is "-m" if `python -m` has not found the module yet.
     """
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"

@@ -15,9 +15,8 @@ def has_other_digits(text: str) -> bool:
 def whole_number(value: object) -> int | None:
     """Return the whole number from 0 on that a value stands for, as in 16, 16.0, "16" or "1e3".
 
-    None for any other value.
-
-    pandas writes whole numbers with a decimal point if a cell of the column is empty, and CSV files hold only text.
+    None for any other value. pandas writes whole numbers with a decimal point if a cell of the column is empty, and CSV
+    files hold only text.
     """
     if isinstance(value, str):
         if not WHOLE.fullmatch(value.strip()):

@@ -120,9 +120,8 @@ class Display:
     ) -> None:
         """Refresh the live line at most four times a second.
 
-        Without a terminal, print a plain line every PLAIN_EVERY_S.
-
-        `least_s` is the shortest duration of the stage in seconds, however fast the engine is.
+        Without a terminal, print a plain line every PLAIN_EVERY_S. `least_s` is the shortest duration of the stage in
+        seconds, however fast the engine is.
         """
         at = time.monotonic()
         if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
@@ -140,9 +139,8 @@ class Display:
     def recent(self, elapsed: float, completed: int) -> float | None:
         """Return the answers per second over about the last minute.
 
-        None if there were none in it.
-
-        The time before the first answer is left out, since it says nothing about the rest.
+        None if there were none in it. The time before the first answer is left out, since it says nothing about the
+        rest.
         """
         if not completed:
             self._seen = deque([(elapsed, 0)])
@@ -171,12 +169,10 @@ def describe(
 ) -> str:
     """Return how far a test has come.
 
-    The most important figures come first, since a terminal cuts the end of a line.
-
-    The figures are: share done and time left, samples done, time to first token if answers are streamed, tokens a
-    second, and queries in flight. If `total` is None, all queries are issued at once. The test lasts at least `least_s`
-    seconds. The time left is estimated from `rate`, the recent answers a second, or from the answers since the start if
-    it is None.
+    The most important figures come first, since a terminal cuts the end of a line. The figures are: share done and time
+    left, samples done, time to first token if answers are streamed, tokens a second, and queries in flight. If `total`
+    is None, all queries are issued at once. The test lasts at least `least_s` seconds. The time left is estimated from
+    `rate`, the recent answers a second, or from the answers since the start if it is None.
     """
     total = max(total or 0, counters.issued)
     parts = []
@@ -240,9 +236,8 @@ def lasting_console(descriptor: int) -> Console:
 def screen(log: Path) -> Iterator[tuple[Console, Console]]:
     """Yield consoles on the real standard output and error.
 
-    Everything else that this process and its children print is appended to `log`.
-
-    The file descriptors themselves are redirected, because vLLM's processes and C++ libraries inherit them.
+    Everything else that this process and its children print is appended to `log`. The file descriptors themselves are
+    redirected, because vLLM's processes and C++ libraries inherit them.
     """
     sys.stdout.flush()
     sys.stderr.flush()

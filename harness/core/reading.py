@@ -58,9 +58,7 @@ def too_large(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Raises OSError.
-
-    Every file that may be a pipe, a device or something else must be opened by this function.
+    Raises OSError. Every file that may be a pipe, a device or something else must be opened by this function.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:
@@ -76,9 +74,8 @@ def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
 def open_regular(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> Iterator[TextIO]:
     """Open the text of a regular file for reading.
 
-    The text may be in UTF-8 or UTF-16, have a byte order mark, or be compressed by gzip.
-
-    Line ends are not changed. Raises OSError, also if the file is no text, or is only a pointer that Git LFS left.
+    The text may be in UTF-8 or UTF-16, have a byte order mark, or be compressed by gzip. Line ends are not changed.
+    Raises OSError, also if the file is no text, or is only a pointer that Git LFS left.
     """
     with open_bytes(path, most) as file:
         try:
@@ -136,9 +133,7 @@ def load_yaml(text: str) -> object:
 def from_yaml(text: str) -> object:
     """Return the value that a text has as YAML.
 
-    The text itself is returned if it is no YAML, or if the value is a date.
-
-    Raises TooLargeError.
+    The text itself is returned if it is no YAML, or if the value is a date. Raises TooLargeError.
     """
     import yaml
 

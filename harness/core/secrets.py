@@ -46,10 +46,10 @@ SECRET_FORMS = (
     (r"(?i)([?&][\w-]*(?:token|key|secret|password|sig|signature)=)[^&\s\"']+", rf"\1{MASK}"),
     (r"(?i)\b((?:password|pwd|accountkey|sharedaccesskey)=)[^;\s\"']+", rf"\1{MASK}"),
 )
-# Settings of other programs, such as arguments of vLLM and environment variables, that are known to hold no secret. The
-# texts of all their other settings are masked.
 PLAIN_QUERY = names_in("api-version version gpu host")  # keys of an address's query that hold no secret
 QUERY = r"(?i)\b(https?:/+[^\s\"'<>?]+\?)([^\s\"'<>#]+)"
+# Settings of other programs, such as arguments of vLLM and environment variables, that are known to hold no secret. The
+# texts of all their other settings are masked.
 HARMLESS_NAMES = names_in(
     """
     model served_model_name tokenizer revision tokenizer_revision dtype quantization kv_cache_dtype load_format
@@ -146,10 +146,9 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object:
     """Return settings as they may be written down.
 
-    Values that are secret by name or look are replaced by `***`, at any depth.
-
-    If the settings are `foreign`, that is another program's, every other text is masked, too. Enumerations, and
-    settings whose names are known to hold nothing secret, are kept.
+    Values that are secret by name or look are replaced by `***`, at any depth. If the settings are `foreign`, that is
+    another program's, every other text is masked, too. Enumerations, and settings whose names are known to hold nothing
+    secret, are kept.
     """
     if isinstance(settings, str):
         plain = not foreign or harmless or not settings or re.fullmatch(PLAIN_VALUE, settings)

@@ -25,9 +25,8 @@ def versions() -> dict[str, str]:
 def git_revision() -> str | None:
     """Return the commit of this checkout, with `-dirty` if tracked files differ.
 
-    Without git, return the variable GIT_REVISION.
-
-    The container image sets GIT_REVISION, since it holds neither git nor the history. None if neither is known.
+    Without git, return the variable GIT_REVISION. The container image sets GIT_REVISION, since it holds neither git nor
+    the history. None if neither is known.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]

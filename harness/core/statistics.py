@@ -192,11 +192,9 @@ def chance_of_at_most(n: int, over: int, percentile: float) -> float:
 def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     """Return the bootstrap interval of each column's mean.
 
-    `values` has shape [samples, scores], the result [scores, 2].
-
-    A resample is n draws with replacement, so each sample's count is multinomial. The percentiles are expanded for the
-    k values that are not 0: by sqrt(k / (k - 1)), and by Student's over the normal quantile (Hesterberg, The American
-    Statistician 69, 2015).
+    `values` has shape [samples, scores], the result [scores, 2]. A resample is n draws with replacement, so each
+    sample's count is multinomial. The percentiles are expanded for the k values that are not 0: by sqrt(k / (k - 1)),
+    and by Student's over the normal quantile (Hesterberg, The American Statistician 69, 2015).
     """
     import numpy as np
 

@@ -104,9 +104,8 @@ def text_form(head: bytes) -> TextForm:
 def decoded(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
-    A compressed text may have at most `most` bytes.
-
-    Raises NoTextError if the file is no text, and TooLongError if the text is too long.
+    A compressed text may have at most `most` bytes. Raises NoTextError if the file is no text, and TooLongError if the
+    text is too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])

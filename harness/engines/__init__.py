@@ -25,10 +25,8 @@ def sampling_of(plan: Plan) -> Sampling:
 def create(plan: Plan, traces: Path, choosing: bool = False) -> Engine:
     """Return the engine of `--backend`, not started yet.
 
-    The module of the backend's name makes it.
-
-    With --profile, the engine's profiler writes its traces to the folder `traces`. `choosing` is True if the engine
-    will be asked by `score_choices`.
+    The module of the backend's name makes it. With --profile, the engine's profiler writes its traces to the folder
+    `traces`. `choosing` is True if the engine will be asked by `score_choices`.
     """
     engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, choosing)
     return engine

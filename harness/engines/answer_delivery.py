@@ -160,9 +160,7 @@ class ServerUse(schema.FrozenModel):
     def cached_percent(self) -> float | None:
         """The percentage of prompt tokens that came from the server's cache.
 
-        None if unknown.
-
-        The higher one counts of the percentages by `usage` and by the server's metrics.
+        None if unknown. The higher one counts of the percentages by `usage` and by the server's metrics.
         """
         shares = [] if self.cache_hit_percent is None else [self.cache_hit_percent]
         if self.cached_tokens is not None and self.prompt_tokens:

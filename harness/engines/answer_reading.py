@@ -57,9 +57,7 @@ class AnswerReading:
     def end_read(self, now: float) -> bool:
         """Note that all messages of a read were taken.
 
-        The read was at `now`, by time.monotonic.
-
-        Return whether the caller should report that the answer goes on.
+        The read was at `now`, by time.monotonic. Return whether the caller should report that the answer goes on.
         """
         if self._held:
             is_rushed = self.messages > 0 and now - self._before < RUSH_S

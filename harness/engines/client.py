@@ -85,10 +85,9 @@ def extra_headers() -> dict[str, str]:
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
     """Return a session with the key, headers and proxy of the environment.
 
-    Must be called on an event loop.
-
-    Connections are kept for further requests, unless --new-connections. `with_credentials` is False for a host that
-    must not see the key and the headers. Raises UsageError if the key, a header or the proxy cannot be used.
+    Must be called on an event loop. Connections are kept for further requests, unless --new-connections.
+    `with_credentials` is False for a host that must not see the key and the headers. Raises UsageError if the key, a
+    header or the proxy cannot be used.
     """
     key = environ.get(KEY, "")
     if not (key.isascii() and key.isprintable()):

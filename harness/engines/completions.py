@@ -78,10 +78,8 @@ class Message(TypedDict, total=False):
 def read_message(data: bytes) -> Message:
     """Return the value of a message.
 
-    Raises ValueError if it is no JSON.
-
-    Python's own reader takes half a surrogate pair, which servers send that cut text into UTF-16. The fast reader does
-    not.
+    Raises ValueError if it is no JSON. Python's own reader takes half a surrogate pair, which servers send that cut
+    text into UTF-16. The fast reader does not.
     """
     message: Message
     try:
@@ -146,10 +144,8 @@ def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
     """Return the log-probabilities of the choices, from the answer to a request of `choosing`.
 
-    None if one is missing.
-
-    The answer's probabilities are over the whole vocabulary. Here they are scaled so that the choices' probabilities
-    sum up to 1.
+    None if one is missing. The answer's probabilities are over the whole vocabulary. Here they are scaled so that the
+    choices' probabilities sum up to 1.
     """
     try:
         message = from_json(page)
@@ -183,9 +179,7 @@ class EventReader:
     def feed(self, chunk: bytes) -> list[Message | bytes]:
         """Return the messages that a read completes, without the closing [DONE].
 
-        A damaged message is returned as bytes.
-
-        Raises EndpointError for a line of more than LARGEST_ANSWER_BYTES.
+        A damaged message is returned as bytes. Raises EndpointError for a line of more than LARGEST_ANSWER_BYTES.
         """
         if not chunk:  # an empty chunk ends no line
             return []
@@ -217,9 +211,7 @@ class EventReader:
     def _dispatch(self) -> Message | bytes | None:
         """Return the message of the event that an empty line ended.
 
-        None if the event is no part of an answer.
-
-        A damaged message is returned as bytes.
+        None if the event is no part of an answer. A damaged message is returned as bytes.
         """
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""

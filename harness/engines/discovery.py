@@ -152,9 +152,8 @@ class Discovery:
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Return the status, the JSON object, and the Server header of a page.
 
-        Raises UsageError if no answer comes.
-
-        The object is empty if the page has none. For status 401 and 403 the header is WWW-Authenticate.
+        Raises UsageError if no answer comes. The object is empty if the page has none. For status 401 and 403 the
+        header is WWW-Authenticate.
         """
         try:
             async with self.session.get(
@@ -197,9 +196,7 @@ def is_one(models: Mapping[str, ListedModel]) -> bool:
 def other_model(config: RunConfig, listed: ListedModel) -> str:
     """Return the hub repository that a server lists as its model, if it is surely not the named model.
 
-    Empty otherwise.
-
-    If the server uses a name of its own, it may be the named model.
+    Empty otherwise. If the server uses a name of its own, it may be the named model.
     """
     names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
     named = {PurePath(name).name.lower() for name in (config.model, config.model_path)}
@@ -211,9 +208,8 @@ def other_model(config: RunConfig, listed: ListedModel) -> str:
 def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
     """Return the models that all servers of a run serve, by name.
 
-    They are asked before anything is loaded.
-
-    A server that is loading is waited for, as --wait-ready says. Raises UsageError if a server is not there.
+    They are asked before anything is loaded. A server that is loading is waited for, as --wait-ready says. Raises
+    UsageError if a server is not there.
     """
 
     async def ask() -> dict[str, ListedModel]:
@@ -232,10 +228,8 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
 def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    Raises UsageError.
-
-    If the server's name for the model is an alias, the default model is kept, since it is needed only for its
-    tokenizer.
+    Raises UsageError. If the server's name for the model is an alias, the default model is kept, since it is needed
+    only for its tokenizer.
     """
     if not config.endpoint:
         return config

@@ -117,9 +117,7 @@ class OpenAI(Engine):
     async def _probe(self, server: Server) -> RequestFormat:
         """Return the best form of requests that the server takes.
 
-        It is tried with requests such as the run will send.
-
-        Raises UsageError if the server takes no form.
+        It is tried with requests such as the run will send. Raises UsageError if the server takes no form.
         """
         refused: object = ""
         for form in (
@@ -149,9 +147,8 @@ class OpenAI(Engine):
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Return whether a small answer comes with its token ids.
 
-        It is streamed if the run's answers are.
-
-        Raises RefusedError if another form may work, and UsageError if none can.
+        It is streamed if the run's answers are. Raises RefusedError if another form may work, and UsageError if none
+        can.
         """
         stream = self.config.scenario_rules.pattern.is_streamed
         self._client.form = form

@@ -94,9 +94,8 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 async def tls_protocol(host: str, port: int) -> str | None:
     """Return the protocol that a server chooses within TLS.
 
-    Empty if it chooses none, None if it does not speak TLS.
-
-    HTTP/2 is offered only if the server does not accept a connection without it.
+    Empty if it chooses none, None if it does not speak TLS. HTTP/2 is offered only if the server does not accept a
+    connection without it.
     """
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -134,9 +134,7 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
 def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict[str, str]:
     """Return what the patches changed, by the part of the model.
 
-    A patch that changes no layer is left out.
-
-    `kernels` has the name of each layer's kernel.
+    A patch that changes no layer is left out. `kernels` has the name of each layer's kernel.
     """
     changes: dict[str, list[str]] = {}
     for row in (PATCHES[name] for name in names):

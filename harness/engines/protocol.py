@@ -81,9 +81,8 @@ class Engine:
     def run(self, work: Coroutine[object, object, Result], watch: Callable[[], None]) -> Result:
         """Run a coroutine on the loop.
 
-        Return its result or raise its error, which may be a TimeoutError.
-
-        `watch` is called again and again while the coroutine runs, and may raise an error.
+        Return its result or raise its error, which may be a TimeoutError. `watch` is called again and again while the
+        coroutine runs, and may raise an error.
         """
         future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:
@@ -109,11 +108,9 @@ class Engine:
     ) -> TokenStream:
         """Yield the answer's token ids as they come, the first ones at once.
 
-        Raises EngineError.
-
-        There are at most as many as `max_new_tokens` or, if that is None, the engine's `sampling` allows. With
-        `is_whole`, nobody looks at the answer before its end, so the ids may come all at once. An engine that sends the
-        request on notes in `exchange` when it did so, and how the answer came.
+        Raises EngineError. There are at most as many as `max_new_tokens` or, if that is None, the engine's `sampling`
+        allows. With `is_whole`, nobody looks at the answer before its end, so the ids may come all at once. An engine
+        that sends the request on notes in `exchange` when it did so, and how the answer came.
         """
         raise NotImplementedError
 
@@ -145,19 +142,15 @@ class Engine:
     def limit_in_flight(self, most: int) -> int:
         """Keep at most `most` requests in flight at the servers from the next test on.
 
-        The others wait in this client.
-
-        Returns the limit for each server. Only a client of servers has this method, since only a server may refuse a
-        request.
+        The others wait in this client. Returns the limit for each server. Only a client of servers has this method,
+        since only a server may refuse a request.
         """
         raise NotImplementedError
 
     def prometheus_metrics(self) -> list[str]:
         """Return the engine's own metrics in Prometheus' text format, one text for each server.
 
-        Empty if it has none.
-
-        May be called from any thread except the engine's own.
+        Empty if it has none. May be called from any thread except the engine's own.
         """
         return []
 

@@ -30,9 +30,7 @@ class RequestFormat(NamedTuple):
     def body(self, prompt: Content, model: str, sampling: Sampling, stream: bool) -> bytes:
         """Return the JSON of a request with the prompt in this form.
 
-        The answer is greedy at temperature 0.
-
-        In the chat API, a prompt that is text becomes one message of the user.
+        The answer is greedy at temperature 0. In the chat API, a prompt that is text becomes one message of the user.
         """
         fields: dict[str, object] = {"model": model}
         if not self.chat:

@@ -170,9 +170,8 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 def samples(expositions: Iterable[str]) -> Readings:
     """Return the values of the metrics in SOURCES, one for each replica.
 
-    Damaged rows are left out.
-
-    The metrics of a frontend are left out if an engine has its own, since each request would count twice.
+    Damaged rows are left out. The metrics of a frontend are left out if an engine has its own, since each request would
+    count twice.
     """
     samples_by_name = defaultdict(list)
     for text in expositions:

@@ -58,9 +58,8 @@ def is_near(stated: int, came: int) -> bool:
 def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer.
 
-    None if it gives none.
-
-    A zero counts as no count of a prompt or an answer, since servers write it if they do not count.
+    None if it gives none. A zero counts as no count of a prompt or an answer, since servers write it if they do not
+    count.
     """
     if not isinstance(usage, dict):
         return None
@@ -107,9 +106,7 @@ def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | N
 def usage_in(message: Mapping[str, object]) -> StatedUsage | None:
     """Return the counts that a message of an answer holds.
 
-    None if it holds none.
-
-    Moonshot has them in the choice, Groq in an object of its own.
+    None if it holds none. Moonshot has them in the choice, Groq in an object of its own.
     """
     choices = message.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}

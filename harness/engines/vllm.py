@@ -68,9 +68,8 @@ def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
 def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...] = ()) -> "SamplingParams":
     """Return vLLM's sampling parameters.
 
-    The answer comes in one output at the end if `is_whole`, else in one for each step.
-
-    With `choices`, the answer must be one of these tokens, and their log-probabilities are returned.
+    The answer comes in one output at the end if `is_whole`, else in one for each step. With `choices`, the answer must
+    be one of these tokens, and their log-probabilities are returned.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind

@@ -19,11 +19,9 @@ CPU_BLOCK = 32
 def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
     """Return a run's arguments for vLLM's AsyncEngineArgs.
 
-    `choosing` is True if `Engine.score_choices` will be called.
-
-    The prefix cache is off unless the user turns it on. A benchmark repeats its samples, so answers from the cache
-    would flatter every number. With `choosing` the cache is on, since questions share their beginnings.
-    Log-probabilities are then those after the restriction to the choices.
+    `choosing` is True if `Engine.score_choices` will be called. The prefix cache is off unless the user turns it on. A
+    benchmark repeats its samples, so answers from the cache would flatter every number. With `choosing` the cache is
+    on, since questions share their beginnings. Log-probabilities are then those after the restriction to the choices.
     """
     config = plan.config
     args = {
@@ -83,9 +81,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Return which engine arguments and VLLM_ variables the installed vLLM does not support, in words.
 
-    Empty if none.
-
-    An argument that has no effect with this number of `copies` of the model is not supported either.
+    Empty if none. An argument that has no effect with this number of `copies` of the model is not supported either.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     missing += [

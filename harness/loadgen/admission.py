@@ -66,9 +66,7 @@ class Admission:
 def advice(others: int) -> str:
     """Return which flag avoids a refusal, as the end of an error message.
 
-    Empty if no other request was in flight.
-
-    `others` is the number of other requests in flight.
+    Empty if no other request was in flight. `others` is the number of other requests in flight.
     """
     if not others:
         return ""

@@ -105,9 +105,8 @@ def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
 def servers_here(addresses: Sequence[str]) -> set[int] | None:
     """Return the ids of the topmost processes on this machine that serve the addresses.
 
-    Empty if no server is here.
-
-    None if the processes are unknown, since they are another user's, or in a container behind a relay.
+    Empty if no server is here. None if the processes are unknown, since they are another user's, or in a container
+    behind a relay.
     """
     process_ids = set[int]()
     for address in addresses:
@@ -154,9 +153,8 @@ def is_here(host: str) -> bool:
 def top_of(pid: int) -> int | None:
     """Return the id of the process that started a server.
 
-    None for a relay, whose server is elsewhere.
-
-    This is the topmost ancestor that runs the same program and did not start this process.
+    None for a relay, whose server is elsewhere. This is the topmost ancestor that runs the same program and did not
+    start this process.
     """
     with suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -181,10 +179,8 @@ def watch_others(
 ) -> Iterator[BackgroundLoad]:
     """Yield what other programs use while the block runs.
 
-    It is complete once the block has ended.
-
-    `gpus` were in use before the engine started. The processes of a server behind `endpoints` on this machine do not
-    count as other programs.
+    It is complete once the block has ended. `gpus` were in use before the engine started. The processes of a server
+    behind `endpoints` on this machine do not count as other programs.
     """
     load = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
     servers, own_processes = servers_here(endpoints), {os.getpid()}

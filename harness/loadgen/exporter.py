@@ -106,9 +106,7 @@ async def exporter_page(address: str) -> str:
 def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Yield each value of each GPU on a page.
 
-    Values that no GPU can have are left out.
-
-    Raises UsageError if no exporter's page comes in time.
+    Values that no GPU can have are left out. Raises UsageError if no exporter's page comes in time.
     """
     try:
         text = asyncio.run(exporter_page(address))

@@ -121,11 +121,9 @@ def recording(
 ) -> Iterator[list[str]]:
     """Write one line a second to the CSV file `path` while the block runs, if `wanted`.
 
-    Yield a list of what went wrong.
-
-    The list is complete once the block has ended. Values that are not reported are left empty. `prometheus_metrics`
-    returns the engine's metrics in Prometheus' text format. The first `gpus` visible GPUs are read, or all if None.
-    `remote` returns the values of GPUs elsewhere, by GPU and column.
+    Yield a list of what went wrong. The list is complete once the block has ended. Values that are not reported are
+    left empty. `prometheus_metrics` returns the engine's metrics in Prometheus' text format. The first `gpus` visible
+    GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere, by GPU and column.
     """
     stop, troubles = threading.Event(), list[str]()
 

@@ -114,9 +114,8 @@ FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """Return the result of the test whose logs are in `folder`.
 
-    Raises LogError if the log cannot be trusted.
-
-    Also raises LogError if the log is of a LoadGen scenario or mode other than the given one.
+    Raises LogError if the log cannot be trusted. Also raises LogError if the log is of a LoadGen scenario or mode other
+    than the given one.
     """
     path = folder / DETAIL
     values = Entries()

@@ -269,9 +269,8 @@ def times_of(requests: Sequence[Request]) -> RequestTimes:
 def spread(times: Iterable[Measured]) -> Latency | None:
     """Return a summary of times as LoadGen does it.
 
-    None if no time is known.
-
-    Each percentile is one of the times: the one at this share of their number. Unknown times do not count.
+    None if no time is known. Each percentile is one of the times: the one at this share of their number. Unknown times
+    do not count.
     """
     ranked = sorted(time for time in times if time is not None)
     if not ranked:

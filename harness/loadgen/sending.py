@@ -17,9 +17,7 @@ QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline
 def issued(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
     """Return the sender for queries that LoadGen issues at once.
 
-    None if LoadGen sets the pace.
-
-    If LoadGen sets the pace, each query is sent as it comes.
+    None if LoadGen sets the pace. If LoadGen sets the pace, each query is sent as it comes.
     """
     config, prompts, talks = plan.config, library.prompts, library.conversations or ()
     match plan.pattern:

@@ -214,9 +214,7 @@ class SUT:
     def report(self, report: Callable[[list[object]], object], id: int, tokens: Sequence[int], count: int = 0) -> None:
         """Report token ids to LoadGen as int32.
 
-        LoadGen copies the buffer.
-
-        `count` is the number of tokens that LoadGen counts. 0 means the number of ids.
+        LoadGen copies the buffer. `count` is the number of tokens that LoadGen counts. 0 means the number of ids.
         """
         data = array("i", tokens)
         address, length = data.buffer_info()

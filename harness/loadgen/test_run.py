@@ -82,10 +82,8 @@ def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits 
 def with_one_duration(result: TestResult, answered: Sequence[Request]) -> TestResult:
     """Return a MultiStream result whose rates are all over the same time.
 
-    Any other result is returned unchanged.
-
-    LoadGen logs tokens per second over the whole test, and no samples per second. A rate from the queries' latencies
-    would leave out the time between them.
+    Any other result is returned unchanged. LoadGen logs tokens per second over the whole test, and no samples per
+    second. A rate from the queries' latencies would leave out the time between them.
     """
     tokens = sum(request.output_tokens for request in answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
@@ -235,10 +233,9 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
         """Return the test in a folder.
 
-        `engine_concurrency` is how many requests the engine computes at once.
-
-        Raises LogError if the logs cannot be trusted, are of another scenario, or do not belong to the test's requests.
-        Raises UsageError if a file is damaged.
+        `engine_concurrency` is how many requests the engine computes at once. Raises LogError if the logs cannot be
+        trusted, are of another scenario, or do not belong to the test's requests. Raises UsageError if a file is
+        damaged.
         """
         mixed = plan.request_set is not None
         test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)

@@ -223,9 +223,7 @@ def cpu(config: RunConfig) -> str:
 def shm(config: RunConfig) -> str:
     """Return how much shared memory is free, through which vLLM's processes talk.
 
-    Containers often have little.
-
-    Raises UsageError if there is less than they need.
+    Containers often have little. Raises UsageError if there is less than they need.
     """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))

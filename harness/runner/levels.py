@@ -142,9 +142,7 @@ def after_trial(bench: Bench, level: int) -> Plan:
 def tested_level(bench: Bench, level: int) -> Outcome | None:
     """Test a level for a short time.
 
-    Return the outcome of all tests of this level.
-
-    None if the server refuses some of so many requests in a trial.
+    Return the outcome of all tests of this level. None if the server refuses some of so many requests in a trial.
     """
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:
@@ -198,10 +196,9 @@ class LevelSearchState:
     def highest(self, first: int, most: int) -> int | None:
         """Return the highest level up to `most` that keeps the limits.
 
-        None if no tested level does.
-
-        Levels double from `first` until one is too high. Then the gap between the highest level that holds and the
-        lowest that does not is halved. If a level that held at first fails later, the search goes on below it.
+        None if no tested level does. Levels double from `first` until one is too high. Then the gap between the highest
+        level that holds and the lowest that does not is halved. If a level that held at first fails later, the search
+        goes on below it.
         """
         while not self.is_over:
             low, high = self.ends(most)

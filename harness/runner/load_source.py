@@ -44,9 +44,7 @@ class RateSource:
     def find(self, bench: Bench) -> Plan:
         """Return the plan with its load, and with a note about it.
 
-        Tests on the way are recorded at once.
-
-        Raises NotAcceptedError if no load keeps the limits.
+        Tests on the way are recorded at once. Raises NotAcceptedError if no load keeps the limits.
         """
         return bench.plan
 

@@ -196,9 +196,7 @@ def given_rates(plan: Plan) -> list[float]:
 def fitting_rates(plan: Plan) -> list[float]:
     """Return the given rates that --minutes has time for.
 
-    The lowest are left out first.
-
-    Probes at low rates take longest, and tell least about the limit.
+    The lowest are left out first. Probes at low rates take longest, and tell least about the limit.
     """
     rates, goal = given_rates(plan), Goal.of(plan)
     if not plan.config.minutes:

@@ -133,9 +133,7 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
 def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
     """Say what a run would do, and read everything that it would read except the engine.
 
-    Return the exit code.
-
-    Raises BenchmarkError if the run would raise one before its engine starts.
+    Return the exit code. Raises BenchmarkError if the run would raise one before its engine starts.
     """
     config = discovery.with_served_model(config)
     say(config.headline)
@@ -177,9 +175,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
 def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
     """Run the tests for accuracy, performance and compliance, and the profile.
 
-    Return the accuracy, None if not tested.
-
-    A failed accuracy gate ends the tests, unless the user asked to continue.
+    Return the accuracy, None if not tested. A failed accuracy gate ends the tests, unless the user asked to continue.
     """
     config, evaluation = run.config, None
     if config.mode != "performance":

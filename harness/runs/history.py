@@ -41,10 +41,8 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     """Delete runs that are over, with their lines of the history.
 
-    Return their names.
-
-    `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run is deleted, if a
-    folder is no such run of `results_dir`.
+    Return their names. `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run
+    is deleted, if a folder is no such run of `results_dir`.
     """
     for folder in folders:
         if refusal := why_not_deleted(folder, results_dir):
@@ -126,10 +124,8 @@ def point_latest(run: RunFolder) -> None:
 def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
     """Yield the finished runs in the order in which they began.
 
-    A line that is there twice is yielded once.
-
-    Damaged lines are left out. A line of an older version does not say when its run began, and stays behind the line
-    before it.
+    A line that is there twice is yielded once. Damaged lines are left out. A line of an older version does not say when
+    its run began, and stays behind the line before it.
     """
     lines = dict(stored_lines(results_dir))
     dated, began = [], 0.0

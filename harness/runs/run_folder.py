@@ -82,9 +82,7 @@ class RunFolder(NamedTuple):
 def open_run(results_dir: Path, label: str) -> RunFolder:
     """Make a new run folder, `<time>-<label>`, and mark it running.
 
-    Without a label its name is `<time>`.
-
-    Raises UsageError if the folder cannot be written.
+    Without a label its name is `<time>`. Raises UsageError if the folder cannot be written.
     """
     stem = formatting.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
@@ -149,9 +147,8 @@ def readable_status(folder: Path) -> RunStatus | None:
 def ended_early(folder: Path, reported: bool = False) -> str | None:
     """Return why a run is not complete, in words.
 
-    None if it is complete or has no status.
-
-    With `reported`, a run that is still running counts as complete, since it is about to be.
+    None if it is complete or has no status. With `reported`, a run that is still running counts as complete, since it
+    is about to be.
     """
     status = readable_status(folder)
     if status is None or status.status == "complete":

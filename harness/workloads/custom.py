@@ -31,9 +31,7 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """Return the requests in place of MLPerf's samples, no more than the run takes.
 
-    None for MLPerf's samples.
-
-    Raises UsageError, in one line that names the file and the line.
+    None for MLPerf's samples. Raises UsageError, in one line that names the file and the line.
     """
     if config.is_official_workload:
         return None
@@ -179,9 +177,8 @@ def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tok
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """Return a request's prompt as token ids.
 
-    With `as_messages` a conversation keeps its messages for the server.
-
-    Raises UsageError if the model does not have one of the tokens, or if its chat template refuses the conversation.
+    With `as_messages` a conversation keeps its messages for the server. Raises UsageError if the model does not have
+    one of the tokens, or if its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):

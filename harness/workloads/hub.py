@@ -81,9 +81,7 @@ def load_rows(workload: str) -> Rows:
 def download_model(name: str) -> None:
     """Download a model's files into the cache, with a progress bar.
 
-    Ends the command with one line on an error.
-
-    Files that came before a download broke are kept.
+    Ends the command with one line on an error. Files that came before a download broke are kept.
     """
     from huggingface_hub import snapshot_download
 
@@ -113,9 +111,8 @@ def download(name: str, version: str, split: str, instead: str = "check the netw
 def read_saved(folder: Path, split: str) -> Rows:
     """Return a split of the data that `datasets` saved in a folder.
 
-    If it saved only one data set, return that.
-
-    Raises UsageError if the folder cannot be read or does not have the split.
+    If it saved only one data set, return that. Raises UsageError if the folder cannot be read or does not have the
+    split.
     """
     from datasets import load_from_disk
 

@@ -96,9 +96,7 @@ def request_of(item: Mapping[str, object]) -> dict[str, object]:
 def answer_limit(item: Mapping[str, object], where: str) -> int | None:
     """Return the longest answer that a request asks for, under any of the known names.
 
-    None if it does not say.
-
-    Raises UsageError if the value is no usable length, or if two names disagree.
+    None if it does not say. Raises UsageError if the value is no usable length, or if two names disagree.
     """
     limits = {}
     for name, value in item.items():
@@ -118,9 +116,7 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
 def system_prompt(item: Mapping[str, object], where: str) -> str:
     """Return the system prompt beside a request's prompt.
 
-    Empty if there is none.
-
-    Raises UsageError if it is no text, or if there are two that differ.
+    Empty if there is none. Raises UsageError if it is no text, or if there are two that differ.
     """
     prompts = dict[str, str]()
     for name, value in item.items():

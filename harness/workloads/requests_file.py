@@ -178,10 +178,8 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
 def dialog_of(item: object) -> tuple[str, Dialog | None]:
     """Return the key and the messages of a row that is a conversation or holds one.
 
-    The messages are None for any other row.
-
-    Messages have role and content, or ShareGPT's from and value. `messages` that do not end with an answer are one
-    request, not a conversation.
+    The messages are None for any other row. Messages have role and content, or ShareGPT's from and value. `messages`
+    that do not end with an answer are one request, not a conversation.
     """
     if isinstance(item, list):
         return "", item if is_dialog(item) else None
@@ -224,9 +222,7 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """Yield a request for each of the user's messages, with all messages before it.
 
-    The stored answer gives its length.
-
-    A message without text ends the requests. Raises UsageError for an unknown role.
+    The stored answer gives its length. A message without text ends the requests. Raises UsageError for an unknown role.
     """
     check_roles(dialog, where)
     for place, message in enumerate(dialog):
@@ -249,9 +245,7 @@ def check_roles(dialog: Dialog, where: str) -> None:
 def content_text(content: object, where: str) -> object:
     """Return the text of a message's content, which may be a list of parts.
 
-    Any other content is returned unchanged.
-
-    Raises UnsentKeyError if a part is no text, such as an image.
+    Any other content is returned unchanged. Raises UnsentKeyError if a part is no text, such as an image.
     """
     if not isinstance(content, list):
         return content
