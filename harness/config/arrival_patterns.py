@@ -91,11 +91,10 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 @lru_cache(maxsize=4)
 def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
-    """Return when each request of a shape arrives, in seconds from the start, at the mean rate of `rate` requests a
-    second.
+    """Return when each request of a shape arrives, in seconds from the start.
 
-    The first request arrives at 0, and the last one is the first at or after `seconds`. Raises UsageError for more than
-    `MOST_REQUESTS`.
+    `rate` is the mean rate in requests a second. The first request arrives at 0, and the last one is the first at or
+    after `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file

@@ -221,8 +221,9 @@ class ServerFlags(EngineConfig):
 
     @property
     def is_in_process(self) -> bool:
-        """Whether this process and the processes that it starts compute the answers, on this machine's GPUs if it has
-        any.
+        """Whether this process and the processes that it starts compute the answers.
+
+        They use this machine's GPUs, if it has any.
         """
         return self.backend == "vllm"
 

@@ -118,7 +118,7 @@ class Settings(BaseModel):
     def load(cls, path: Path, /, **flags: object) -> Self:
         """Return the settings of a `--config` YAML file, replaced by `flags` if both have one.
 
-        Raises UsageError. Keys of the file are named as flags are, with '-' or '_'.
+        Keys of the file are named as flags are, with '-' or '_'. Raises UsageError.
         """
         import yaml
 

@@ -12,9 +12,9 @@ from harness.core.nvml import GPU
 def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
     """Return the tensor and the data parallel size.
 
-    Raises UsageError if the GPUs do not suffice. A model is split over only as many GPUs as its weights need. The other
-    GPUs hold further copies. The weights may take 0.8 of the memory that vLLM may use, since the attention cache needs
-    the rest.
+    A model is split over only as many GPUs as its weights need. The other GPUs hold further copies. The weights may
+    take 0.8 of the memory that vLLM may use, since the attention cache needs the rest. Raises UsageError if the GPUs do
+    not suffice.
     """
     tensor, data = config.tensor_parallel_size, config.data_parallel_size
     most, units = (len(gpus), "GPUs") if gpus else (system.core_count(), "CPU cores, since there is no GPU")

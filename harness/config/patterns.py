@@ -109,8 +109,9 @@ class LoadPattern:
         return plan.target_qps
 
     def min_queries(self, plan: Load) -> int:
-        """Return the fewest queries of a performance test: each sample once, and enough for LoadGen to judge a
-        percentile.
+        """Return the fewest queries of a performance test.
+
+        They use each sample once, and are enough for LoadGen to judge a percentile.
         """
         return plan.samples
 
@@ -130,10 +131,9 @@ class LoadPattern:
         return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
-        """Return the number of samples that the live line counts up to, and the shortest duration of the test in
-        seconds.
+        """Return the samples that the live line counts up to, and the shortest duration of the test in seconds.
 
-        The number is None if all samples are issued at once. The duration is 0 if the settings do not give it.
+        The number of samples is None if all are issued at once. The duration is 0 if the settings do not give it.
         """
         queries = self.queries(plan)
         return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
@@ -290,10 +290,9 @@ class ClosedLoop(LoadPattern):
         return max(self.min_queries(plan), ceil(RESERVE * plan.min_duration_s * plan.target_qps))
 
     def length(self, plan: Load) -> Length | None:
-        """Return the number of queries and the seconds of a test, which ends at its time once the fewest queries are
-        answered.
+        """Return the number of queries of a test, and its seconds.
 
-        None if the rate is not known yet.
+        None if the rate is not known yet. The test ends at its time, once the fewest queries are answered.
         """
         if not plan.target_qps:
             return None

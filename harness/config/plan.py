@@ -122,10 +122,9 @@ class Plan(Load):
 
     @property
     def schedule(self) -> tuple[float, ...]:
-        """The times at which queries are due, in seconds from the start, up to the first one at or after the minimum
-        duration.
+        """The times at which queries are due, in seconds from the start.
 
-        Empty if LoadGen or a trace sets the times.
+        Empty if LoadGen or a trace sets the times. The last one is the first at or after the minimum duration.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:

@@ -61,8 +61,8 @@ def load_shape(config: EngineConfig) -> ModelShape:
 def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
     """Return what a loader of transformers makes of the model.
 
-    Raises UsageError, which says what to do. If the hub cannot be reached, only its cache on this machine is searched.
-    The loader would otherwise try the hub for a minute.
+    If the hub cannot be reached, only its cache on this machine is searched. The loader would otherwise try the hub for
+    a minute. Raises UsageError, which says what to do.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():

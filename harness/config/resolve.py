@@ -65,8 +65,7 @@ def resolve(
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
     """Return how many samples the run uses, at most those of the task.
 
-    Raises UsageError if the user asks for more than a data set has. A trace with fewer requests than asked for is
-    noted.
+    If a trace has fewer requests than the user asked for, a note says so. Raises UsageError if a data set has fewer.
     """
     count = config.sample_limit or task.samples
     if count <= task.samples:

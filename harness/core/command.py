@@ -251,11 +251,10 @@ def typer_refusal(error: typer.TyperException) -> str:
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
-    """Return a function for `rewrite` that lets these flags take all words up to the next flag, as in `--compare RUN
-    RUN`.
+    """Return a function for `rewrite` that lets these flags take several words, as in `--compare RUN RUN`.
 
-    Typer takes one value for each flag, so the function repeats the flag for each word. If a flag is given twice, only
-    the words of the last one count.
+    A flag takes all words up to the next flag. Typer takes one value for each flag, so the function repeats the flag
+    for each word. If a flag is given twice, only the words of the last one count.
     """
 
     def rewritten(words: Sequence[str]) -> Iterator[str]:

@@ -88,12 +88,11 @@ def as_input(error: BaseException) -> BaseException:
 
 @contextlib.contextmanager
 def ends_in_one_line(config_file: Path | None = None) -> Iterator[None]:
-    """End the command with its exit code, and print a line for each line of the message, if a BenchmarkError is raised
-    within.
+    """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
-    The line also names `config_file`, unless the error is about that file itself. If the reader of the output goes
-    away, as in `... | head`, the exit code is 0. Any other exception is a mistake of this program and keeps its stack
-    trace.
+    A message of several lines is printed as several errors. Each line also names `config_file`, unless the error is
+    about that file itself. If the reader of the output goes away, as in `... | head`, the exit code is 0. Any other
+    exception is a mistake of this program and keeps its stack trace.
     """
     try:
         try:

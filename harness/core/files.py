@@ -145,7 +145,9 @@ def as_json(data: object) -> object:
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all, without the known secrets.
 
-    A link is followed. Raises OSError that names the file.
+    If the path is a link, write the file that it leads to.
+
+    Raises OSError, which names the file.
     """
     write_bytes(path, hide_known(text).encode())
 
@@ -153,10 +155,10 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all.
 
-    A link is followed. Raises OSError that names the file.
+    If the path is a link, write the file that it leads to.
 
-    A pipe or a device is written into, not replaced. Raises OSError for a pipe that nobody reads, since the write would
-    wait.
+    A pipe or a device is written into, not replaced. Raises OSError, which names the file, also for a pipe that nobody
+    reads, since the write would wait.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():

@@ -58,7 +58,7 @@ def too_large(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Raises OSError. Every file that may be a pipe, a device or something else must be opened by this function.
+    Every file that may be a pipe, a device or something else must be opened by this function. Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:

@@ -80,8 +80,7 @@ def is_secret(name: str) -> bool:
 
 
 def hide_text(text: str) -> str:
-    """Return text in which everything that looks like a secret is masked, and the secrets of this process's
-    environment.
+    """Return text with its secrets masked: those of this process's environment, and everything that looks like one.
 
     Keys of known makers, credentials in an address, and PEM blocks look like secrets.
     """

@@ -53,8 +53,9 @@ def module() -> list[str]:
 
 
 def program() -> str:
-    """Return the name and version of this program, its commit if known, and the packages that a measured number rests
-    on.
+    """Return the name, version and commit of this program, and the packages that a measured number rests on.
+
+    The commit is left out if it is unknown.
     """
     revision, packages = git_revision(), versions()
     commit = f" ({revision[:12]})" if revision else ""

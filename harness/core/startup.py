@@ -47,11 +47,10 @@ FOLDER_VARIABLES = names_in(
 
 
 def read_environment() -> None:
-    """Set the variables of a checkout's `.env` that are not set yet, then check the variables that hold folders and
-    addresses.
+    """Set the variables of a checkout's `.env`, then check the variables that hold folders and addresses.
 
-    Lines are NAME=VALUE without quotes, as for `docker run --env-file`. Raises UsageError if a line or a variable
-    cannot be used.
+    A variable that is set already keeps its value. Lines are NAME=VALUE without quotes, as for `docker run --env-file`.
+    Raises UsageError if a line or a variable cannot be used.
     """
     path = CHECKOUT / ".env"
     lines = read_given("", path, "text", str.splitlines, most=LARGEST_LIST) if path.exists() else []

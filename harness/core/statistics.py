@@ -130,12 +130,11 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 
 
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
-    """Return half the width of the interval of the share of values below a quantile, from its scatter among blocks of
-    time.
+    """Return half the width of the interval of the share of values below a quantile.
 
-    The variance of the blocks' shares, divided by that of independent values, says how alike neighboring requests are.
-    The correlation of neighboring blocks, corrected for its bias (Marriott and Pope 1954), says how much of this
-    likeness lasts longer than a block.
+    It follows from how the share scatters among blocks of time. The variance of the blocks' shares, divided by the
+    variance of independent values, says how alike neighboring requests are. The correlation of neighboring blocks,
+    corrected for its bias (Marriott and Pope 1954), says how much of this likeness lasts longer than a block.
     """
     size = len(is_below) // blocks
     shares = [sum(is_below[n * size : (n + 1) * size]) / size for n in range(blocks)]
@@ -164,8 +163,7 @@ def lag_correlation(series: Sequence[float]) -> float:
 
 @cache
 def fewest_queries(percentile: float, over: int = 0) -> int:
-    """Return the fewest queries that show that a percentile (0.99) is within its limit, if `over` of them exceed the
-    limit.
+    """Return the fewest queries that show a percentile (0.99) to be within its limit, if `over` of them exceed it.
 
     By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with sum over i <= over of C(n, i) (1 -
     percentile)^i percentile^(n - i) <= 1 - 0.99.
@@ -178,8 +176,9 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
-    """Return the probability that at most `over` of n queries exceed a limit which a share `percentile` of all queries
-    keeps.
+    """Return the probability that at most `over` of n queries exceed a limit.
+
+    A share `percentile` of all queries keeps the limit.
     """
     probability = 0.0
     for i in range(min(over, n) + 1):

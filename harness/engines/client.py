@@ -64,10 +64,10 @@ TEXT_SHARE = 0.9  # an engine's text, encoded here, has at least this share of i
 
 
 def extra_headers() -> dict[str, str]:
-    """Return the headers that every request gets besides its own, read from lines such as `X-Team: search` in the
-    environment.
+    """Return the headers that the user adds to every request.
 
-    Raises UsageError, which never shows a value.
+    They are lines such as `X-Team: search` in the variable ENDPOINT_HEADERS. Raises UsageError, which never shows a
+    value.
     """
     headers = {}
     for number, line in enumerate(environ.get(HEADERS, "").splitlines(), 1):
@@ -272,9 +272,8 @@ class Client:
     def _rest(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
         """Return the token ids of an answer after its first ones.
 
-        Raises EndpointError if the server ended an answer early that must have an exact length. If the server gives
-        token ids, also raises EndpointError if the answer has another length than was asked for. Tokens of text are
-        counted here, so the server may have counted fewer.
+        Tokens of text are counted here, so the server may have counted fewer. Raises EndpointError if an answer of
+        exact length ended early, or if the server gives token ids and their number is not what was asked for.
         """
         end = reading.end.end if reading.end else None
         if end != "length" and self.sampling.exact:

@@ -78,8 +78,8 @@ class Message(TypedDict, total=False):
 def read_message(data: bytes) -> Message:
     """Return the value of a message.
 
-    Raises ValueError if it is no JSON. Python's own reader takes half a surrogate pair, which servers send that cut
-    text into UTF-16. The fast reader does not.
+    Python's own reader takes half a surrogate pair, which servers send that cut text into UTF-16. The fast reader does
+    not. Raises ValueError if it is no JSON.
     """
     message: Message
     try:

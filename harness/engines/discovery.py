@@ -128,7 +128,7 @@ class Discovery:
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """Return the models that a server lists, by name, and its Server header.
 
-        Raises UsageError if it wants a key.
+        Raises UsageError if the server wants a key.
         """
         until = time.monotonic() + BUSY_S
         while (reply := await self.get(address, "/models"))[0] in BUSY and time.monotonic() < until:
@@ -152,8 +152,8 @@ class Discovery:
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Return the status, the JSON object, and the Server header of a page.
 
-        Raises UsageError if no answer comes. The object is empty if the page has none. For status 401 and 403 the
-        header is WWW-Authenticate.
+        The object is empty if the page has none. For status 401 and 403 the header is WWW-Authenticate. Raises
+        UsageError if no answer comes.
         """
         try:
             async with self.session.get(
@@ -228,8 +228,8 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
 def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    Raises UsageError. If the server's name for the model is an alias, the default model is kept, since it is needed
-    only for its tokenizer.
+    If the server's name for the model is an alias, the default model is kept, since it is needed only for its
+    tokenizer. Raises UsageError.
     """
     if not config.endpoint:
         return config

@@ -316,7 +316,7 @@ def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[S
 def raise_open_file_limit(connections: int) -> None:
     """Raise this process's limit of open files so that each connection can have one.
 
-    Raises UsageError if that is not allowed.
+    Raises UsageError if the machine does not allow so many.
     """
     soft, hard = getrlimit(RLIMIT_NOFILE)
     need = connections + SPARE_FILES

@@ -53,8 +53,9 @@ def accumulate_fast() -> None:
 
 
 def multiply_single_rows() -> None:
-    """Multiply a single row by a kernel that reads each weight once, and let Inductor's kernels overlap with this
-    kernel.
+    """Multiply a single row by a kernel that reads each weight once.
+
+    Inductor's kernels may overlap with this kernel.
     """
     from torch._inductor import config
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch

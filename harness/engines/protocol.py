@@ -108,9 +108,9 @@ class Engine:
     ) -> TokenStream:
         """Yield the answer's token ids as they come, the first ones at once.
 
-        Raises EngineError. There are at most as many as `max_new_tokens` or, if that is None, the engine's `sampling`
-        allows. With `is_whole`, nobody looks at the answer before its end, so the ids may come all at once. An engine
-        that sends the request on notes in `exchange` when it did so, and how the answer came.
+        At most `max_new_tokens` ids come or, if it is None, as many as the engine's `sampling` allows. With `is_whole`,
+        nobody looks at the answer before its end, so the ids may come all at once. An engine that sends the request on
+        notes in `exchange` when it did so, and how the answer came. Raises EngineError.
         """
         raise NotImplementedError
 

@@ -31,10 +31,9 @@ class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
-        """Return the attention backend and the kernel of most linear layers, by vLLM's names, and what patches change
-        in them.
+        """Return the kernels that run: the attention backend, and the kernel of most linear layers, by vLLM's names.
 
-        A part that vLLM does not tell is left out.
+        What patches change in them is added. A part that vLLM does not tell is left out.
         """
         config = self.vllm_config.compilation_config
         backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())

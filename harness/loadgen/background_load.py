@@ -59,11 +59,10 @@ CPU_TIMES = Path("/proc/stat")
 
 
 def busy_s() -> float:
-    """Return the seconds, summed over the cores that this process may use, in which they were busy since the machine
-    started.
+    """Return for how many seconds the cores that this process may use have been busy since the machine started.
 
-    If a quota limits a container to fewer cores, return the CPU seconds of the container. Programs outside the
-    container take nothing from its quota.
+    The seconds are summed over the cores. If a quota limits a container to fewer cores, return the CPU seconds of the
+    container. Programs outside the container take nothing from its quota.
     """
     if (used := container_s()) is not None:
         return used

@@ -97,10 +97,9 @@ GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 
 
 def joules(gpus: int | None) -> Measured:
-    """Return the energy in J that the first `gpus` visible GPUs, or all if None, have used since their driver was
-    loaded.
+    """Return the energy in J that GPUs have used since their driver was loaded.
 
-    None if a GPU does not report it.
+    None if a GPU does not report it. The first `gpus` visible GPUs count, or all if it is None.
     """
     energies = energies_mj()[:gpus]
     known = [energy for energy in energies if energy is not None]

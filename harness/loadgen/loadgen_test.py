@@ -84,9 +84,9 @@ def run_test(
 ) -> None:
     """Run one test to its end.
 
-    Raises LoadGenError if LoadGen fails. `watch` is called ten times a second on this thread, and may raise an error to
-    give up. LoadGen itself cannot be stopped, since it waits in C++ for every answer. After giving up, the process must
-    therefore be ended. An audit.config in `folder` overrides all other settings.
+    `watch` is called ten times a second on this thread, and may raise an error to give up. LoadGen itself cannot be
+    stopped, since it waits in C++ for every answer. After giving up, the process must therefore be ended. An
+    audit.config in `folder` overrides all other settings. Raises LoadGenError if LoadGen fails.
     """
     settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
     output = lg.LogOutputSettings()

@@ -372,8 +372,7 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
-    """Yield the milliseconds from the end of each answer until the next request was sent in its place, in a closed
-    loop.
+    """Yield the milliseconds from the end of each answer until the next request took its place, in a closed loop.
 
     The place that has been free for longest is taken next.
     """

@@ -166,8 +166,9 @@ class Level(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether another test would not change if the level holds: it is far from the limit, or was tested several
-        times.
+        """Whether another test would not change the verdict.
+
+        A level is sure if its p99 is far from the limit, or was tested several times.
         """
         is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
         return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or (self.tests > 1 and not self.holds)

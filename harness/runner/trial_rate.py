@@ -35,9 +35,7 @@ class TrialRate(RateSource):
         return self.planned(bench.plan, bench.trial(bench.plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the rate that LoadGen has to expect after a trial, and a note that says where it comes
-        from.
-        """
+        """Return the plan with the rate that LoadGen has to expect after a trial, and a note on its source."""
         rate = OFFLINE_MARGIN * trial.samples_per_sec
         note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
         return plan.with_note(note, target_qps=rate)
@@ -72,9 +70,7 @@ class LatencyTrial(TrialRate):
         return self.planned(whole, bench.trial(whole))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the latency that LoadGen has to expect for a query, and a note that says where it comes
-        from.
-        """
+        """Return the plan with the latency that LoadGen has to expect for a query, and a note on its source."""
         mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected_ms = LATENCY_MARGIN * mean_ms
         queries = ceil(trial.samples / plan.samples_per_query)

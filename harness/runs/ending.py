@@ -57,11 +57,11 @@ def is_within(path: Path | None, folder: Path) -> bool:
 
 
 def exit(code: int, log: Path) -> NoReturn:
-    """End this process and all that it started at once, since threads in C++ may still wait for answers that never
-    come.
+    """End this process and all that it started, at once.
 
-    Secrets that engines wrote to `log` are masked first. The engine's thread may be starting a process at this moment.
-    A process that is forked from now on ends itself. Any other new process is ended at last.
+    Threads in C++ may still wait for answers that never come. Secrets that engines wrote to `log` are masked first. The
+    engine's thread may be starting a process at this moment. A process that is forked from now on ends itself. Any
+    other new process is ended at last.
     """
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()

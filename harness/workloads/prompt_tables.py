@@ -43,8 +43,8 @@ def parse_text(text: str, where: str) -> object:
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     """Return the rows of a file's text.
 
-    Raises UsageError. `names` are columns of which a table must have at least one. If the text is JSON, it is read as
-    JSON whatever the file's name says.
+    `names` are columns of which a table must have at least one. If the text is JSON, it is read as JSON whatever the
+    file's name says. Raises UsageError.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
