@@ -81,8 +81,9 @@ class Engine:
     def run(self, work: Coroutine[object, object, Result], watch: Callable[[], None]) -> Result:
         """Run a coroutine on the loop.
 
-        Return its result or raise its error, which may be a TimeoutError. `watch` is called again and again while the
-        coroutine runs, and may raise an error.
+        Return its result or raise its error, which may be a TimeoutError.
+
+        `watch` is called again and again while the coroutine runs, and may raise an error.
         """
         future = self.spawn(work)
         while not wait([future], timeout=EVERY_S).done:

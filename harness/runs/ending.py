@@ -103,8 +103,8 @@ def process_death(text: str) -> tuple[str, bool]:
 def root_cause(log: Path) -> str:
     """Return in one line what ended the engine's own processes, according to their `log`.
 
-    Empty if the log does not say. This is the process that died by a signal, or else the first exception, or else the
-    process that died.
+    The cause is the process that died by a signal, or else the first exception, or else the first process that died.
+    Empty if the log does not say.
     """
     try:
         text = reading.read_text(log, errors="replace")

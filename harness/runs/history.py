@@ -41,8 +41,10 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     """Delete runs that are over, with their lines of the history.
 
-    Return their names. `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run
-    is deleted, if a folder is no such run of `results_dir`.
+    Return the names of the runs.
+
+    `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run is deleted, if a
+    folder is no such run of `results_dir`.
     """
     for folder in folders:
         if refusal := why_not_deleted(folder, results_dir):

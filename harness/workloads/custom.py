@@ -31,7 +31,7 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """Return the requests in place of MLPerf's samples, no more than the run takes.
 
-    None for MLPerf's samples. Raises UsageError, in one line that names the file and the line.
+    None if the run uses MLPerf's samples. Raises UsageError, in one line that names the file and the line.
     """
     if config.is_official_workload:
         return None

@@ -123,8 +123,8 @@ def draw_conversations(
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Return the prompts, the lengths of the answers, and the conversation of each prompt.
 
-    None for conversations of one turn. A later turn repeats the answers before it. They are random tokens of the same
-    lengths, since the model's answers are not known yet.
+    The conversations are None if each has only one turn. A later turn repeats the answers before it. They are random
+    tokens of the same lengths, since the model's answers are not known yet.
     """
     heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new, history = list[TokenIds](), list[int](), TokenIds()
