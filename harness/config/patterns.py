@@ -3,7 +3,7 @@ it.
 
 LoadGen sends all queries in one burst, at random times at a mean rate (Poisson), or each when the one before is
 answered (sequential). In a closed loop, and with a schedule of the user's own, it issues all of them at once, and the
-system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.patterns`.
+system under test sends each when a slot is free, or at its time. How each is sent: `harness.loadgen.sending`.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, read with errors of one line; names and values that a user gave."""
+"""Files: written whole or not at all, read with errors of one line."""
 
 import errno
 import fcntl

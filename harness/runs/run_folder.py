@@ -1,4 +1,4 @@
-"""The results folder: open a run, keep its status, finish or fail it; latest, history, index, retention."""
+"""The results folder: open a run, keep its status, finish or fail it."""
 
 import json
 import os
