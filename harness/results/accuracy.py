@@ -96,7 +96,7 @@ class ScoresFile(Accuracy, File):
     def flat(self) -> dict[str, object]:
         """Return the content of rouge.json.
 
-        Scores, references and thresholds also stand under their own names, as older readers expect.
+        Scores, references and thresholds also stand there under their own names.
         """
         page: dict[str, object] = self.model_dump(mode="json")
         page |= self.rouge

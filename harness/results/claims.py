@@ -172,7 +172,7 @@ def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterat
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
-    The concurrency is None for a test without a steady part that counts.
+    The concurrency is None unless the figures are of a steady part.
     """
     performance = run.get("performance")
     if performance:

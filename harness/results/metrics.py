@@ -111,7 +111,7 @@ class Metric(NamedTuple):
 
     @property
     def is_of_rate(self) -> bool:
-        """Tell whether the value mainly follows from the rate, if the load is a given rate."""
+        """Tell whether the value follows from the rate, if the load is a given rate."""
         return self.name.endswith(("_per_sec", "_percent"))
 
     def with_unit(self, value: Measured) -> str:

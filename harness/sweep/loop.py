@@ -177,7 +177,7 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
     if unlike:
         names = " and ".join(difference.name for difference in unlike)
         raise UsageError(f"{path} was made with different {names}; run without --resume.")
-    if sweep.is_of_servers:  # All experiments of a round use the same connections, so a partial round is repeated.
+    if sweep.is_of_servers:  # All experiments of a round run in one server session, so a partial round is repeated.
         ended = Counter(record.round for record in before.records if record.status == "complete")
         whole = tuple(record for record in before.records if ended[record.round] == len(sweep.experiments))
         before = replace(before, records=whole)
