@@ -16,8 +16,8 @@ class Goal(NamedTuple):
     least_queries: int
     ttft_ms: float  # The p99 of TTFT has this limit.
     tpot_ms: float  # The p99 of TPOT has this limit.
-    pass_queries: int = 1  # LoadGen sends whole passes of so many queries.
-    seed: int | None = None  # LoadGen draws its schedule from it; None where it is not known.
+    pass_queries: int = 1  # the number of queries in a pass; LoadGen sends whole passes
+    seed: int | None = None  # the seed of LoadGen's schedule; None if it is not known
     has_any_arrivals: bool = False  # The limits are to be kept with nearly all arrivals, not with the seed's alone.
 
     @classmethod

@@ -9,7 +9,7 @@ from harness.rates.simulation import EngineModel, TimeLimits
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
 PASS_SHARE = 0.95  # the share of simulated tests that must keep the limits, as for the truth in benchmarks.search
-KNOWN_PASS_SHARE = 0.9  # The same with LoadGen's own arrivals, where the server alone is left to chance.
+KNOWN_PASS_SHARE = 0.9  # the same share with LoadGen's own arrivals, when only the server varies by chance
 MOST_ROUNDS = 10  # the most simulations to find a rate
 CLOSE_SHARE = 0.02  # A p99 within this share of its limit ends the simulations.
 LEAST_RATIO = 0.5  # the lowest next rate as a share of the rate of a single test

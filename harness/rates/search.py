@@ -19,7 +19,7 @@ from harness.results.outcome import Outcome
 from harness.results.queue_fit import LASTING_DRIFT
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
-# A saturated probe takes so many seconds at least: the clock of a card shows in it ("hotter by 4 % in minutes").
+# The shortest saturated probe in seconds: long enough to show how the GPU's clock falls ("hotter by 4 % in minutes").
 SATURATED_S = 60.0
 OVERLOAD_RATIO = 1.3  # the rate of a saturated probe over the rate that the server seems to complete
 FASTER_RATIO = 2.0  # the next rate over the last for a server that kept up

@@ -28,7 +28,7 @@ class Trial(NamedTuple):
 
     samples: int
     seconds: float
-    full_at: int | None = None  # The server was answering so many requests when it refused others.
+    full_at: int | None = None  # the number of requests that the server was answering when it refused others
 
     @property
     def samples_per_sec(self) -> float:

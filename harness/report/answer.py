@@ -18,7 +18,7 @@ from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
-MOST_REASONS = 3  # The screen shows so many; the report has all.
+MOST_REASONS = 3  # the most reasons on the screen; the report has all
 GATE_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 WORST_ANSWERS = f"the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md"
 NOT_TO_PASS_ON = "do not pass this number on"

@@ -100,7 +100,7 @@ class Scale(NamedTuple):
         return round(self.place(end) - self.place(begin), 2)
 
     def top(self, value: float, height: int) -> float:
-        """Return the distance of a value from the top of an upright axis of so many pixels."""
+        """Return the distance of a value from the top of an upright axis, in pixels. `height` is the axis in pixels."""
         return round(height * (1 - self.place(value) / 100), 1)
 
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
@@ -174,7 +174,7 @@ class Bars(NamedTuple):
     lines: Sequence[float] = ()
     span: Scale | None = None
     order: Sequence[str] = ()  # the order of the colours in the legend
-    is_aligned: bool = False  # each row below the one before, also where there is room beside it
+    is_aligned: bool = False  # each row is below the row before, even if there is room beside that row
 
     @property
     def x(self) -> str:

@@ -117,7 +117,7 @@ def million(value: Measured) -> Measured:
 
 
 def kwh(joules: Measured) -> Measured:
-    """Return the kWh of a million times so many joules."""
+    """Return the energy of a million units in kWh, from the joules of one unit."""
     return joules and joules / 3.6
 
 

@@ -97,7 +97,7 @@ class Queue:
     completed: float  # queries, in parts of answers if as many are answered all the time: they end in waves
     completed_error: float  # its standard error
     growth: float  # growth of what is in flight
-    chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
+    chance: float  # the standard error of `growth`, by arrivals and completions, if the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
     token_s: float = 0.0  # seconds of an answer's own for each token after its first, by a fit (results/queue_fit.py)
     each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...

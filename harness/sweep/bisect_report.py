@@ -235,7 +235,7 @@ def scores_text(pair: AnswerPair) -> str:
 
 
 def steps_text(findings: BisectFindings) -> str:
-    """Return how many steps and minutes it took, beside those that were expected."""
+    """Return how many steps and minutes the bisection took, and how many were expected."""
     names = {step.experiment for step in findings.steps}
     records = findings.report.state.records
     rounds = {record.round for record in records if record.experiment in names}

@@ -310,7 +310,7 @@ def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
 
 
 def result_named(results: Results, name: str) -> ExperimentResult | None:
-    """Return the result of an experiment; None where it was not begun."""
+    """Return the result of an experiment; None if it was not begun."""
     for result in results:
         if result.name == name:
             return result

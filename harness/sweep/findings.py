@@ -39,7 +39,7 @@ HOLDS = regression.parse_condition(
 )  # the share of the baseline's score that MLPerf's gate allows of the reference's
 ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 DECIDING_VERDICTS: tuple[regression.GateVerdict, ...] = ("FAIL", "NOT JUDGED")  # the gravest first
-MOST_NAMES = 6  # A line names so many experiments; the table has all.
+MOST_NAMES = 6  # the most experiments that a line names; the table has all
 EFFECTS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
     "no difference": ("", ""),

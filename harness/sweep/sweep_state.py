@@ -42,7 +42,7 @@ class SweepOptions(NamedTuple):
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
     limit: float = inf  # seconds, of all
-    finalists: int = 0  # so many of the fastest run again at full length
+    finalists: int = 0  # how many of the fastest run again at full length
     again: Sequence[str] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
     mlflow: bool = False
