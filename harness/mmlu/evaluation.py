@@ -24,12 +24,12 @@ from harness.runner import tracking
 from harness.runner.start import start
 from harness.runs import history, run_folder
 
-# The way of one MMLU evaluation: questions, prompts, engine, answers, report.
+# One MMLU evaluation goes through these steps: questions, prompts, engine, answers, report.
 REQUESTS_PER_SLOT = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
 
 
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
-    """The way of one evaluation."""
+    """Run one MMLU evaluation from the questions to the report, and return the exit code."""
     settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
     facts = MMLUFacts(config=as_json(settings), **benchmark_run.first_facts())
@@ -50,7 +50,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     start(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
-    # vLLM compiles what ranks log-probabilities only at the first
+    # vLLM compiles the ranking of log-probabilities at the first request, which is therefore not measured.
     ask_all([built[0]._replace(tokens=letters)], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
     begin = time.perf_counter()
@@ -81,7 +81,10 @@ def ask_all(
     display: progress.Display,
     folder: Path,
 ) -> list[MMLUAnswer]:
-    """The engine's answers, in order. Raises EngineError, or BenchmarkError when the disk is full."""
+    """Return the engine's answers in the order of the prompts.
+
+    Raises EngineError, or BenchmarkError if the disk is full.
+    """
     counters = progress.Counters(issued=len(prompts))
 
     def watch() -> None:

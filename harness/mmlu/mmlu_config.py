@@ -47,20 +47,20 @@ class MMLUConfig(ServerFlags):
 
     @property
     def run(self) -> RunConfig:
-        """The engine's part of it as a run has it."""
+        """The engine's settings as those of a run."""
         own_settings = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
         return RunConfig.of(self.values(self.given & {*ServerFlags.model_fields}) | own_settings)
 
     @property
     def context(self) -> int:
-        """Longest prompt plus answer, in tokens."""
+        """The most tokens of a prompt and its answer together."""
         if self.max_model_len == "auto":
             return self.model_spec.mmlu_context
         return self.max_model_len
 
     @property
     def folder(self) -> Path | None:
-        """Return where the questions are; None for the hub."""
+        """The folder of the questions; None for the hub."""
         return self.dataset_path or self.model_spec.mmlu
 
     @property

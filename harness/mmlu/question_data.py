@@ -64,7 +64,10 @@ class Data(NamedTuple):
 
 
 def chosen_subjects(text: str) -> list[str]:
-    """The subjects in a comma-separated list of subjects and domains. Raises UsageError on names MMLU does not have."""
+    """Return the subjects in a comma-separated list of subjects and domains.
+
+    Raises UsageError for names that MMLU does not have.
+    """
     groups = {"all": SUBJECTS}
     for domain, names in DOMAINS.items():
         groups[domain.lower().replace(" ", "_")] = names
@@ -84,7 +87,7 @@ def chosen_subjects(text: str) -> list[str]:
 
 
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
-    """The questions to ask and the first `shots` dev examples of each subject. Raises UsageError."""
+    """Return the questions to ask, and the first `shots` dev examples of each subject. Raises UsageError."""
     source, dev = str(path or HUB), BySubject()
     test = by_subject(read_rows(path, "test", subjects), subjects)
     if shots:
@@ -101,10 +104,10 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
 
 
 def spread_sample(test: BySubject, limit: int | None, seed: int) -> list[Question]:
-    """`limit` questions, or all, drawn with the seed, from each subject in proportion to its size.
+    """Return `limit` questions, or all if it is None, drawn from each subject in proportion to its size.
 
-    Each subject's questions are shuffled and laid out evenly over [0, 1); the first `limit` of all are taken. So a
-    smaller limit asks a part of what a larger one does.
+    Each subject's questions are shuffled by the seed and placed evenly over [0, 1). The first `limit` of all are taken,
+    so a smaller limit asks a part of the questions of a larger one.
     """
     places = []
     for subject, questions in test.items():
@@ -116,7 +119,7 @@ def spread_sample(test: BySubject, limit: int | None, seed: int) -> list[Questio
 
 
 def by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
-    """Checked questions of each subject, in the order they are stored."""
+    """Check the questions and return those of each subject in their stored order."""
     questions: BySubject = {subject: [] for subject in subjects}
     for where, record in rows:
         questions_of_subject = questions.get(record["subject"])
@@ -126,14 +129,17 @@ def by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySub
 
 
 def check_columns(where: str, record: Mapping[str, Any]) -> None:
-    """Raise UsageError, naming the place, for a row of another data set, such as MMLU-Pro with its `options`."""
+    """Raise UsageError if a row is of another data set, such as MMLU-Pro with its `options`.
+
+    The error names the row.
+    """
     for column in COLUMNS:
         if column not in record:
             raise UsageError(f"{where} has no column {column!r}; it has {', '.join(record)}: not MMLU's questions.")
 
 
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
-    """Raise UsageError, naming the place, unless it has a question, four choices and one of them as the answer."""
+    """Return a row as a question. Raises UsageError if it has no question, not four choices, or no valid answer."""
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():
@@ -149,7 +155,10 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 
 
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
-    """The rows of a split, from whichever form the folder `path` has, or from the hub where it is None."""
+    """Yield the rows of a split from a folder in any known form, or from the hub if `path` is None.
+
+    Raises UsageError.
+    """
     if not path:
         yield from from_records(download(*MMLU_DATASET, split).to_list(), HUB, "")
         return
@@ -174,12 +183,12 @@ def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterato
 
 
 def csv_files(root: Path, split: str) -> list[Path]:
-    """The original files of a split, as they are or compressed."""
+    """Return the original CSV files of a split, compressed or not."""
     return data_files(root, f"{split}/*_{split}.csv") or data_files(root, f"{split}/*_{split}.csv.gz")
 
 
 def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
-    """The original files: no header; question, four choices, letter."""
+    """Yield the rows of the original CSV files. They have no header; a row is a question, four choices and a letter."""
     for table in tables:
         subject = table.name.removesuffix(".gz").removesuffix(f"_{split}.csv")
         try:
@@ -200,7 +209,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 
 
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
-    """Return the Parquet files as the hub's repository keeps them: all subjects in one folder, or a folder for each."""
+    """Return the Parquet files in the layout of the hub: all subjects in one folder, or a folder for each subject."""
     together = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
     if together:
         return together
@@ -228,7 +237,10 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
 
 def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
-    """Rows with the columns of COLUMNS, and `subject` where one folder holds several. Raises UsageError for others."""
+    """Yield rows that have COLUMNS. The subject is their column `subject`, or else the folder's name.
+
+    Raises UsageError if a column is missing or the folder is not named after a subject.
+    """
     for number, record in enumerate(records):
         where = f"{source}: row {number}"
         check_columns(where, record)

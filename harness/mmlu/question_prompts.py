@@ -25,7 +25,7 @@ def question_text(question: Question) -> str:
 
 
 def prompt_text(question: Question, examples: Sequence[Question]) -> str:
-    """The prompt, in the words and the layout of the paper and of lm-eval's `mmlu`."""
+    """Return the prompt in the words and layout of the paper and of lm-eval's `mmlu`."""
     subject = question.subject.replace("_", " ")
     parts = [f"The following are multiple choice questions (with answers) about {subject}."]
     for example in examples:
@@ -34,9 +34,10 @@ def prompt_text(question: Question, examples: Sequence[Question]) -> str:
 
 
 def build_prompts(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
-    """A prompt for each question that leaves room for one new token in `context`.
+    """Return a prompt for each question that leaves room for one new token in `context`.
 
-    Where one does not fit, the last examples are dropped until it does. Raises UsageError where even none is too many.
+    If a prompt is too long, its last examples are dropped until it fits. Raises UsageError if it does not fit without
+    examples.
     """
     prompts = dict[Question, QuestionPrompt]()
     left = data.test
@@ -60,7 +61,10 @@ def length_of(prompt: QuestionPrompt) -> int:
 
 
 def letter_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The token ids of the four letters as they follow a prompt. Raises UsageError unless each is a different one."""
+    """Return the token ids of the four letters as they follow a prompt.
+
+    Raises UsageError unless each is a single, different token.
+    """
     start = tokenizer(prompt)["input_ids"]
     ids = list[int]()
     for letter in LETTERS:

@@ -30,7 +30,10 @@ def write_results(
     seconds: float,
     rows: Sequence[MMLUAnswer],
 ) -> tuple[Overall, Document]:
-    """Write every result into the run's folder, all or none of them; return overall.json and the report."""
+    """Write all result files into the run's folder, or none if one fails.
+
+    Returns the content of overall.json and the report.
+    """
     summary = overall_of(rows, seconds, data.whole, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     by_domain = {name: part._asdict() for name, part in domains.items()}
@@ -69,7 +72,7 @@ def sections(  # noqa: PLR0913
     subjects: ScoresByName,
     picture: Picture,
 ) -> Iterator[Section]:
-    """The picture, the scores by domain and by subject, and how they came about."""
+    """Yield the sections of the report: the picture, scores by domain and by subject, and the method."""
     yield Section(picture.title, "", [picture], is_open=True)
     by_domain = Table(["domain", *SCORE_COLUMNS], [[name, *score_cells(part)] for name, part in domains.items()])
     yield Section("Domains", f"{len(domains)} domains", [by_domain])
@@ -95,7 +98,7 @@ def sections(  # noqa: PLR0913
 
 
 def fit_text(config: MMLUConfig, summary: Overall) -> str:
-    """Return how many prompts did not fit with all their examples."""
+    """Return a sentence on how many prompts did not fit with all their examples."""
     short = summary.shortened_prompts
     if not short["questions"]:
         return "All examples fitted into every prompt."
@@ -106,7 +109,7 @@ def fit_text(config: MMLUConfig, summary: Overall) -> str:
 
 
 def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> list[str]:
-    """Return why the number is not the model's MMLU score; empty where it is."""
+    """Return why the number is not the model's MMLU score; empty if it is."""
     reasons = []
     if config.model_spec.deviation:
         reasons.append(config.model_spec.deviation)
@@ -126,7 +129,9 @@ def deviations(config: MMLUConfig, data: Data, rows: Sequence[MMLUAnswer]) -> li
 
 
 def detail_lines(data: Data, rows: Sequence[MMLUAnswer]) -> str:
-    """details.jsonl: each line of samples.csv with the texts of its question, its choices and its examples."""
+    """Return the text of details.jsonl: each row of samples.csv with the texts of its question, choices and
+    examples.
+    """
     lines = []
     for question, answer in zip(data.test, rows, strict=True):
         examples = data.examples.get(question.subject, [])[: answer.prompt.examples]
@@ -142,7 +147,7 @@ def detail_lines(data: Data, rows: Sequence[MMLUAnswer]) -> str:
 def document(
     config: MMLUConfig, facts: MMLUFacts, summary: Overall, domains: ScoresByName, subjects: ScoresByName
 ) -> Document:
-    """The accuracy with its meaning, by domain, and what must be known of it."""
+    """Return the main page: the accuracy with its meaning, the accuracy by domain, and cautions."""
     low, high = summary.interval_95
     by_subject = f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %"
     small = sum(part.n < FEW_QUESTIONS for part in subjects.values())
@@ -164,7 +169,7 @@ def document(
 
 
 def title(summary: Overall) -> str:
-    """Return the accuracy, and whether it is more than guessing gives."""
+    """Return the accuracy as a title. It says so if the accuracy is no better than guessing."""
     text = f"{percent(summary.overall_accuracy)} % right"
     if summary.standard_error is not None:
         text += f" (standard error {percent(summary.standard_error)})"
@@ -176,7 +181,7 @@ def title(summary: Overall) -> str:
 
 
 def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
-    """Return what was asked of which model, and on what."""
+    """Return what was asked, of which model, on which machine."""
     system = facts.system
     machine = gpu_names(system.gpus) if system.gpus else f"{system.cores} CPU cores"
     size = f"{config.num_fewshot}-shot, {model_name(config.model)}, {number(summary.n)} questions"
@@ -187,13 +192,13 @@ def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
 
 
 def score_panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
-    """Accuracy by domain, and by subject where there are enough questions of one."""
+    """Return the panels of accuracy by domain and by subject. Subjects with few questions are left out."""
     large = {name: part for name, part in subjects.items() if part.n >= FEW_QUESTIONS}
     return [score_bars(scores) for scores in (domains, large) if scores]
 
 
 def score_bars(scores: ScoresByName) -> Bars:
-    """Domain after domain, of each the best first, with 95 % intervals."""
+    """Return bars with 95 % intervals, domain after domain. Within a domain the best comes first."""
     rows = []
     for domain, color in DOMAIN_COLORS.items():
         scores_of_domain = {name: score for name, score in scores.items() if domain in (name, DOMAIN_OF.get(name))}

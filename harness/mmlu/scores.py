@@ -36,7 +36,7 @@ class MMLUAnswer(NamedTuple):
 
     @property
     def prediction(self) -> str:
-        """The likeliest letter; where several are, the first in the alphabet."""
+        """The likeliest letter. Of equally likely ones it is the first in the alphabet."""
         return LETTERS[self.choice.logprobs.index(max(self.choice.logprobs))]
 
     @property
@@ -61,7 +61,10 @@ class Score(NamedTuple):
 
 
 def score_of(rows: Iterable[MMLUAnswer]) -> Score:
-    """The standard error is the sample standard deviation of right and wrong over sqrt(n): None for one question."""
+    """Return the score of answers, with its Wilson interval.
+
+    The standard error is the sample standard deviation of right and wrong over sqrt(n); None for a single question.
+    """
     hits = [answer.is_correct for answer in rows]
     n, correct = len(hits), sum(hits)
     accuracy, error = correct / n, None
@@ -74,20 +77,20 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
-    """Scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
+    """Return the scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
     order = sorted(rows, key=place_of)
     return {key: score_of(group) for key, group in groupby(order, attrgetter(name))}
 
 
 def place_of(answer: MMLUAnswer) -> tuple[int, str]:
-    """Return the place of an answer among all: that of its domain, then its subject."""
+    """Return the sort key of an answer: the place of its domain, then its subject."""
     return list(DOMAINS).index(answer.domain), answer.subject
 
 
 def overall_of(
     rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
 ) -> Overall:
-    """Return what overall.json holds of the answers, which took so many seconds."""
+    """Return the content of overall.json. `seconds` is how long the answers took."""
     whole, subjects = score_of(rows), group_scores(rows, "subject")
     dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
     prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
@@ -117,7 +120,7 @@ def overall_of(
 
 
 def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
-    """Return the prompt tokens that came from the cache; None where a server did not tell of one of the prompts."""
+    """Return how many prompt tokens came from the cache; None if the server did not report this for every prompt."""
     total = 0
     for answer in rows:
         if answer.choice.cached_tokens is None:
@@ -127,7 +130,7 @@ def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
 
 
 def sample_cells(answer: MMLUAnswer) -> dict[str, object]:
-    """A line of samples.csv, by column."""
+    """Return a row of samples.csv by column."""
     prompt, choice = answer.prompt, answer.choice
     values: dict[str, object] = {
         "subject": answer.subject,

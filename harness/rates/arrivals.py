@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-WORD = 2**32  # One draw of the generator has so many values.
+WORD = 2**32  # the number of values that one draw of the generator can have
 
 
 @lru_cache(maxsize=16)
 def arrival_times(seed: int, queries: int) -> Any:
-    """Return the time of each query at a rate of one query a second: in seconds, the first at 0."""
+    """Return the arrival times of LoadGen's queries for a seed, in seconds, at a mean rate of one query/s.
+
+    The first is 0.
+    """
     generator = np.random.RandomState(seed % WORD)  # std::mt19937 takes 32 bits of a seed
     draws = generator.randint(0, WORD, size=2 * (queries - 1), dtype=np.uint32).astype(float)
     # A double takes two draws; the first has its lower bits (std::generate_canonical).
@@ -24,5 +27,8 @@ def arrival_times(seed: int, queries: int) -> Any:
 
 
 def sent_share(seed: int, queries: int) -> float:
-    """Return the rate that is sent over the rate that was asked for: random gaps add up to a rate of their own."""
+    """Return the rate that is really sent, as a share of the configured rate.
+
+    Random gaps do not average out exactly.
+    """
     return float((queries - 1) / arrival_times(seed, queries)[-1])

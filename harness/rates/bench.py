@@ -38,7 +38,7 @@ from harness.workloads.sample_library import Prompt
 # LoadGen plans for 1.1 x duration x rate. A trial sees the ramps at both ends more than a long run does, so the
 # engine may prove faster than the trial; too few samples would make the run INVALID, too many only longer.
 OFFLINE_MARGIN = 1.1
-# A probe has this file in place of machine.csv, where the run itself records nothing.
+# A probe has this file in place of machine.csv if the run itself records nothing.
 CLOCK_RECORDING = "clock.csv"
 
 
@@ -61,12 +61,12 @@ class Bench:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left for trying loads."""
+        """The seconds left for trying loads."""
         return self.until - time.monotonic()
 
     @property
     def at_once(self) -> int:
-        """Requests that the engine takes at once."""
+        """The number of requests that the engine runs at once."""
         return self.session.engine.concurrency
 
     def trial(self, plan: Plan, is_probe: bool = False) -> Trial:
@@ -84,7 +84,7 @@ class Bench:
         return lone
 
     def burst(self, size: int) -> BurstResult:
-        """Send so many requests at once."""
+        """Send `size` requests at once and return the result."""
         self.session.display.stage(f"{size} requests at once", "load")
         return self.session.measure(run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan))
 
@@ -98,19 +98,20 @@ class Bench:
         self.session.display.say(text)
 
     def limit_in_flight(self, most: int) -> None:
-        """Keep at most so many requests at the server from now on: it refused others."""
+        """From now on, keep at most `most` requests at the server, because it refused more."""
         per_server = self.session.engine.limit_in_flight(most)
         config = self.plan.config.changed(max_in_flight=per_server)
         note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
         self.run.adopt(self.plan.with_note(note, config=config))
 
     def probe(self, candidate: Candidate) -> Outcome:
-        """Probe a rate; a refusal by a full server is a measurement."""
+        """Probe a rate. A refusal by a full server is a measurement, not an error."""
         return self.test(at_rate(self.plan, candidate.rate, candidate.seconds), candidate.reason)
 
     def test(self, short: Plan, reason: str = "") -> Outcome:
-        """Run a short performance test, kept in config.json at once: `short` is the run's plan with its own load, and
-        less of everything else; the reason for it is shown.
+        """Run a short performance test and keep it in config.json at once.
+
+        `short` is the run's plan with its own load and a short length. `reason` says on the screen why the test runs.
         """
         load, session = number(short.pattern.number(short)), self.session
         folder = new_folder(session.folder.sub("Probes"), load)
@@ -129,7 +130,7 @@ class Bench:
 
     @contextmanager
     def recording_clock(self, folder: Path) -> Iterator[None]:
-        """Record the GPUs once a second while a probe runs, where the run itself records nothing."""
+        """Record the GPUs once a second during a probe, unless the run already records them."""
         is_wanted = bool(self.plan.watched_gpus and nvml.gpus() and not self.run.config.extra_metrics)
         gpus = self.plan.watched_gpus
         with gpu_readings.recording(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
@@ -137,33 +138,37 @@ class Bench:
 
 
 def recording_of(folder: Path) -> Recording:
-    """Return what was recorded once a second in a probe; empty where nothing was."""
+    """Return the once-a-second recording of a probe; empty if nothing was recorded."""
     name = RECORDING if (folder / RECORDING).exists() else CLOCK_RECORDING
     return Recording.read(folder / name)
 
 
 def with_refusals(probe: Outcome, refused: int, full_at: int) -> Outcome:
-    """Return a probe in which the server refused requests: its rate is too high, or too many are in flight."""
+    """Return the probe with its refused requests as a reason against its rate."""
     asked = (probe.queries or 0) + refused
     reason = Statement(f"refused {refused:,} of {asked:,} requests: full at {full_at:,} in flight", name="refused")
     return probe.model_copy(update={"refused": refused, "full_at": full_at, "reasons": (*probe.reasons, reason)})
 
 
 def leave_row(display: Display, outcome: Outcome) -> None:
-    """Leave a test's line on the screen, and below it why its load is too high where LoadGen's verdict does not say
-    it.
+    """Print a test's row on the screen.
+
+    If LoadGen's verdict does not explain why the load is too high, the reason follows below.
     """
     why = "" if outcome.has_own_limits else outcome.why
     display.leave_row(test_table.head(outcome), test_table.cells(outcome), good=not outcome.reasons, why=why)
 
 
 def as_probe(plan: Plan) -> Plan:
-    """Return the plan of a short test of the same load."""
+    """Return the plan with the length of a probe at the same load."""
     return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
-    """Return the plan of a short test at a rate, on as many samples as it takes: LoadGen takes whole passes of them."""
+    """Return the plan of a short test at a rate.
+
+    LoadGen sends whole passes over the samples, so their number is cut to fit.
+    """
     length = seconds or probe_s(qps, Goal.of(plan))
     queries = ceil(qps * length)
     samples = ceil(queries / ceil(queries / plan.samples))
@@ -171,13 +176,14 @@ def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
 
 
 def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
-    """Return the part of a run that takes some probes."""
+    """Return the part of a run's time table for `count` probes."""
     return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
 
 
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
-    """Keep a test in config.json at once; return what is now known of its load: of a level of concurrency, what all
-    tests of it measured together.
+    """Keep a test in config.json at once and return the outcome of its load.
+
+    If a level of concurrency was tested before, the outcome combines all tests of the level.
     """
     tests = run.facts.probes
     earlier = [probe for probe in tests if test.unit == ClosedLoop.unit and is_same_load(probe, test)]

@@ -7,17 +7,19 @@ from statistics import fmean, stdev
 from harness.loadgen.test_run import Recording
 from harness.results.outcome import SURE
 
-# On an H200 (Server) as many requests run after these seconds as ever will: until then the clock falls with them.
+# After these seconds the number of running requests no longer rises (H200, Server). Before, the clock falls with load.
 RAMP_S = 20.0
-FEWEST_READINGS = 8  # Each half of a probe after its ramp needs so many, one a second.
+FEWEST_READINGS = 8  # the fewest readings, one a second, for each half of a probe after its ramp
 # Heat comes on over minutes: several times what a minute shows is still to come ("hotter by 4 % in minutes").
 STILL_TO_COME_RATIO = 3.0
-MOST_MARGIN = 0.04  # No larger share of a rate is taken off for heat.
+MOST_MARGIN = 0.04  # the largest share of a rate that is taken off for heat
 
 
 def clock_fall(recording: Recording, until_s: float) -> float | None:
-    """Return by which share the clock of the GPUs fell from the first to the second half of a probe, after its ramp and
-    before `until_s`. 0 where that is within chance, None where too little was recorded.
+    """Return the share by which the GPU clock fell from the first to the second half of a probe.
+
+    The halves are of the time after the ramp and before `until_s`. Returns 0 if the fall is within chance, None if too
+    little was recorded.
     """
     clocks = [mean_clock(recording, row) for row in range(len(recording.seconds))]
     readings = zip(recording.seconds, clocks, strict=True)
@@ -29,7 +31,7 @@ def clock_fall(recording: Recording, until_s: float) -> float | None:
 
 
 def mean_clock(recording: Recording, row: int) -> float | None:
-    """Return the mean clock of the GPUs in a reading; None where one of them did not report it."""
+    """Return the mean clock of the GPUs in a reading; None if a GPU did not report its clock."""
     clocks = []
     for gpu in recording.gpus:
         clock = recording.column(f"{gpu}_clock_mhz")[row]
@@ -40,7 +42,7 @@ def mean_clock(recording: Recording, row: int) -> float | None:
 
 
 def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return by which share the second readings are lower than the first; 0 where that is within chance."""
+    """Return the share by which the second readings are lower than the first; 0 if chance explains it."""
     fall = fmean(before) - fmean(after)
     error = hypot(stdev(before), stdev(after)) / len(before) ** 0.5
     if fall <= SURE * error:
@@ -49,5 +51,5 @@ def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def heat_margin(fall: float | None) -> float:
-    """Return the share of a rate that heat will take after a probe in which the clock fell by this share."""
+    """Return the share of a rate to take off for heat, given the share by which the clock fell in a probe."""
     return min(STILL_TO_COME_RATIO * (fall or 0.0), MOST_MARGIN)

@@ -16,9 +16,9 @@ from harness.rates.trials import TolerantEngine
 from harness.workloads.sample_library import Prompt
 
 LONE_REQUESTS = 10
-LONE_S = 20.0  # No further lone request is sent after these seconds.
+LONE_S = 20.0  # the seconds after which no further lone request is sent
 BURST_REQUESTS = 32
-LARGER_BURST_RATIO = 4  # A burst that fits at once is followed by one that is larger by this ratio.
+LARGER_BURST_RATIO = 4  # the size of the next burst over that of a burst that showed no limit
 MOST_BURST_REQUESTS = 512
 # A burst is so small that its requests would take no longer one after the other, in seconds.
 MOST_BURST_S = 60.0
@@ -36,12 +36,15 @@ class BurstResult(NamedTuple):
     seconds: float
 
     def has_limit(self, lone: LoneRequest) -> bool:
-        """Return whether it took clearly longer than a lone request, or was refused: else it fits at once."""
+        """Tell whether the burst shows a limit of the server: it took clearly longer than a lone request, or was partly
+        refused.
+        """
         return self.refused > 0 or self.seconds - lone.latency_s > FITS_SHARE * self.seconds
 
     def qps(self, lone: LoneRequest) -> float:
-        """Return the queries/s that it shows: n at once take a lone request's time + n / capacity. One that fits at
-        once shows no more than it completed.
+        """Estimate the capacity in queries/s from the burst: n requests take a lone request's time + n / capacity.
+
+        If the burst took hardly longer than a lone request, returns only the rate that it completed.
         """
         beyond_s = self.seconds - lone.latency_s
         if beyond_s <= FITS_SHARE * self.seconds:
@@ -50,16 +53,16 @@ class BurstResult(NamedTuple):
 
 
 def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
-    """Return how many requests to send at once: no more than the engine takes, fewer of a slow server."""
+    """Return how many requests to send at once: at most what the engine runs at once, and fewer to a slow server."""
     in_time = max(2, int(MOST_BURST_S / lone.latency_s)) if lone.latency_s else wanted
     return max(1, min(wanted, at_once, MOST_BURST_REQUESTS, in_time))
 
 
 async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
-    """Send prompts one after the other for so many seconds at most; return the median of their times.
+    """Send prompts one after the other for at most `most_s` seconds and return the median of their times.
 
-    The first of several is not counted: it may wait for the engine's start. Raises EngineError, EndpointError where
-    none was answered.
+    The first of several does not count, because it may wait for the engine's start. Raises EngineError, or
+    EndpointError if no request was answered.
     """
     answered, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
@@ -78,7 +81,7 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
 
 
 async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
-    """Send one prompt; the request has no latency where it failed and that is allowed."""
+    """Send one prompt and return its request. The request has no latency if it failed and failures are allowed."""
     begin = time.perf_counter()
     exchange, request = Exchange(begin), Request(0)
     async for tokens in engine.stream(*prompt, exchange, False):
@@ -92,7 +95,7 @@ async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
 
 
 async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan) -> BurstResult:
-    """Send prompts at once and wait for all answers. Raises EngineError, EndpointError."""
+    """Send all prompts at once and wait for the answers. Raises EngineError, EndpointError."""
     begin = time.perf_counter()
     await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))
     return BurstResult(engine.answered, len(engine.admission.refused), time.perf_counter() - begin)

@@ -16,25 +16,25 @@ from harness.results.outcome import Outcome, load_of
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
 MOST_FULL_TESTS = 4
-# The first test is at this share of the candidate: ten minutes bring what a minute does not show ("three replicas at
+# The first test is at this share of the candidate: ten minutes show what one minute does not ("three replicas at
 # random", "a sine of 3 % in ten minutes").
 FIRST_SHARE = 0.975
 SAFE_SHARE = 0.97  # After a failure the next test is at this share of the model's rate ("a neighbor of 5 in 45 s").
-RETRY_SHARE = 0.97  # It is at no higher share of the rate that failed,
-# and at no lower one, after one, two and three failures ("a neighbor of 3 in 90 s").
+RETRY_SHARE = 0.97  # The next test is at most at this share of the rate that failed,
+# and at least at these shares, after one, two and three failures ("a neighbor of 3 in 90 s").
 LEAST_RETRY_SHARES = (0.8, 0.8, 0.6)
 LAST_SHARE = 0.95  # The last test there is has this further margin ("a neighbor of 3 in 90 s").
-UNTOLD_SHARE = 0.9  # Where nothing tells how much too high a rate was, the next is at this share of it.
+UNTOLD_SHARE = 0.9  # the next rate as a share of a failed one, if nothing shows how much too high that was
 # Where e times fewer queries exceed a latency than its p99, it is longer by this share of the limit ("2/s").
 TAIL_SHARE = 0.15
-WORTHWHILE_RATIO = 1.02  # A higher rate is worth a test from this ratio on to one that held with room.
-MOST_RISE_RATIO = 1.4  # It has no higher ratio: farther off a model is a guess ("faster over ten minutes").
-GAP_RATIO = 1.07  # A rate that failed and one that held are worth a test between them from this ratio on.
-LEAST_STEP, MOST_STEP = 0.3, 0.8  # That test is between these shares of the gap.
+WORTHWHILE_RATIO = 1.02  # the smallest rise over a rate that held with room that is worth a test
+MOST_RISE_RATIO = 1.4  # the largest rise; farther off a model is a guess ("faster over ten minutes")
+GAP_RATIO = 1.07  # the smallest ratio of a failed rate to one that held for which a test between them is worth it
+LEAST_STEP, MOST_STEP = 0.3, 0.8  # the shares of the gap between which that test is
 
 
 def first_rate(measurements: Measurements) -> float:
-    """Return the rate of the first full test: a candidate's, with a margin for what its probes could not see."""
+    """Return the rate of the first full test: the candidate, less a margin for what short probes cannot show."""
     falls = [probe.clock_fall for probe in measurements.probes if probe.clock_fall is not None]
     margin = heat_margin(max(falls, default=None))
     return FIRST_SHARE * (1 - margin) * measurements.candidate.rate
@@ -54,7 +54,7 @@ class FullTests(NamedTuple):
 
     @property
     def held(self) -> Outcome | None:
-        """The test with the highest rate that held."""
+        """The test with the highest rate that held; None if no test held."""
         tests = [test for test in self.full if test.has_held]
         return max(tests, key=load_of, default=None)
 
@@ -65,20 +65,21 @@ class FullTests(NamedTuple):
         return sorted(tests, key=load_of, reverse=True)
 
     def failed_above(self, rate: float) -> list[Outcome]:
-        """Return the tests that failed at a higher rate, the nearest one last."""
+        """Return the tests that failed at a higher rate, the lowest rate last."""
         return [test for test in self.failed if test.load > rate]
 
     @property
     def server(self) -> ServerModel | None:
-        """The server as the last full test shows it; None where that tells nothing."""
+        """The model of the server after the last full test; None if that test has no queue."""
         if self.last.queue is None:
             return None
         tests = [*self.probes, *self.full]
         return ServerModel.fit(self.lone or shortest_times(tests), tests, self.goal)
 
     def share(self, test: Outcome) -> float:
-        """Return the p99 that is nearer to its limit, as a share of it. Where a cap on running requests keeps TPOT
-        within its limit, TTFT alone tells how far that is.
+        """Return the higher of the two p99 latencies as a share of its limit.
+
+        If a cap on running requests keeps TPOT within its limit, only TTFT counts.
         """
         ttft_share, tpot_share = self.goal.shares(test)
         if test.has_held and self.server is not None and self.server.is_capped:
@@ -86,7 +87,10 @@ class FullTests(NamedTuple):
         return max(ttft_share, tpot_share)
 
     def point(self, test: Outcome) -> tuple[float, float]:
-        """Return a test's rate, and the latency that decided it as a share of its limit: at least 1 where it failed."""
+        """Return a test's rate and the deciding latency as a share of its limit.
+
+        The share is at least 1 if the test failed.
+        """
         queries = test.queries or round(test.load * (test.issue_s or 0.0))
         share = self.share(test) / passing_share(queries)
         if test.has_held:
@@ -95,7 +99,7 @@ class FullTests(NamedTuple):
 
     @property
     def next_rate(self) -> float | None:
-        """The rate of the next full test; None where none is worth it."""
+        """The rate of the next full test; None if no further test is worth its time."""
         if len(self.full) >= MOST_FULL_TESTS:
             return None
         held = self.held
@@ -113,7 +117,7 @@ class FullTests(NamedTuple):
 
     @property
     def lower_rate(self) -> float:
-        """The next rate where no test held."""
+        """The next rate if no test held."""
         lowest = self.failed[-1]
         if len(self.failed) == 1:
             rate = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
@@ -126,10 +130,10 @@ class FullTests(NamedTuple):
 
     @property
     def extrapolated_rate(self) -> float:
-        """The rate at which the limits hold by the two tests with the lowest rates, all of which failed.
+        """The rate at which the limits should hold, from the two failed tests with the lowest rates.
 
-        Limit over p99 is nearly straight over the rate. Where the lower rate was no better, the tests contradict each
-        other: then the rate is the one that the worst p99 of all of them allows.
+        Limit over p99 is nearly a straight line over the rate. If the test at the lower rate was no better, the tests
+        contradict each other. Then the worst p99 of all tests decides.
         """
         higher, lower = self.failed[-2:]
         rate = rate_on_line(self.point(lower), self.point(higher))
@@ -139,14 +143,14 @@ class FullTests(NamedTuple):
         return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
 
     def higher_rate(self, held: Outcome) -> float | None:
-        """Return a higher rate than one that held with room; None where that is not worth a test."""
+        """Return a rate above a test that held with room; None if the gain is not worth a test."""
         rate = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
         if rate <= WORTHWHILE_RATIO * held.load:
             return None
         return rate
 
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
-        """Return the rate between one that held and one that failed, at which limit over p99 is 1."""
+        """Return the rate between a test that held and a test that failed, at which p99 should be at its limit."""
         gap, step = failed.load - held.load, LEAST_STEP
         rate = rate_on_line(self.point(held), self.point(failed))
         if rate is not None:
@@ -154,9 +158,10 @@ class FullTests(NamedTuple):
         return held.load + min(max(step, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
-        """Return the highest rate by a model that is as fast as a full test with these shares of the limits says.
+        """Estimate the highest rate from a model fitted to a full test, whose p99 latencies are `shares` of their
+        limits.
 
-        Infinite where no model tells a limit.
+        If the model shows no limit, returns a fixed share of a rate that failed, or infinity for a rate that held.
         """
         server, queue = self.server, test.queue
         rate_without_model = inf
@@ -165,7 +170,7 @@ class FullTests(NamedTuple):
         if server is None or queue is None:
             return rate_without_model
         rate = server.rate_after(test, shares, self.goal, self.goal)
-        has_become_faster = test.has_held and queue.drift > 0  # Its p99 comes from the time before.
+        has_become_faster = test.has_held and queue.drift > 0  # The p99 is then of the time when the server was slower.
         if rate == inf or has_become_faster:
             rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
         if test.more is not None and test.rate < server.capacity < inf:  # Early stopping alone failed it.
@@ -177,7 +182,7 @@ class FullTests(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The highest rate as far as it is known, in words."""
+        """What is known of the highest rate, in words."""
         held = self.held
         if held is None:
             return self.summary_of_failures
@@ -194,7 +199,7 @@ class FullTests(NamedTuple):
 
     @property
     def summary_of_failures(self) -> str:
-        """The lowest rate where none held, and the command that tries a lower one."""
+        """The lowest failed rate, and the flag that tries a lower one. For a search in which no test held."""
         lowest, tests = self.failed[-1], f"all {len(self.failed)} full tests"
         if len(self.failed) == 1:
             tests = "the full test"
@@ -206,10 +211,10 @@ class FullTests(NamedTuple):
 
 
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
-    """Return the latency that decided a test whose p99 alone is within its limit, as a share of that: a percentile
-    above it. So many queries are over the limit, and fewer may be. None of any other test.
+    """Return the deciding latency as a share of its limit, for a test that failed by early stopping alone.
 
-    Beyond the p99 the tail of a latency is taken to be exponential.
+    The deciding latency is a percentile above p99, because early stopping allows fewer queries over the limit. The tail
+    beyond p99 is assumed to be exponential. None for any other test.
     """
     share = max(goal.shares(test))
     queries = test.queries or round(test.load * (test.issue_s or 0.0))
@@ -223,16 +228,17 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
 
 
 def passing_share(queries: int) -> float:
-    """Return the p99, as a share of its limit, with which early stopping is still sure in a test of so many queries:
-    the fewer there are, the higher is the percentile that has to be within the limit.
+    """Return the largest p99, as a share of its limit, with which a test of so many queries passes early stopping.
+
+    The fewer the queries, the higher is the percentile that must be within the limit.
     """
     allowed = max(allowed_late(queries), 0.5)
     return 1 - TAIL_SHARE * log(max(0.01 * queries / allowed, 1.0))
 
 
 def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
-    """Return the highest rate at which queries wait no longer than TTFT's limit in a full test; infinite where no test
-    told the capacity.
+    """Return the highest rate at which queries wait no longer than TTFT's limit in a full test; infinity if no test
+    showed the capacity.
     """
     known = [test for test in tests if test.queue]
     if not known:
@@ -244,7 +250,7 @@ def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
 
 
 def shortest_times(tests: Sequence[Outcome]) -> LoneRequest:
-    """Return the shortest times of any request, in place of a lone one's where none was measured."""
+    """Return the shortest times of any request. They replace the times of a lone request if none was measured."""
     ttft_ms = [test.ttft_ms.min for test in tests if test.ttft_ms.min]
     tpot_ms = [test.tpot_ms.min for test in tests if test.tpot_ms.min]
     return LoneRequest(min(ttft_ms, default=0.0) / 1000, min(tpot_ms, default=0.0) / 1000)

@@ -13,10 +13,10 @@ from harness.rates.prediction import LEAST_RATIO
 from harness.rates.server_model import LoneRequest, ServerModel, is_full
 from harness.results.outcome import SETTLED, Outcome
 
-PROBE_S = 30.0  # A probe takes so many seconds at least, and has the queries that early stopping takes.
-CONFIRMING_S = 60.0  # A probe at the candidate takes so many seconds at least.
+PROBE_S = 30.0  # the shortest probe in seconds; it also has at least the queries that early stopping needs
+CONFIRMING_S = 60.0  # the shortest probe at the candidate, in seconds
 ROOM_SHARE = 0.8  # A test with both p99 below this share of their limits has room for a higher rate.
-FAR_OVER_SHARE = 2.0  # A p99 beyond this share of its limit is an overload's, and tells no rate.
+FAR_OVER_SHARE = 2.0  # A p99 beyond this share of its limit shows an overload, from which no rate can be told.
 SAME_RATE_SHARE = 0.04  # A candidate that is nearer to a probe's rate than this share of it is not probed again.
 
 
@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
 
 
 def probe_s(rate: float, goal: Goal, least_s: float = PROBE_S) -> float:
-    """Return the seconds of a probe at this rate: at least `least_s`, but no more than the full test takes."""
+    """Return the length of a probe at this rate in seconds: at least `least_s`, but no longer than the full test."""
     return min(max(least_s, SURE_QUERIES / rate), goal.full_s(rate))
 
 
@@ -53,11 +53,11 @@ class Measurements:
 
     @property
     def has_queue(self) -> bool:
-        """Some probe had enough queries to tell how the server works."""
+        """Tell whether some probe had enough queries to show how the server works."""
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
-        """Return the rate that a full test should keep by what one probe measured; infinite where it tells no limit."""
+        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
         server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
         rate = server.highest_rate(self.goal)
         has_grown = probe.queue is not None and probe.queue.has_grown
@@ -72,13 +72,13 @@ class Measurements:
         return rate
 
     def is_late(self, probe: Outcome) -> bool:
-        """Return whether queries waited for too long although the queue was steady."""
+        """Tell whether queries waited too long although the queue did not grow."""
         has_grown = probe.queue is not None and probe.queue.has_grown
         return self.goal.shares(probe)[0] > 1 and not has_grown
 
     @property
     def candidate(self) -> Candidate:
-        """The rate that a full test should keep by all that is known, and why."""
+        """The rate that a full test should keep by all measurements, with the reason for it."""
         if self.lone.is_over(self.goal):
             return Candidate(0.0, "a lone request is over a limit")
         server = self.server
@@ -101,10 +101,10 @@ class Measurements:
 
     @property
     def rate_by_curve(self) -> float | None:
-        """The rate at which the limits hold by the probes alone; None where the model may be right.
+        """The rate at which the limits hold, by the probes without the model; None if nothing contradicts the model.
 
-        Two probes at rates of the model that were both over a limit contradict it. Then limit over p99, which is nearly
-        straight over the rate, leads to the rate.
+        If two probes at clearly different rates of the model were both over a limit, the model is wrong. Then the rate
+        is read from limit over p99, which is nearly a straight line over the rate.
         """
         points = []
         for probe in self.probes:
@@ -124,7 +124,9 @@ class Measurements:
         return rate_on_line(late[0], far[0])
 
     def confirming_s(self, rate: float) -> float:
-        """Return the seconds of a probe at a candidate: long enough for as many to run as ever will."""
+        """Return the length of a probe at the candidate in seconds: long enough for the number of running queries to
+        settle.
+        """
         limit_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
         latency_s = min(self.last.latency_ms.p50 or 0.0, limit_ms) / 1000
         settled_s = min(max(CONFIRMING_S, SETTLED * latency_s), self.goal.full_s(rate))
@@ -132,8 +134,9 @@ class Measurements:
 
 
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
-    """Return the rate at which a p99 is such a share of its limit, by two pairs of a rate and a share: limit over p99
-    is straight over the rate. None where the higher rate had the lower share.
+    """Return the rate at which a p99 is the given share of its limit, from two pairs (rate, share).
+
+    Limit over p99 is taken as a straight line over the rate. None if the share does not rise with the rate.
     """
     if high[1] <= low[1]:
         return None
@@ -142,11 +145,11 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 
 
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
-    """Return the rate that implies itself, from pairs of a test's rate and the rate that it implies, in the order of
-    the tests.
+    """Return the rate at which a test would imply that same rate, from pairs (rate of a test, rate that it implies).
 
-    It is interpolated between the nearest two that imply a higher and a lower rate than their own. What the last test
-    implies counts where it has one alone, or where they are too near to each other or contradict each other.
+    `points` are in the order of the tests. The result is interpolated between the nearest test that implies a higher
+    rate than its own and the nearest that implies a lower one. If there is only one test, or the two are too close or
+    contradict each other, the rate implied by the last test counts.
     """
     (rate, implied), earlier = points[-1], points[:-1]
     if not earlier or implied in (0.0, inf):

@@ -8,18 +8,18 @@ from harness.rates.goal import Goal
 from harness.rates.simulation import EngineModel, TimeLimits
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
-PASS_SHARE = 0.95  # So many of the simulated tests must keep the limits, as of the truth in benchmarks.search.
-KNOWN_PASS_SHARE = 0.9  # The same with LoadGen's own arrivals, where the server alone is left to chance.
-MOST_ROUNDS = 10  # A rate is found within so many simulations.
-CLOSE_SHARE = 0.02  # A p99 that is nearer to its limit than this share of it ends the simulations.
-LEAST_RATIO = 0.5  # One test alone leads to no lower rate than this share of its own.
+PASS_SHARE = 0.95  # the share of simulated tests that must keep the limits, as for the truth in benchmarks.search
+KNOWN_PASS_SHARE = 0.9  # the same share with LoadGen's own arrivals, when only the server varies by chance
+MOST_ROUNDS = 10  # the most simulations to find a rate
+CLOSE_SHARE = 0.02  # A p99 within this share of its limit ends the simulations.
+LEAST_RATIO = 0.5  # the lowest next rate as a share of the rate of a single test
 # A p99 shows no server to be faster than this ratio to its model: means of many queries tell more ("capacity, 60/s").
 MOST_SPEED_RATIO = 1.01
 MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a rate to the model's capacity.
 
 
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
-    """Return the p99 that is nearer to its limit, as a share of it, that nearly every full test stays below."""
+    """Return the higher p99, as a share of its limit, that nearly all simulated full tests stay below."""
     waits, answers = model.simulate(rate, goal, limits)
     pass_share = PASS_SHARE if goal.known_seed is None else KNOWN_PASS_SHARE
     share = 0.0
@@ -31,7 +31,9 @@ def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLim
 
 @cache
 def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
-    """Return the highest rate at which nearly every full test keeps the limits."""
+    """Return the highest rate at which nearly every simulated full test keeps the limits; 0 if a lone answer is over
+    its limit.
+    """
     if limits.answer_s <= model.lone_s:
         return 0.0
     start = 0.95 * model.full_capacity
@@ -46,7 +48,10 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
 
 
 def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
-    """Return the rate at which a p99 is at its limit, by its share of that: each simulation leads to the next rate."""
+    """Return the rate at which a p99 is at its limit. `share_of` gives the p99 at a rate as a share of its limit.
+
+    Each simulation leads to the next rate.
+    """
     low, high = 0.0, capacity
     for _ in range(MOST_ROUNDS):
         share = share_of(rate)
@@ -63,20 +68,20 @@ def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) ->
 
 
 def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
-    """Return the rate at which a p99 is at its limit, of which it is a `share` at `rate`.
+    """Return the rate at which a p99 would be at its limit, given its `share` of the limit at `rate`.
 
-    Limit over p99 falls evenly with the rate, and to nothing at the capacity. The result is no less than half of
-    `rate`: so far that does not hold.
+    Limit over p99 falls linearly with the rate and reaches 0 at the capacity. This holds only near `rate`, so the
+    result is at least half of `rate`.
     """
     return max(capacity - (capacity - rate) * share, LEAST_RATIO * rate)
 
 
 @cache
 def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal) -> float:
-    """Return the speed of a server, 1 as the model has it, by a `test` that measured these p99 at `rate`.
+    """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
-    A server of speed s has all times divided by s: its p99 at `rate` is the model's at rate / s, divided by s. Of two
-    p99 the one that tells the lower speed counts. An infinite one tells nothing.
+    A server of speed s has all times divided by s, so its p99 at `rate` is the model's p99 at rate / s, divided by s.
+    Of the two p99 times, the one that shows the lower speed counts. An infinite p99 is ignored.
     """
 
     def share_of(modelled_rate: float) -> float:
@@ -90,6 +95,8 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
 def rate_after_test(
     model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal, goal: Goal
 ) -> float:
-    """Return the highest rate that a full test should keep, once the model is as fast as a test showed."""
+    """Return the highest rate that a full test should keep, after the model was scaled to the speed that a
+    test showed.
+    """
     speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED_RATIO)
     return speed * rate_within(model, TimeLimits(speed * limits.wait_s, speed * limits.answer_s), goal)

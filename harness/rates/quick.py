@@ -21,15 +21,17 @@ FILE = "estimate.json"
 # These patterns find the flags in the words of a command.
 QUICK_FLAG = r" --quick([ =][01])?(?= |$)"
 MINUTES_FLAG = r" --minutes[ =]\S+"
-CEILING_S = 120.0  # A quick estimate takes so many seconds at most.
+CEILING_S = 120.0  # the longest time for a quick estimate, in seconds
 # A rate has this error, as a share, however well the probes agree ("an H200, Interactive", "noise of 10 %").
 LEAST_ERROR = 0.07
-MOST_ERROR = 0.2  # A rate with a larger error, as a share, is no estimate.
-LATE_SHARE = 1.4  # A p99 beyond this share of TTFT's limit is no chance of half a minute ("waves", "96 at once").
+MOST_ERROR = 0.2  # the largest error of an estimate, as a share of the rate
+LATE_SHARE = (
+    1.4  # Half a minute's chance does not explain a p99 beyond this share of TTFT's limit ("waves", "96 at once").
+)
 CAPPED_SHARE = 0.95  # A cap on running requests keeps TPOT within this share of its limit.
-MOST_SCATTER = 0.15  # Answers whose times scatter more do not share the server as a processor is shared.
+MOST_SCATTER = 0.15  # If the times of answers scatter more, answers do not share the server evenly.
 BURST_SHARE = 0.5  # No lower share of the rate that follows from a burst alone is expected ("0.3/s", "0.2/s").
-BURST_PROMPTS = 0.5  # A query's prompt is taken for this share of its work, while nothing tells it.
+BURST_PROMPTS = 0.5  # the assumed share of a query's work that is its prompt's, until it is measured
 UNSEEN = "for half a minute's load: heat, caches and other tenants that come later are not in it"
 Ranges = dict[str, tuple[float, Measured]]
 
@@ -76,7 +78,7 @@ class Estimate(FrozenModel):
 
     @property
     def rates_text(self) -> str:
-        """The rates within the limits, or why there are none."""
+        """The rates within the limits in words, or why there are none."""
         if not self.ranges:
             return f"the rates within limits cannot be estimated: {', '.join(self.doubts) or 'nothing told them'}"
         if self.is_partial:
@@ -86,7 +88,7 @@ class Estimate(FrozenModel):
 
 
 def range_text(low: float, high: Measured) -> str:
-    """Return a range of rates in words."""
+    """Return a range of rates in words. `high` is None if unbounded, 0 if no rate keeps the limits."""
     if high is None:
         return f"{number(low, 3)} or more"
     if not high:
@@ -95,7 +97,7 @@ def range_text(low: float, high: Measured) -> str:
 
 
 def span_text(low: float, high: Measured) -> str:
-    """Return a range of rates that is the best so far, in words."""
+    """Return the best range of rates so far in words. `high` is None if unbounded, 0 if no rate keeps the limits."""
     if high is None:
         return f"at least {number(low, 2)} queries/s"
     if not high:
@@ -104,7 +106,7 @@ def span_text(low: float, high: Measured) -> str:
 
 
 def goals(plan: Plan) -> dict[str, Goal]:
-    """Return the limits that a rate is estimated for, by name: the user's own, or those of each scenario that has a
+    """Return the goals for which to estimate a rate, by name: the user's own limits, else those of each scenario with a
     rate.
     """
     if plan.config.ttft_limit or plan.config.tpot_limit:
@@ -118,13 +120,15 @@ def goals(plan: Plan) -> dict[str, Goal]:
 
 
 def for_any_arrivals(goal: Goal) -> Goal:
-    """Return the goal whose full test holds with nearly all arrivals, not only with those of its seed."""
+    """Return the goal to hold with nearly all arrivals, not only with those of its seed."""
     return goal._replace(has_any_arrivals=True)
 
 
 def most_running(queue: Queue, goal: Goal) -> int | None:
-    """Return how many requests may run so that TPOT's p99 is CAPPED_SHARE of its limit: while one is answered, each of
-    the others is given as many tokens, and begins once. None where what answers cost each other is not known.
+    """Return how many requests may run so that TPOT's p99 is at CAPPED_SHARE of its limit.
+
+    While one answer is made, each other running request gets as many tokens and begins once. None if the cost that
+    answers cause each other is not known.
     """
     others_s = queue.each_s + queue.prompt_s
     if not queue.tokens or others_s <= 0:
@@ -136,7 +140,7 @@ def most_running(queue: Queue, goal: Goal) -> int | None:
 def estimate_of(
     measurements: Measurements, held_to: dict[str, Goal], command: str, full_at: int | None = None
 ) -> Estimate:
-    """Return what follows from the measurements, for limits by name."""
+    """Return the estimate that follows from the measurements. `held_to` has the goals by name."""
     ranges, doubts = Ranges(), list[str]()
     capacity = capacity_error = expected = running = None
     if measurements.has_queue:
@@ -174,7 +178,7 @@ def estimate_of(
 
 
 def capacity_share_error(measurements: Measurements) -> float:
-    """Return the error of the capacity, as a share of it."""
+    """Return the error of the capacity as a share of the capacity."""
     error, saturated = LEAST_ERROR / 2, measurements.server.saturated
     if saturated is None:
         return error
@@ -182,7 +186,7 @@ def capacity_share_error(measurements: Measurements) -> float:
 
 
 def doubts_of(measurements: Measurements) -> list[str]:
-    """Return why the server does not behave as the model assumes."""
+    """Return the ways in which the server does not behave as the model assumes; empty if it does."""
     doubts = list[str]()
     if any(probe.queue.drift for probe in measurements.probes if probe.queue):
         doubts.append("the server's speed changed meanwhile")
@@ -192,7 +196,7 @@ def doubts_of(measurements: Measurements) -> list[str]:
 
 
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
-    """Return what a burst tells alone: no rate above what it shows."""
+    """Return the range of rates from the burst alone. The upper end is None if the burst shows no limit."""
     lone, burst = measurements.lone, measurements.burst
     if lone.is_over(goal):
         return 0.0, 0.0
@@ -219,8 +223,10 @@ class RateRange(NamedTuple):
 
     @classmethod
     def of(cls, measurements: Measurements, error: float) -> "RateRange":
-        """Return the rate that measurements imply, give or take the error of the completions, by how much the last
-        probe alone would have it otherwise, and what chance makes of a full test's tail.
+        """Return the range of rates around the candidate.
+
+        Its width adds up the error of the completions, the difference to what the last probe alone implies, and the
+        scatter of a full test's tail.
         """
         goal, rate = measurements.goal, measurements.candidate.rate
         last = measurements.implied_rate(measurements.last)
@@ -241,8 +247,9 @@ class RateRange(NamedTuple):
 
     @classmethod
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
-        """Return what a saturated probe tells alone, by which the server should keep `rate`: what it completed while
-        queries waited is the most that it can.
+        """Return the range of rates from a saturated probe alone; `rate` is the rate that it implies.
+
+        What the server completed while queries waited is the most that it can do.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:

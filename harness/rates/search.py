@@ -19,25 +19,25 @@ from harness.results.outcome import Outcome
 from harness.results.queue_fit import LASTING_DRIFT
 
 # Each constant was chosen by the cases of benchmarks.search that it names.
-# A saturated probe takes so many seconds at least: the clock of a card shows in it ("hotter by 4 % in minutes").
+# The shortest saturated probe in seconds: long enough to show how the GPU's clock falls ("hotter by 4 % in minutes").
 SATURATED_S = 60.0
-OVERLOAD_RATIO = 1.3  # It is sent faster by this ratio than the server seems to complete.
-FASTER_RATIO = 2.0  # A server that kept up is sent faster by this ratio.
-# Where both p99 are below this share of their limits, by the second ratio ("TPOT, 300/s").
+OVERLOAD_RATIO = 1.3  # the rate of a saturated probe over the rate that the server seems to complete
+FASTER_RATIO = 2.0  # the next rate over the last for a server that kept up
+# If both p99 are below this share of their limits, the next rate rises by the second ratio ("TPOT, 300/s").
 FAR_SHARE, MUCH_FASTER_RATIO = 0.5, 4.0
 MOST_PROBES = 8
 MOST_IMPLIED_ERROR = 0.08  # Completions whose standard error is a larger share of them are measured again.
-MOST_PROBES_OF_ONE_RATE = 2  # A measurement during which the server changed is repeated so often.
-LONGER_RATIO = 3.0  # The next probe is longer by this ratio then ("an H200, Server").
-MOST_REFUSED = 3  # After so many probes with refusals the requests in flight are halved.
-DRAIN_RATIO = 1.5  # A saturated probe takes longer by this ratio than its queries come.
+MOST_PROBES_OF_ONE_RATE = 2  # the most repetitions of a measurement during which the server changed
+LONGER_RATIO = 3.0  # the length of a repeated probe over that of the last ("an H200, Server")
+MOST_REFUSED = 3  # After this many probes with refusals, the requests in flight are halved.
+DRAIN_RATIO = 1.5  # the time of a saturated probe with its drain over the time in which its queries come
 SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 
 
 def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) -> None:
-    """Measure a lone request and a saturated server; both again where a lone request takes another time afterwards.
+    """Measure a lone request and a saturated server. The bench is idle again before each measurement.
 
-    `bench` is idle again before each measurement.
+    Both are repeated if a lone request takes another time afterward, unless the time is limited.
     """
     measurements.lone = bench.lone_request()
     for _ in range(MOST_PROBES_OF_ONE_RATE):
@@ -49,7 +49,10 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
 
 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
-    """Probe a server until it is saturated: faster where it keeps up, longer where its completions are uneven."""
+    """Probe the server until it is saturated.
+
+    If it keeps up, the next probe is faster; if its completions are uneven, longer.
+    """
     goal, repeats = measurements.goal, 0
     most_repeats = 0 if bench.may_shorten else MOST_PROBES_OF_ONE_RATE
     rate = OVERLOAD_RATIO * burst_qps(bench, measurements)
@@ -76,8 +79,9 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
 
 
 def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
-    """Return the queries/s that a burst shows, a larger one where it fits at once. Where the server refuses some of it,
-    fewer are kept in flight from then on.
+    """Return the queries/s that a burst shows. A burst that shows no limit is followed by a larger one.
+
+    If the server refuses part of a burst, fewer requests are kept in flight from then on.
     """
     lone = measurements.lone
     size = burst_size(BURST_REQUESTS, bench.at_once, lone)
@@ -99,7 +103,7 @@ def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
 
 
 def time_for(bench: SearchBench, seconds: float) -> float:
-    """Return the seconds of a probe as far as there is time for it; 0 where there is none."""
+    """Return the seconds of a probe that fit in the time left; 0 if no probe fits."""
     most_s = bench.left_s / DRAIN_RATIO
     if seconds <= most_s:
         return seconds
@@ -109,14 +113,14 @@ def time_for(bench: SearchBench, seconds: float) -> float:
 
 
 def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
-    """Return whether queries always waited, or more came than answers can share."""
+    """Tell whether a probe saturated the server: queries always waited, or more came than answers can share."""
     if probe.queue is None:
         return False
     return is_full(probe, measurements.goal) or probe.rate >= measurements.server.sharing_capacity
 
 
 def doubt_of(probe: Outcome) -> str:
-    """Return why a saturated probe tells too little; empty where it does not."""
+    """Return why a saturated probe is not reliable; empty if it is."""
     queue = probe.queue
     if queue is None:
         return ""
@@ -128,9 +132,7 @@ def doubt_of(probe: Outcome) -> str:
 
 
 def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
-    """Probe a rate. Where the server refuses requests because it is full, fewer are kept in flight from then on, and
-    the probe is repeated.
-    """
+    """Probe a rate. If the server refuses requests because it is full, keep fewer in flight and repeat the probe."""
     refused = 0
     while True:
         outcome: Outcome = bench.probe(candidate)
@@ -144,8 +146,9 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
 
 
 def estimate(bench: SearchBench) -> Measurements:
-    """Measure what `--quick` goes by: the same first steps, and a short probe at the candidate, where there is one; as
-    far as there is time.
+    """Take the measurements for `--quick`: the first steps of a search, then a short probe at the candidate.
+
+    Leaves out what does not fit in the time.
     """
     measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
@@ -156,7 +159,7 @@ def estimate(bench: SearchBench) -> Measurements:
 
 
 def confirm(bench: SearchBench, measurements: Measurements) -> None:
-    """Probe the candidate, if there is one that was not probed yet, as far as there is time."""
+    """Probe the candidate, if there is one that was not probed yet and there is time."""
     candidate = measurements.candidate
     if not candidate.rate:
         return
@@ -167,7 +170,7 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
 
 
 def search(bench: SearchBench) -> Measurements:
-    """Measure a server until a candidate for the full test agrees with what it was probed at."""
+    """Measure a server until the candidate for the full test agrees with the rate of the last probe."""
     measurements, repeats = Measurements(bench.goal), 0
     measure(bench, measurements, SATURATED_S)
     if not measurements.has_queue:

@@ -22,23 +22,23 @@ class SearchBench(Protocol):
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left for measuring; infinite without a limit."""
+        """The seconds left for measuring; infinity without a limit."""
 
     @property
     def may_shorten(self) -> bool:
         """Tell whether probes may have fewer queries than LoadGen needs for a verdict."""
 
     def say(self, text: str) -> None:
-        """Tell the user what was found."""
+        """Print a finding for the user."""
 
     def lone_request(self) -> LoneRequest:
         """Measure requests that run alone."""
 
     def burst(self, size: int) -> BurstResult:
-        """Send so many requests at once."""
+        """Send `size` requests at once."""
 
     def probe(self, candidate: Candidate) -> Outcome:
         """Test a rate for a short time."""
 
     def limit_in_flight(self, most: int) -> None:
-        """Keep at most so many requests at the server from now on."""
+        """Keep at most `most` requests at the server from now on."""

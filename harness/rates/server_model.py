@@ -11,9 +11,9 @@ from harness.results.outcome import Outcome, Queue
 
 TELLING_SHARE = 0.3  # A p99 below this share of its limit does not tell how near the limit is.
 LEAST_WAIT_SHARE = 0.5  # A query may wait for this share of TTFT's limit at least.
-LEAST_OTHERS = 0.5  # A server in which fewer queries run beside one runs one at a time.
-NO_COST_QPS = 1e9  # This capacity stands for a server in which others that run cost nothing.
-MOST_ERROR_SHARE = 0.25  # Completions whose standard error is a larger share of them tell nothing.
+LEAST_OTHERS = 0.5  # With fewer other queries running beside a query, the server runs one at a time.
+NO_COST_QPS = 1e9  # stands for the capacity of a server in which queries do not slow each other down
+MOST_ERROR_SHARE = 0.25  # the largest usable standard error of the completions, as a share of them
 # A few prompts that are much longer are no distribution: no larger variance over the mean squared is simulated.
 MOST_PROMPT_SPREAD = 4.0
 
@@ -26,7 +26,7 @@ class LoneRequest(NamedTuple):
     latency_s: float = 0.0
 
     def is_over(self, goal: Goal) -> bool:
-        """Return whether it is over a limit, so that no rate keeps the limits."""
+        """Tell whether a request that runs alone is over a limit. Then no rate keeps the limits."""
         return self.tpot_s * 1000 > goal.tpot_ms or self.ttft_s * 1000 > goal.ttft_ms
 
 
@@ -41,7 +41,7 @@ class ServerModel(NamedTuple):
 
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
-        """Return the model by these tests, at least one of which has a queue."""
+        """Fit the model to tests, at least one of which has a queue."""
         queues = [test.queue for test in tests if test.queue]
         sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
         steady = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
@@ -54,22 +54,24 @@ class ServerModel(NamedTuple):
 
     @property
     def capacity(self) -> float:
-        """Queries/s that it completes at most, or at which answers would take without end; infinite where neither is
-        known.
+        """The highest rate in queries/s that the server can complete: the lower of its two capacities.
+
+        Infinity if neither is known.
         """
         return min(self.sharing_capacity, self.full_capacity)
 
     @property
     def sharing_capacity(self) -> float:
-        """Queries/s at which answers would take without end."""
+        """The rate in queries/s at which concurrent answers would slow each other down without end."""
         return self.sharing.shared_capacity(self.lone.tpot_s)
 
     @property
     def full_capacity(self) -> float:
-        """Queries/s with as many running as when some always waited; infinite where none ever did.
+        """The rate in queries/s that the server completes with all places taken; infinity if no test had queries always
+        waiting.
 
-        Answers of a full queue begin and end together, which is quicker (3 to 9 % on an H200, Interactive). So it is no
-        more than what so many take by how answers slow each other down in other tests.
+        Answers of a full queue begin and end together, which is faster than usual (3 to 9 % on an H200, Interactive).
+        So the rate is limited to what follows from how answers slow each other down in other tests.
         """
         if not self.saturated:
             return inf
@@ -81,17 +83,16 @@ class ServerModel(NamedTuple):
 
     @property
     def full_running(self) -> float:
-        """Requests that run on average while some always wait."""
+        """The mean number of running requests while others always wait; infinity if no test had that."""
         if not self.saturated:
             return inf
         return max(self.saturated.completed * self.saturated.answer_s, 1.0)
 
     def highest_rate(self, goal: Goal) -> float:
-        """Return the highest rate in queries/s that a full test should keep; infinite where nothing tells a limit, 0
-        where a lone request is over a limit.
+        """Return the highest rate in queries/s that a full test should keep.
 
-        Where TPOT keeps its limit however many wait, TTFT decides. Else TPOT does: it is over its limit before any
-        query waits.
+        If TPOT keeps its limit however many queries wait, TTFT decides. Else TPOT decides, because it is over its limit
+        before any query waits. Returns infinity if nothing shows a limit, 0 if a lone request is over a limit.
         """
         if self.lone.is_over(goal):
             return 0.0
@@ -100,10 +101,9 @@ class ServerModel(NamedTuple):
         return rate_within(self.engine_model, self.limits(goal), goal)
 
     def rate_after(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
-        """Return the highest rate that a full test should keep, if the server is as fast as a test shows whose p99 were
-        these shares of the limits.
+        """Estimate the highest rate for a full test from a test's p99 latencies, given as shares of their limits.
 
-        Infinite where nothing tells a limit. `test_goal` has the length of the test.
+        `test_goal` has the length of that test. Returns infinity if the test shows no limit.
         """
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
@@ -120,10 +120,10 @@ class ServerModel(NamedTuple):
 
     @property
     def engine_model(self) -> EngineModel | None:
-        """The model that full tests are simulated with; None where answers do not slow each other down."""
+        """The model for simulating full tests; None if answers do not slow each other down."""
         seen = self.sharing
         lone_s = self.lone.tpot_s * seen.tokens
-        # Answers that take longer and longer, or less and less long, do not fit for that alone.
+        # If answers grew longer or shorter during the test, that alone makes them scatter around the fit.
         scatter = 0.0 if seen.has_grown or seen.drift else seen.scatter
         spread = min(seen.spread, MOST_PROMPT_SPREAD)
         if not self.is_capped:
@@ -132,12 +132,16 @@ class ServerModel(NamedTuple):
             return EngineModel(lone_s, self.sharing_capacity, inf, seen.prompts, spread, scatter)
         full_s = self.full_running / self.full_capacity
         other_requests = self.full_running - 1
-        if other_requests < LEAST_OTHERS or not 0 < lone_s < full_s:  # It runs one at a time, or others cost nothing.
+        if (
+            other_requests < LEAST_OTHERS or not 0 < lone_s < full_s
+        ):  # Requests run one at a time, or cost others nothing.
             return EngineModel(full_s, NO_COST_QPS, self.full_running, seen.prompts, spread, scatter)
         return EngineModel(lone_s, other_requests / (full_s - lone_s), self.full_running, seen.prompts, spread, scatter)
 
     def limits(self, goal: Goal) -> TimeLimits:
-        """Return what is judged: the wait where TPOT keeps its limit however many wait, else the answer."""
+        """Return the limits that decide: of the wait if TPOT keeps its limit however many queries wait, else of the
+        answer.
+        """
         if self.is_capped:
             wait_s = goal.ttft_ms / 1000 - self.ttft_s
             return TimeLimits(max(wait_s, LEAST_WAIT_SHARE * goal.ttft_ms / 1000), inf)
@@ -145,14 +149,16 @@ class ServerModel(NamedTuple):
 
 
 def telling(p99_s: float, limit_s: float) -> float:
-    """Return a p99 that tells how near its limit is, else infinity."""
+    """Return the p99 if it is close enough to its limit to tell something, else infinity."""
     if limit_s == inf or p99_s <= TELLING_SHARE * limit_s:
         return inf
     return p99_s
 
 
 def is_full(test: Outcome, goal: Goal) -> bool:
-    """Return whether queries always waited, and more came than were completed: beyond chance, or beyond the limit."""
+    """Tell whether queries always waited, and more came than were completed: by more than chance, or with TTFT over its
+    limit.
+    """
     queue = test.queue
     if queue is None or not test.has_waited:
         return False
@@ -161,7 +167,7 @@ def is_full(test: Outcome, goal: Goal) -> bool:
 
 
 def completed_error(queue: Queue | None) -> float:
-    """Return the standard error of the completions, as a share of them."""
+    """Return the standard error of the completions as a share of them; infinity if there are none."""
     if queue is None or not queue.completed:
         return inf
     return queue.completed_error / queue.completed

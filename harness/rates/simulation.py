@@ -14,13 +14,13 @@ from harness.rates.arrivals import arrival_times
 from harness.rates.goal import Goal
 from harness.results.outcome import SURE
 
-SIMULATED_QUERIES = 1_200_000  # All tests together have so many queries, where there are neither too few nor too many.
-FEWEST_TESTS, MOST_TESTS = 60, 100  # So many tests are simulated with random arrivals.
-KNOWN_TESTS = 20  # So many are simulated with LoadGen's own arrivals: the server alone is left to chance.
-LEAST_PARTS, MOST_PARTS = 48, 96  # An answer is simulated in so many steps ("TPOT, 40/s").
-LIMIT_STEPS = 8  # A wait at its limit takes so many steps at least, with as many running as ever do.
-MOST_STEPS = 24_000  # A test takes so many steps.
-SHORTEST_STEPS_RATIO = 4  # Where answers take next to no time, it takes more by this ratio at most.
+SIMULATED_QUERIES = 1_200_000  # queries in all tests together, unless that makes too few or too many tests
+FEWEST_TESTS, MOST_TESTS = 60, 100  # the number of simulated tests with random arrivals
+KNOWN_TESTS = 20  # simulated tests with LoadGen's own arrivals; only the server varies by chance
+LEAST_PARTS, MOST_PARTS = 48, 96  # the number of steps in which an answer is simulated ("TPOT, 40/s")
+LIMIT_STEPS = 8  # the fewest steps in a wait at its limit, with all places taken
+MOST_STEPS = 24_000  # the most steps of a test
+SHORTEST_STEPS_RATIO = 4  # A test with very short answers may take more steps, by at most this ratio.
 LEAST_QUERY = 1e-6  # A smaller part of a query is an error of rounding.
 
 
@@ -40,17 +40,17 @@ class SimulatedTimes(NamedTuple):
     queries: Any
 
     def judged_p99_s(self, pass_share: float) -> float:
-        """Return the p99 that such a share of the tests stays below, with early stopping's margin."""
+        """Return the p99 in seconds that `pass_share` of the tests stay below, with the margin of early stopping."""
         allowed = [allowed_late(int(queries)) for queries in self.queries.sum(axis=0)]
         return float(np.quantile(self.tails(allowed), pass_share))
 
     @property
     def measured_p99_s(self) -> float:
-        """The p99 that half of the tests measure, or a lower one."""
+        """The median over the tests of the measured p99, in seconds."""
         return float(np.median(self.tails([int(0.01 * queries) for queries in self.queries.sum(axis=0)])))
 
     def tails(self, allowed: list[int]) -> Any:
-        """Return the time of each test that only so many of its queries exceed."""
+        """Return for each test the time that only the `allowed` number of its queries exceed."""
         order = np.argsort(-self.seconds, axis=0)
         late = np.cumsum(np.take_along_axis(self.queries, order, axis=0), axis=0)
         first = (late <= allowed).sum(axis=0).clip(max=len(order) - 1)
@@ -83,21 +83,22 @@ class EngineModel(NamedTuple):
 
     @property
     def full_s(self) -> float:
-        """Seconds of an answer with as many running as ever do; of a lone one where that has no end."""
+        """The seconds of an answer with all places taken; of a lone answer if the number of places has no limit."""
         if self.running == inf:
             return self.lone_s
         return self.lone_s + max(self.running - 1, 0.0) / self.capacity
 
     @property
     def full_capacity(self) -> float:
-        """Queries/s that it completes at most."""
+        """The highest rate that the engine completes, in queries/s."""
         if self.running == inf:
             return self.capacity
         return min(self.running / self.full_s, self.capacity)
 
     def parts(self, seconds: float, limits: TimeLimits) -> int:
-        """Return the steps of an answer in the simulation of a test: fine enough for the limit of a wait, no more than
-        a test has room for.
+        """Return the number of steps in which an answer is simulated.
+
+        The steps are fine enough to resolve the limit of a wait, but a test has at most MOST_STEPS of them.
         """
         parts = LEAST_PARTS
         if limits.wait_s < inf:
@@ -140,11 +141,13 @@ class Simulation:
 
     @property
     def is_over(self) -> bool:
-        """All queries of the tests have come; and an answer has ended, where a test is shorter than that."""
+        """Tell whether all queries have come. In a short test, an answer must also have ended."""
         return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.parts
 
     def step(self) -> None:
-        """Let answers end that began an answer's parts ago, let queries begin that came, and compute them all."""
+        """Advance all tests by one step: end answers that had all their parts, admit queries, and compute the time of
+        the step.
+        """
         model = self.model
         clock = self.clocks[-1] + self.step_s
         arrived = admitted = self.arrivals.until(clock, self.step_s)
@@ -167,8 +170,10 @@ class Simulation:
 
     @property
     def waits(self) -> SimulatedTimes:
-        """The waits of the queries that came in each step: until the last of them begins, and its prompt is computed
-        with all that begin in the same step.
+        """The waiting times of the queries, by the step in which they came.
+
+        A wait lasts until the last query of the step begins and its prompt is computed, with all prompts of the same
+        step.
         """
         came, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
         seconds = np.zeros(came.shape)
@@ -185,7 +190,7 @@ class Simulation:
 
     @property
     def answers(self) -> SimulatedTimes:
-        """The times of the answers that began in each step, without their own prompts."""
+        """The times of the answers by the step in which they began, without the answer's own prompt."""
         clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[self.parts :])
         ended = len(begun) - self.parts
         seconds = clock[1 + self.parts : 1 + self.parts + ended] - clock[1 : 1 + ended]
@@ -208,7 +213,7 @@ class Arrivals:
             self.times = arrival_times(goal.known_seed, goal.full_queries(rate)) / rate
 
     def until(self, end_s: Any, step_s: Any) -> Any:
-        """Return how many queries come in each test until a time of it, in a step that began so many seconds before."""
+        """Return how many queries come in each test in the step that ends at `end_s` and takes `step_s`."""
         if self.times is None:
             return self.random.poisson(self.rate * step_s)
         count = np.searchsorted(self.times, end_s)
@@ -217,5 +222,5 @@ class Arrivals:
 
 
 def allowed_late(queries: int) -> int:
-    """Return how many queries may be over a p99 limit before early stopping is no longer sure at 99 % confidence."""
+    """Return how many queries may be over a p99 limit so that early stopping still passes, at 99 % confidence."""
     return max(0, floor(0.01 * queries - SURE * sqrt(0.0099 * queries) + 0.38))

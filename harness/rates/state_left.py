@@ -9,8 +9,9 @@ LEAST_CHANGE = 0.1  # A smaller change of a server's speed, as a share, is not w
 
 
 def state_left(tests: Sequence[Outcome]) -> str:
-    """Return what must be said of a result where the server changed under the search's load, as an autoscaler does;
-    empty where it did not. The tests are in their order.
+    """Return a caution if the server changed under the search's load, as with an autoscaler; else an empty text.
+
+    `tests` are in the order in which they ran.
     """
     change = change_within(tests) or change_between(tests)
     if not change:
@@ -19,7 +20,7 @@ def state_left(tests: Sequence[Outcome]) -> str:
 
 
 def change_within(tests: Sequence[Outcome]) -> str:
-    """Return by how much the server's speed changed within a test, in words; empty where it did not."""
+    """Return by how much the server's speed changed within a test, in words; empty if it did not."""
     changes = [test.queue.drift for test in tests if test.queue]
     largest = max(changes, key=abs, default=0.0)
     if abs(largest) < LEAST_CHANGE:
@@ -34,7 +35,7 @@ def drift_text(drift: float) -> str:
 
 
 def change_between(tests: Sequence[Outcome]) -> str:
-    """Return which rate a test held although a clearly lower one had failed before it, in words; empty for none."""
+    """Return in words that a rate held after a clearly lower one had failed; empty if there is no such pair."""
     for place, later in enumerate(tests):
         failed = [test for test in tests[:place] if not test.has_held and not test.refused]
         lowest = min(failed, key=load_of, default=None)

@@ -19,7 +19,7 @@ from harness.loadgen.senders import ask
 from harness.loadgen.sending import trial
 from harness.workloads.sample_library import Prompt
 
-TRIAL_S = 60.0  # A trial ends after so many seconds with the answers that came.
+TRIAL_S = 60.0  # A trial ends after this many seconds with the answers that came.
 WARM_UP_PROMPTS = 4
 
 
@@ -28,7 +28,7 @@ class Trial(NamedTuple):
 
     samples: int
     seconds: float
-    full_at: int | None = None  # The server was answering so many requests when it refused others.
+    full_at: int | None = None  # the number of requests that the server was answering when it refused others
 
     @property
     def samples_per_sec(self) -> float:
@@ -79,7 +79,7 @@ class TolerantEngine:
             self.count_failure(number, error)
 
     def count_failure(self, number: int, error: EndpointError) -> None:
-        """Count a failed request. Raises EndpointError for one more than may fail."""
+        """Count a failed request. Raises EndpointError if more requests failed than may fail."""
         self.admission.drop(number)
         self.failures_left -= 1
         if self.failures_left >= 0:
@@ -90,10 +90,10 @@ class TolerantEngine:
 
 
 async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
-    """Warm up on a few prompts, then send all as the run itself will, to an engine that computes so many `at_once`.
+    """Warm up on a few prompts, then send all prompts as the run itself will. `at_once` is the engine's concurrency.
 
-    After `TRIAL_S` it ends with the answers that came by then, or with the first. Raises EngineError, EndpointError
-    where none came.
+    The trial ends after `TRIAL_S` with the answers so far, or with the first answer if none came by then. Raises
+    EngineError, or EndpointError if no request was answered.
     """
     sender = trial(plan, at_once)
 

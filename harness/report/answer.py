@@ -18,16 +18,16 @@ from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
-MOST_REASONS = 3  # The screen shows so many; the report has all.
+MOST_REASONS = 3  # the most reasons on the screen; the report has all
 GATE_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 WORST_ANSWERS = f"the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md"
 NOT_TO_PASS_ON = "do not pass this number on"
 
 
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
-    """Return the answer of a run, and what must be known of it before it is passed on.
+    """Return the answer of a run as a document, with the cautions that a reader needs before passing it on.
 
-    `whole` is for a report, which leaves nothing out; `scatter` is that of earlier runs.
+    `whole` is for a report, which leaves nothing out. `scatter` is a text on the scatter of earlier runs.
     """
     about = joined(": ", summary.meta.label, subject_of(summary))
     shown_lines = [*lines_below_title(summary, whole), Line("scatter", scatter)]
@@ -67,7 +67,7 @@ def title_without_speed(summary: Summary) -> str:
 
 
 def invalid_text(test: Outcome) -> str:
-    """Return why LoadGen calls a test INVALID: the limits that it broke, else LoadGen's reasons."""
+    """Return why LoadGen calls a test INVALID: the limits that the test broke, else LoadGen's reasons."""
     details = test.details
     rate = ""
     if details.limits_ms and details.target_qps:
@@ -82,7 +82,7 @@ def invalid_text(test: Outcome) -> str:
 
 
 def speed_text(summary: Summary, test: Outcome) -> str:
-    """Return the speed of the test that is the result, and what it was held to."""
+    """Return the speed of the result's test and the limits that it was held to."""
     curve = summary.curve
     if curve and all(level.has_own_limits and level.reasons for level in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
@@ -137,7 +137,7 @@ def tone(summary: Summary) -> Tone:
 
 
 def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
-    """Yield the lines under the title, each with its label; empty ones are left out where they are shown."""
+    """Yield the lines under the title, each with its label. Lines without text are not shown."""
     meta, test = summary.meta, summary.result
     if test:
         for disagreement in test.disagreements:
@@ -162,7 +162,7 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
 
 
 def deviations_line(summary: Summary, whole: bool) -> Line:
-    """Return why a run cannot stand beside MLPerf's results; on the screen the first reasons."""
+    """Return why a run is not comparable with MLPerf's results. The screen shows only the first reasons."""
     reasons = [str(deviation) for deviation in summary.meta.deviations]
     left_out = len(reasons) - MOST_REASONS
     if left_out > 0 and not whole:
@@ -171,7 +171,7 @@ def deviations_line(summary: Summary, whole: bool) -> Line:
 
 
 def bound_by(test: Outcome) -> str:
-    """Return what set the speed, what bounds it first; or that nothing did; empty where it was not recorded."""
+    """Return what limited the speed most, or that nothing did; empty if that was not recorded."""
     details = test.details
     if details.ran_out:
         return str(details.ran_out[0])
@@ -183,7 +183,10 @@ def bound_by(test: Outcome) -> str:
 
 
 def curve_limits(summary: Summary, test: Outcome) -> str:
-    """Return what levels are held to; and that the highest of them is within it, as a higher one may be."""
+    """Return the limits of the levels.
+
+    If the highest tested level is within them, say so, because a higher one may be, too.
+    """
     limits, curve = test.details.limits_ms, summary.curve
     if not limits:
         return ""
@@ -194,7 +197,9 @@ def curve_limits(summary: Summary, test: Outcome) -> str:
 
 
 def verdict_lines(summary: Summary) -> Iterator[Line]:
-    """Yield LoadGen's verdict with what it rests on, the gate's with its score, and those of the compliance tests."""
+    """Yield LoadGen's verdict with its basis, the gate's verdict with its score, and the verdicts of
+    compliance tests.
+    """
     test, score = summary.result, summary.accuracy
     if test and not test.has_own_limits:
         yield loadgen_line(summary, test)
@@ -210,7 +215,7 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 
 
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
-    """Return LoadGen's verdict with the queries and the seconds that it rests on, and what would make it VALID."""
+    """Return LoadGen's verdict with the number of queries, the seconds, and what would make the test VALID."""
     details = test.details
     basis = f"{number(test.queries, 9)} {summary.scenario.pattern.queries_are} in {number(details.duration_s)} s"
     if test.valid and summary.run.search and not summary.run.attempts:
@@ -220,7 +225,7 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
 
 
 def scores_text(score: Accuracy) -> str:
-    """Return the first score with its threshold, or those below theirs, and the number of samples."""
+    """Return the failed scores with their thresholds, or else the first score, and the number of samples."""
     checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
     if score.approximate:
@@ -240,7 +245,7 @@ def tails(test: Outcome) -> dict[str, Tail]:
 
 
 def tail_texts(test: Outcome, only_over: bool = False) -> str:
-    """Return TTFT and TPOT at p99 beside their limits; or only those over them."""
+    """Return the p99 of TTFT and TPOT beside their limits. With `only_over`, only those over their limits."""
     texts = []
     for name, tail in tails(test).items():
         if tail.is_over or not only_over:
@@ -249,7 +254,7 @@ def tail_texts(test: Outcome, only_over: bool = False) -> str:
 
 
 def expense_texts(summary: Summary) -> Iterator[str]:
-    """Yield money and energy, where they are known."""
+    """Yield the cost and the energy, if they are known."""
     cost = metrics.METRIC_BY_NAME[metrics.COST].of(summary)
     joules = metrics.METRIC_BY_NAME["joules_per_output_token"].of(summary)
     if cost:
@@ -259,7 +264,7 @@ def expense_texts(summary: Summary) -> Iterator[str]:
 
 
 def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what a reader must know before passing the result on; some are empty."""
+    """Yield what a reader must know before passing the result on. Some texts are empty."""
     details = test.details
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
@@ -278,7 +283,7 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
 
 
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what other programs took of the machine, or that it was not measured."""
+    """Yield what other programs took of the machine, or that this was not measured."""
     if test.background_load:
         for load in test.background_load:
             yield f"{load}; {NOT_TO_PASS_ON}"

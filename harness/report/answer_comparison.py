@@ -55,8 +55,9 @@ class AnswerPair(NamedTuple):
 
 
 def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
-    """Return what two runs answered to the same samples, by their folders of the accuracy test; None where the samples
-    were not the same, or the answers of one are not kept. Raises UsageError.
+    """Compare the answers of two runs to the same samples, given the folders of their accuracy tests.
+
+    None if the samples differ or the answers of a run were not kept. Raises UsageError.
     """
     if not (has_answers(a) and has_answers(b)):
         return None
@@ -85,7 +86,7 @@ def read_samples(test: Path) -> csv_files.Columns:
 
 
 def score_rows(table: csv_files.Columns) -> list[tuple[float, ...]]:
-    """Return the scores of each sample; one that the table lacks is not a number."""
+    """Return the scores of each sample. A missing score is NaN."""
     columns = []
     for name in ROUGE:
         columns.append([nan if score is None else score for score in table[name]])
@@ -93,7 +94,7 @@ def score_rows(table: csv_files.Columns) -> list[tuple[float, ...]]:
 
 
 def first_difference(answer_a: Sequence[int], answer_b: Sequence[int]) -> tuple[int, str, str] | None:
-    """Return where two answers part, and the token of each there; None where they are the same."""
+    """Return the first position at which two answers differ and their tokens there; None if they are equal."""
     for position, (token_a, token_b) in enumerate(zip_longest(answer_a, answer_b, fillvalue="(ended)")):
         if token_a != token_b:
             return position, str(token_a), str(token_b)

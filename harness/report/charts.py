@@ -52,7 +52,7 @@ Tick = tuple[float, str]  # its place in percent, and what it says
 
 
 def round_steps(low: float, high: float) -> list[float]:
-    """Round numbers from one to another, evenly."""
+    """Return evenly spaced round numbers between `low` and `high`."""
     least = (high - low) / MOST_TICKS
     step = power = 10.0 ** floor(log10(least))
     for factor in (2, 5, 10):
@@ -76,7 +76,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
-        """Return the scale from the least value to the most, with a margin; never without length."""
+        """Return a scale from the smallest to the largest value, with a margin. Its length is never zero."""
         known = list(filter(isfinite, values))
         if is_log:
             known = [log10(value) for value in known if value > 0]
@@ -89,7 +89,7 @@ class Scale(NamedTuple):
         return cls(low - beside, high + beside)
 
     def place(self, value: float) -> float:
-        """In percent of the axis, within it."""
+        """Return the place of a value in percent of the axis, from 0 to 100."""
         low, high = self.low, self.high
         if self.is_log:
             low, high, value = log10(low), log10(high), log10(max(value, low))
@@ -100,11 +100,11 @@ class Scale(NamedTuple):
         return round(self.place(end) - self.place(begin), 2)
 
     def top(self, value: float, height: int) -> float:
-        """Return the distance of a value from the top of an upright axis of so many pixels."""
+        """Return the distance of a value from the top of an upright axis, in pixels. `height` is the axis in pixels."""
         return round(height * (1 - self.place(value) / 100), 1)
 
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
-        """At round values, or at these, none too close to the one before."""
+        """Return the ticks at round values or at `values`. Ticks too close to the one before are left out."""
         if self.is_log and not values:
             values = self.round_values()
         ticks: list[Tick] = []
@@ -127,7 +127,7 @@ class Scale(NamedTuple):
         return values
 
     def levels(self, height: int) -> list[Tick]:
-        """The ticks of an upright axis, in pixels from the top."""
+        """Return the ticks of an upright axis, in pixels from the top."""
         levels = []
         for place, text in self.ticks():
             levels.append((round(height * (1 - place / 100), 1), text))
@@ -174,7 +174,7 @@ class Bars(NamedTuple):
     lines: Sequence[float] = ()
     span: Scale | None = None
     order: Sequence[str] = ()  # the order of the colours in the legend
-    is_aligned: bool = False  # each row below the one before, also where there is room beside it
+    is_aligned: bool = False  # each row is below the row before, even if there is room beside that row
 
     @property
     def x(self) -> str:
@@ -252,12 +252,12 @@ class Series(NamedTuple):
 
     @property
     def marked(self) -> list[tuple[Point, str]]:
-        """Each point with its text."""
+        """Return each point with its text."""
         return [*zip_longest(self.points, self.texts, fillvalue="")]  # type: ignore[list-item]
 
     @property
     def drawn(self) -> list[list[Point]]:
-        """The pieces between gaps, no more points than a screen has room for."""
+        """Return the parts of the line between gaps, with no more points than a screen can show."""
         every = max(1, len(self.points) // MOST_POINTS)
         pieces: list[list[Point]] = [[]]
         for point in [*self.points[::every], *self.points[-1:]]:
@@ -349,7 +349,7 @@ Panel = Bars | LinePanel
 
 @cache
 def pyplot() -> Any:
-    """matplotlib's pyplot in the style of all pictures, set once; they are files, never windows."""
+    """Return matplotlib's pyplot in the style of all pictures. It draws into files and opens no windows."""
     import matplotlib.pyplot
 
     matplotlib.use("Agg")
@@ -361,7 +361,7 @@ def pyplot() -> Any:
 
 
 def draw_figure(panels: Sequence[Panel]) -> "Figure":
-    """The panels below each other; what a panel says of its own axis only where it says something."""
+    """Draw the panels below each other."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
     figure: Figure
@@ -393,7 +393,7 @@ def write_png(figure: "Figure", path: Path, words: str = "") -> None:
 
 
 def draw_overview(document: Document, path: Path) -> Picture:
-    """A document's answer as a picture to pass on: title, subject, and each line with its verdict's colour."""
+    """Draw a document's answer as a picture to pass on: title, subject, and each line in the color of its tone."""
     rows = wrapped_rows(document.title, TITLE_WRAP, 16, "black", "bold")
     rows += wrapped_rows(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):

@@ -27,7 +27,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """All that another run may differ in, its performance test included."""
+        """The aspects in which another run may differ, including the performance test."""
         result, system = self.summary.result, self.summary.system
         machine: dict[str, object] = {"gpus": system.gpus}
         if not system.gpus:
@@ -66,23 +66,26 @@ class ComparedRun(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The label it was given, else its folder's name."""
+        """The label of the run, or else its folder's name."""
         return self.summary.meta.label or self.folder.name
 
     @property
     def flags(self) -> dict[str, str]:
-        """The settings that a result may depend on, and the price, as words by name."""
+        """The settings that a result may depend on and the price, as texts by name."""
         plan = self.facts.plan
         settings = plan.work | plan.settings | {"price_per_hour": plan.config.price_per_hour}
         return {name: value_text(value) for name, value in settings.items()}
 
     @property
     def versions(self) -> dict[str, str]:
-        """The software and the environment it ran with, as words by name."""
+        """The software and the environment variables of the run, as texts by name."""
         return self.facts.system.packages | self.facts.system.variables
 
     def paired_answers(self, reference: "ComparedRun") -> AnswerPair | None:
-        """Another's answers as A, and its own as B; None where either has none, or the samples were not the same."""
+        """Return the answers of the reference (A) beside those of this run (B).
+
+        None if a run has no answers or the samples differ.
+        """
         score, reference_score = self.summary.accuracy, reference.summary.accuracy
         if score is None or reference_score is None:
             return None
@@ -133,9 +136,9 @@ def value_text(value: object) -> str:
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
-    """Return the finished runs among the folders, each once; and why others were left out, so that `*` will do.
+    """Return each finished run among the folders once, and why other paths were left out. So `*` can be given.
 
-    Raises UsageError where fewer than two are left, but for one with its copies, between which nothing can differ.
+    Raises UsageError if fewer than two runs are left. A run given with its copies is allowed, as they cannot differ.
     """
     runs = []
     reasons = []
@@ -157,9 +160,9 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
 
 
 def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list[str]]:
-    """Return each run once, and a line for each copy of one that was left out.
+    """Return each run once, and a line for each copy that was left out.
 
-    Of a run and its copies the one is taken whose folder has the name that the run was given.
+    The original is the folder that still has the name of its run.
     """
     originals: dict[tuple[str, ...], ComparedRun] = {}
     for run in runs:

@@ -58,7 +58,7 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
 
 
 def property_of(run: ComparedRun, path: str) -> str | float | None:
-    """Return a property of a run by the names that lead to it; None where it has none."""
+    """Return the property of a run at a path of names; None if the run has none."""
     value = value_at(run, path.split("."))
     if not value or not isinstance(value, str | int | float):
         return None
@@ -86,7 +86,7 @@ def text_of(value: str | float | None) -> str:
 
 
 def columns(runs: Runs) -> list[RunColumn]:
-    """The properties of the runs; settings only where they differ, metrics only where one has them."""
+    """Return the properties of the runs. Settings are included if they differ, metrics if at least one run has them."""
     run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
         properties = tuple(property_of(run, path) for run in runs)
@@ -110,14 +110,14 @@ def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
 
 
 def write_csv(path: Path, runs: Runs) -> None:
-    """The table as CSV: a line a run, numbers in full."""
+    """Write the table as CSV, a line for each run, with unrounded numbers."""
     table = columns(runs)
     values = [column.values for column in table]
     csv_files.write_table(path, [column.name for column in table], zip(*values, strict=True))
 
 
 def tested_loads(runs: Runs) -> Table:
-    """The loads that were tested, run by run, with the verdict of LoadGen or that on one's own limits."""
+    """Return the tested loads of each run, with the verdict of LoadGen or on the user's own limits."""
     tests = [*chain.from_iterable(run.summary.tests for run in runs)]
     columns = metric_columns("beside", tests, "load", "text")
     rows = []
@@ -131,7 +131,7 @@ NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 
 
 def document(runs: Runs) -> Document:
-    """The finding of a comparison, what must be known before it is passed on, and the runs side by side."""
+    """Return the finding of a comparison with its cautions, and the runs side by side."""
     pair = None
     if len(runs) == 2:
         pair = runs[1].paired_answers(runs[0])
@@ -192,7 +192,7 @@ def finding_of(runs: Runs, comparable_runs: Runs, is_refused: bool) -> SpeedFind
 
 
 def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
-    """The runs side by side, and the answers of two."""
+    """Yield the section of the runs side by side and, for two runs, the section of their answers."""
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
     if (probes := tested_loads(runs)).rows:
         yield Section("Probes", f"{len(probes.rows)} loads", [probes])
@@ -235,9 +235,9 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
 
 
 def finding(runs: Runs) -> SpeedFinding:
-    """The second of two runs, or the fastest of several, against the first, or against the next where it is the first.
+    """Return how the speed of two sides differs: the second of two runs, or the fastest of several, against the first.
 
-    Several runs of a label on one machine are one side.
+    If the first run is the fastest, it is compared with the next. Runs with one label on one machine are one side.
     """
     if len(runs) < 2:
         return SpeedFinding()
@@ -272,7 +272,7 @@ def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
 
 
 def table(runs: Runs) -> Table:
-    """Return what is in a line, each run's, with its ratio to that of the run that they are compared with."""
+    """Return a row for each property, with the value of each run and its ratio to the reference run."""
     start, refused = best_reference(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
@@ -301,7 +301,7 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 
 def difference(runs: Runs) -> str:
-    """The settings and the versions that differ between runs."""
+    """Return the settings and versions that differ between the runs."""
     parts = []
     for noun, properties in {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}.items():
         if names := sorted(
@@ -314,8 +314,10 @@ def difference(runs: Runs) -> str:
 
 
 def best_reference(runs: Runs) -> tuple[int, list[str]]:
-    """Return which run the others are compared with: the first of those that have a ratio with the most; and why each
-    run's speed has no ratio with that one's, empty where it has, and for that one.
+    """Return the place of the reference run, and for each run why its speed has no ratio to the reference's.
+
+    The reference is the first of the runs that can be compared with the most others. A reason is empty if there is a
+    ratio, and for the reference itself.
     """
     named = [*zip(runs, run_letters(len(runs)), strict=True)]
     rows, counts = list[list[str]](), list[int]()
@@ -333,16 +335,14 @@ def best_reference(runs: Runs) -> tuple[int, list[str]]:
 
 
 def refusal_text(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
-    """Return why the speeds of two runs have no ratio; empty where they have one."""
+    """Return why the speeds of two runs have no ratio; empty if they have one."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"
     return comparability.reason(comparability.differences(a.comparable, b.comparable, IGNORED_IN_COMPARISON), letters)
 
 
 def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:
-    """Each value over that where they start, of a measurement that can be better or worse; empty where that says
-    nothing.
-    """
+    """Return the ratio of each value to that of the run at place `start`. A ratio is empty if it means nothing."""
     metric, first = column.metric, column.values[start]
     texts = [""] * len(column.values)
     if not (metric and metric.better and metric.name not in mlperf.SCORES and isinstance(first, int | float) and first):

@@ -22,7 +22,7 @@ def write_picture(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
 
 
 def panels(runs: Runs) -> list[Panel]:
-    """Bars for each quantity that two of the runs have, and their curves where two have tested several loads."""
+    """Return bars for each quantity that two of the runs have, and curves if two runs tested several loads."""
     panel_list: list[Panel] = []
     for metric in metrics_of("panel"):
         figures = [metric.figure(run.summary) for run in runs]
@@ -42,8 +42,9 @@ def panels(runs: Runs) -> list[Panel]:
 
 
 def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
-    """A bar for each run, the first on top: red where it is INVALID or over its limits, hollow where the machine was
-    busy.
+    """Return a bar for each run, the first on top.
+
+    Red means INVALID or over the limits; hollow means a busy machine.
     """
     rows, note = [], ""
     for name, run, figure in zip(names_of_runs(runs), runs, figures, strict=True):
@@ -58,8 +59,9 @@ def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
 
 
 def names_of_runs(runs: Runs) -> list[str]:
-    """Each run's label, or what its folder is called without the time, after its machine where they have several;
-    numbered where that is not enough.
+    """Return a short, distinct name for each run: its label, or else its folder's name without the time.
+
+    If the runs are of several machines, the machine comes first. Equal names are numbered.
     """
     labels = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
     cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, labels)]
@@ -73,7 +75,7 @@ def names_of_runs(runs: Runs) -> list[str]:
 
 
 def with_machines(runs: Runs, names: Sequence[str]) -> list[str]:
-    """Names of runs, after their machine where they have several: what tells them apart stands first."""
+    """Return the names, each after its machine if the runs are of several machines."""
     machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) < 2:
         return [*names]

@@ -37,7 +37,7 @@ class CheckResult(NamedTuple):
 
 
 def check_run(folder: Path) -> CheckResult:
-    """Compare a run's files with its logs. Raises UsageError for a folder that is none, or of another format."""
+    """Compare a run's files with its logs. Raises UsageError if the folder is no run's or has another format."""
     facts, copy = facts_of(folder), folder
     claims_found, unmade, missing = list[Claim](), "", list[str]()
     check_format(folder, facts, SCHEMA, "checks")
@@ -68,7 +68,10 @@ def check_run(folder: Path) -> CheckResult:
 
 
 def history_claims(folder: Path, summary: Summary) -> list[Claim]:
-    """Claim that the history beside a run has the line that its summary gives; nothing of a run that ended early."""
+    """Claim that the history has the line that the run's summary gives.
+
+    Empty if there is no history or the run ended early.
+    """
     results_dir = folder.resolve().parent
     if not (results_dir / HISTORY).exists() or ended_early(folder) is not None:
         return []
@@ -77,7 +80,10 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
-    """Link what a run's report is made of into a new folder; a text that was stored otherwise is written as it was."""
+    """Link the files from which a report is made into a new folder.
+
+    A text that was stored in another way is written as it was.
+    """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
         if not path.is_file() or name.parts[0] in MADE or is_litter(path):
@@ -95,9 +101,7 @@ NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
 def probe_claims(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Yield whether config.json has each test at one of several loads as its logs give it. Raises LogError,
-    UsageError.
-    """
+    """Claim that each test in config.json is as its logs give it. Raises LogError, UsageError."""
     for recorded in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, recorded)
         tests = [TestRun.read(folder / name, plan) for name in recorded.repeats or [recorded.folder]]
@@ -108,14 +112,17 @@ def probe_claims(folder: Path, facts: RunFacts) -> Iterator[Claim]:
 
 
 def fields_of_logs(outcome: Outcome) -> dict[str, object]:
-    """Return what the logs of a test give of its outcome."""
+    """Return the fields of an outcome that its logs determine."""
     fields = {name: value for name, value in outcome if name not in NOT_IN_LOGS}
     reasons = [reason for reason in outcome.reasons if reason.name != "refused"]
     return {**fields, "reasons": reasons}
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
-    """Scores the accuracy log of a copy; why it cannot, in words. Raises BenchmarkError for a damaged log."""
+    """Score the accuracy log in a copy of a run. Returns why it cannot be scored, else an empty text.
+
+    Raises BenchmarkError for a damaged log.
+    """
     if not (scores := files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)):
         return ""
     try:
@@ -129,7 +136,7 @@ def score_again(folder: Path, facts: RunFacts) -> str:
 
 
 def file_content(path: Path) -> Any:
-    """Return what a file holds, a text by its lines; nothing of a picture, and where there is none."""
+    """Return the content of a file, a text as lines; empty for a picture or a missing file."""
     if not path.exists() or path.suffix == ".png":
         return []
     if path.suffix == ".json":

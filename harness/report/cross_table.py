@@ -84,7 +84,7 @@ class CrossTable(NamedTuple):
         return [self.row_axis, "figure", *self.columns], lines
 
     def picture(self) -> Bars:
-        """Return a bar for each place, those of a column together."""
+        """Return a bar for each cell, column by column."""
         bars = []
         for column in self.columns:
             for row in self.rows:
@@ -108,14 +108,14 @@ def figure_of(cell: Cell, metric: Metric) -> Figure:
 
 
 def mean_figure(cells: Sequence[Cell], metric: Metric) -> Figure:
-    """Return the mean of a metric over the runs at one place, with every doubt of theirs."""
+    """Return the mean of a metric over the runs of one cell, with all their doubts."""
     figures = [figure_of(cell, metric) for cell in cells]
     doubts = dict.fromkeys(doubt for figure in figures for doubt in figure.doubts)
     return Figure(fmean(figure.value for figure in figures if figure.value is not None), tuple(doubts))
 
 
 def ratio_text(ratio: Figure) -> str:
-    """Return a ratio as in 1.25×, marked where one of its figures may not be believed."""
+    """Return a ratio as text, such as 1.25×. It is marked if one of its figures is doubtful."""
     if ratio.value is None:
         return "–"
     mark = UNSURE if ratio.doubts else ""

@@ -13,7 +13,7 @@ BOUNDS_BY_WORK = ("busy", "held_by_power")
 
 
 def headroom_lines(summary: Summary) -> list[Line]:
-    """Return what is worth trying after a VALID run and the command for it; nothing where nothing is known."""
+    """Return what to try after a VALID run, with the command; empty if nothing is known."""
     test = summary.result
     if test is None or test.has_own_limits or {*test.doubts} - {Doubt.FEW}:
         return []
@@ -26,7 +26,7 @@ def headroom_lines(summary: Summary) -> list[Line]:
 
 
 def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
-    """Return that a higher rate may hold, where both p99 are well below their limits and no higher rate has failed."""
+    """Suggest a search for a higher rate, if both p99 are well below their limits and no higher rate has failed."""
     failed_above = [outcome for outcome in summary.tests if outcome.load > test.load and not outcome.has_kept]
     shares = [tail.share for tail in test.sure_tails]
     if failed_above or not shares or max(shares) >= AMPLE_SHARE:
@@ -40,9 +40,9 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
 
 
 def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
-    """Return that fewer bits may be faster, where a GPU that was busy or at its power limit computed in 16 bits.
+    """Suggest fp8, if a GPU that was busy or at its power limit computed in 16 bits.
 
-    The other bounds name their own remedies. The format of a server's weights is not known.
+    Other limits of the speed have their own remedies. The format of a server's weights is not known.
     """
     meta, bounds = summary.meta, test.details.ran_out
     is_bound_by_work = bool(bounds) and bounds[0].name in BOUNDS_BY_WORK

@@ -25,7 +25,7 @@ Styled = Sequence[tuple[LoadPicture, Style]]
 
 
 def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
-    """Latency by load, a panel for each kind, and throughput against interactivity; of several runs by name."""
+    """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity."""
     styled = list[tuple[LoadPicture, Style]]()
     for (name, picture), look in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
         if len(pictures) > 1:
@@ -39,8 +39,9 @@ def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
 def marked_series(
     picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
 ) -> Iterator[Series]:
-    """The tests as marks: in the style of their run among several, else by their outcome; hollow on a busy machine, and
-    grey where that leaves the verdict open.
+    """Yield the tests as marks, in the style of their run if there are several runs, else by outcome.
+
+    Tests on a busy machine are hollow, and gray if that leaves their verdict open.
     """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, load_point in points:
@@ -75,7 +76,10 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 
 
 def latency_panel(kind: str, styled: Styled) -> LinePanel:
-    """A bar for each test from its middle to its slowest, which is marked; nothing is drawn for loads between them."""
+    """Return a bar for each test from its median to its slowest percentile, which is marked.
+
+    Nothing is drawn between loads.
+    """
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled:
         tops = []
@@ -112,7 +116,7 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
 
 
 def speed_panel(styled: Styled) -> LinePanel:
-    """Output tokens/s of a GPU against tokens/s of one user: what load costs who is served."""
+    """Return the panel of output tokens/s of a GPU against tokens/s of one user."""
     series, points = list[Series](), list[Point]()
     for picture, style in styled:
         points += [point for point, _ in picture.speeds]
@@ -145,8 +149,9 @@ def answer_of(picture: LoadPicture) -> Series:
 
 
 def best_rings(picture: LoadPicture) -> Iterator[Series]:
-    """Rings around what is best of the tests that kept the limits: the knee, with the largest product of both speeds;
-    the cheapest, by price; and the one of least energy.
+    """Yield rings around the best of the tests that kept the limits.
+
+    They are the knee, with the largest product of both speeds, the cheapest test, and the test with the least energy.
     """
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
     if not tests:

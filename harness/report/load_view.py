@@ -58,7 +58,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def standing(self) -> str:
-        """The verdict, and what it does not say."""
+        """The verdict, and what the verdict alone does not say."""
         text = self.test.verdict.word
         if self.overruled:
             text += f", overruled by {self.overruled}"
@@ -68,7 +68,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """A note that nobody can tell whether it keeps the limits; empty where its verdict tells."""
+        """The word of a verdict that leaves open whether the test keeps the limits; else empty."""
         verdict = self.test.verdict
         if verdict.tone != "careful":
             return ""
@@ -87,7 +87,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def data(self) -> dict[str, object]:
-        """The data of the picture for the script; `figures` by the names of METRICS."""
+        """Return the point's data for the script of the picture. `figures` has values by the names of METRICS."""
         figures: dict[str, float] = {}
         for metric in metrics.METRICS:
             value = metric.figure(self.test).value
@@ -108,7 +108,7 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
-    """The tests in the order of their loads; last the run's own, where it is none of them."""
+    """Return the tests in the order of their loads. If the run's own test is not among them, it comes last."""
     own_test, spent = separate_result(summary), gpu_times_of(summary)
     has_idle = any(Doubt.BUSY not in test.doubts for test in summary.tests)
     deciding = {test.load: test for test in summary.curve}
@@ -134,14 +134,14 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
 
 
 def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
-    """Return the point of a run's result that is none of its tests at each load."""
+    """Return the point of a run's result that is not among the tests of single loads."""
     mark = "own" if test.valid else "bad"
     may_answer = test.valid and Doubt.BUFFERED not in test.doubts
     return LoadPoint(test, f"the full test at {test.text}", mark, may_answer, is_full=True, spent=spent)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
-    """Return the run's result where it is none of its tests at each load, and has latencies and a load."""
+    """Return the run's result if it is not among the tests of single loads and has latencies and a load; else None."""
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
@@ -153,7 +153,7 @@ def separate_result(summary: Summary) -> Outcome | None:
 
 
 def gpu_times_of(summary: Summary) -> dict[str, GpuTime]:
-    """Return where the GPUs' time went in each test, by its folder."""
+    """Return the shares of GPU time in each test, by the folder of the test."""
     result = summary.result
     if result is None:
         return {}
@@ -165,7 +165,7 @@ def has_passed(test: Outcome) -> bool:
 
 
 def is_attempt(test: Outcome, summary: Summary) -> bool:
-    """Tell whether a test is a full one that another followed."""
+    """Tell whether a test is a full test that was followed by another."""
     return test in (summary.run.attempts or [])
 
 
@@ -186,13 +186,16 @@ def mark_of(test: Outcome) -> str:
 
 
 def may_be_answer(test: Outcome, has_idle: bool) -> bool:
-    """Tell whether a test that nothing overrules may be the answer; `has_idle`: one ran on an idle machine."""
+    """Tell whether a test may be the answer, if nothing overrules it.
+
+    `has_idle` tells that a test ran on an idle machine.
+    """
     is_doubted = Doubt.BUFFERED in test.doubts or (Doubt.BUSY in test.doubts and has_idle)
     return has_passed(test) and not is_doubted
 
 
 def overruled_by(test: Outcome, judge: Outcome, own_test: Outcome | None) -> str:
-    """Return by which test another outcome of the same load stands; empty where the judge agrees."""
+    """Return which test overrules another test of the same load; empty if both agree."""
     if judge.has_kept == test.has_kept:
         return ""
     if judge is own_test:
@@ -201,7 +204,7 @@ def overruled_by(test: Outcome, judge: Outcome, own_test: Outcome | None) -> str
 
 
 def latency_scale(values: Sequence[float]) -> Scale:
-    """An axis of latencies: logarithmic where they lie far apart, else from zero."""
+    """Return an axis for latencies. It is logarithmic if they differ widely, else it begins at zero."""
     if max(values) > WIDE * min(values):
         return Scale.around(values, is_log=True)
     return Scale.of(values)
@@ -257,7 +260,10 @@ class LoadPicture(NamedTuple):
 
     @property
     def best(self) -> LoadPoint | None:
-        """The run's result, or the load with the most gain, of those that kept the limits."""
+        """The best load that kept the limits: the run's result, else the load with the most gain.
+
+        None if no load kept them.
+        """
 
         def rank(load_point: LoadPoint) -> tuple[bool, float]:
             return is_same_test(load_point.test, self.summary.result), load_point.gain
@@ -266,8 +272,9 @@ class LoadPicture(NamedTuple):
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
-        """Output tokens/s of one user, and of all on one of the GPUs, by the first: 1,000 / TPOT p50, at fixed
-        concurrency / TPOT p90, as MLPerf Endpoints has it.
+        """The output tokens/s of one user and of one GPU, with the point of each test.
+
+        The speed of a user is 1,000 / TPOT p50. At fixed concurrency it is 1,000 / TPOT p90, as in MLPerf Endpoints.
         """
         points = []
         for load_point in self.loads:
@@ -290,7 +297,7 @@ class LoadPicture(NamedTuple):
 
     @property
     def cells(self) -> list[tuple[str, str]]:
-        """The columns by name and label, and beside them what the script computes of a test."""
+        """The name and label of each column, with the columns that the script computes."""
         columns = [(metric.name, metric.label) for metric in self.columns]
         return [
             ("load", self.unit),
@@ -302,13 +309,13 @@ class LoadPicture(NamedTuple):
 
     @property
     def rate(self) -> Measured:
-        """Requests/s that a replica answers within the limits; None where a query is of several samples."""
+        """The requests/s that a replica answers within the limits; None if a query has several samples."""
         if self.best is None or self.unit == Sequential.unit:
             return None
         return self.best.test.samples_per_sec
 
     def data(self, file: str, watts: Measured) -> dict[str, object]:
-        """The data of the picture for the script; `file` is the name of its CSV."""
+        """Return the data of the picture for its script. `file` is the name of the picture's CSV."""
         axes = {}
         for kind, axis in self.axes.items():
             axes[kind] = {**axis._asdict(), "limit": self.limits[kind]}
@@ -341,7 +348,7 @@ def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[
 
 
 def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
-    """Return the place of the run's result among the loads; the last where it is none of them."""
+    """Return the place of the run's result among the loads. If it is not among them, return the last place."""
     for place, load_point in enumerate(loads):
         if is_same_test(load_point.test, summary.result):
             return place

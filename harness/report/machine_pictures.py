@@ -22,9 +22,11 @@ PERCENT = Scale(0.0, 105.0)
 def machine_panels(
     recording: Recording, ran_out: Sequence[Statement], times: Sequence[GpuTime], steady: Point | None = None
 ) -> list[Panel]:
-    """Return what engine and machine did, a panel for each kind of quantity that was recorded, below a bar for each
-    test of the run: where its GPUs' time went. The title is what bound the test, first of `ran_out`. `steady`: begin
-    and end of the steady part in seconds; what lies before and after is shaded.
+    """Return the panels of what engine and machine did: the shares of GPU time in each test, then the recorded
+    quantities.
+
+    The title is the first of `ran_out`, which limited the speed. `steady` is the begin and end of the steady part in
+    seconds; the time before and after is shaded.
     """
     across = Scale.around(recording.seconds, 0.0)
     shaded, axis = list[Point](), "seconds"
@@ -64,7 +66,10 @@ SHADES = {
 
 
 def load_strip(recording: Recording) -> list[Panel]:
-    """Return what of the GPUs was in use, second by second: cells of one shade beside each other are one."""
+    """Return a panel of how much of the GPUs was in use, second by second.
+
+    Neighboring cells of one shade are joined.
+    """
     rows = []
     for name, (quantity, whole) in CELLS.items():
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)
@@ -96,8 +101,9 @@ def shaded_parts(recording: Recording, values: Sequence[Measured], whole: Measur
 
 
 def gpu_times(times: Sequence[GpuTime]) -> Bars:
-    """A bar for each test: where its GPUs' time went, without what cannot be seen; of a single one with the
-    percentages.
+    """Return a bar for each test with its shares of GPU time.
+
+    Tiny shares are left out; a single bar has percentages.
     """
     rows = []
     for time in times:
@@ -115,7 +121,7 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
 
 
 def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
-    """A panel for each kind of quantity that something was recorded for, with gaps where nothing was."""
+    """Yield a panel for each kind of quantity that was recorded. Lines have gaps at times without a value."""
     for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
         series = []
         for (name, text), color in zip(columns_of(recording, label), cycle(SERIES_COLORS)):
@@ -147,7 +153,7 @@ def has_values(recording: Recording, name: str) -> bool:
 
 
 def stage_bars(times: Sequence[Stage]) -> Bars:
-    """The time line of a run: its stages with their starts; the last ends it."""
+    """Return the time line of a run's stages. The last stage only marks the end."""
     ends = [stage.start_s for stage in times[1:]]
     rows = []
     for (name, start, kind), end in zip(times, ends, strict=False):

@@ -56,7 +56,7 @@ def idle_text(profiled: Profile) -> str:
 
 
 def steps_text(profiled: Profile) -> Iterator[str]:
-    """Yield how many steps the engine made and how far apart, where the trace tells."""
+    """Yield a sentence on the number of the engine's steps and the time between them, if the trace shows them."""
     if not profiled.steps:
         return
     spacing = ""
@@ -117,7 +117,7 @@ def table_of_usage(details: TestDetails) -> Table:
 
 
 def silent_metrics(details: TestDetails) -> str:
-    """Return which of the engine's own metrics were not to be had; empty where all were."""
+    """Return which of the engine's metrics were missing; empty if all were there."""
     unseen = [column.name for column in server_metrics.METRIC_COLUMNS if column.name not in details.usage]
     if not unseen:
         return ""

@@ -53,8 +53,9 @@ class Matrix(NamedTuple):
 
     @classmethod
     def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
-        """A cell for each run, or for each level where one axis is the batch. Raises UsageError for an axis that a run
-        does not have, and a reference that no run is labelled with.
+        """Return a matrix with a cell for each run, or for each level if an axis is the batch.
+
+        Raises UsageError if a run lacks an axis, or no run has the label of the reference.
         """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
@@ -76,8 +77,9 @@ class Matrix(NamedTuple):
         return cls(" and ".join(axes), [*axes, *names], cells, metrics, reference)
 
     def table(self) -> Table:
-        """For each place beside the hardware the cheapest within the limits is marked; below each row that has a
-        reference there, its ratio to that.
+        """Return the table of cells. The cheapest usable cell among its rivals on other hardware is marked.
+
+        A row that has a reference is followed by its ratios to the reference.
         """
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         cheapest = {cell.rivals: cell for cell in sorted(counted, key=cost_of, reverse=True)}
@@ -104,7 +106,7 @@ class Matrix(NamedTuple):
         return [cell.places[head] or "–" for head in self.heads]
 
     def ratios(self, cell: Cell, reference: Cell) -> list[str]:
-        """A row of ratios to another cell, those of doubtful figures marked."""
+        """Return a row of ratios to another cell. Ratios of doubtful figures are marked."""
         texts = [""] * (len(self.heads) - 1)
         texts.append(f"to {self.reference}")
         for metric in self.metrics:
@@ -123,7 +125,7 @@ class Matrix(NamedTuple):
         return [*texts, flaws]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
-        """The columns and rows of a CSV file, without ratios."""
+        """Return the columns and rows of a CSV file, without ratios."""
         names = [metric.name for metric in self.metrics]
         rows: list[list[object]] = []
         for cell in self.cells:
@@ -132,7 +134,7 @@ class Matrix(NamedTuple):
         return [*self.heads, *names, "flaw"], rows
 
     def picture(self) -> Bars:
-        """The speed of each cell; hollow where it does not count."""
+        """Return a bar of speed for each cell. It is hollow if the speed does not count."""
         speed, rows = METRIC_BY_NAME[SPEED_NAME], []
         for cell in self.cells:
             if (figure := cell.figures[SPEED_NAME]).value is not None:
@@ -142,7 +144,7 @@ class Matrix(NamedTuple):
 
 
 def tells_apart(cells: Sequence[Cell], name: str) -> bool:
-    """Tell whether a name of a row says something of the cells; a scenario only where they have several."""
+    """Tell whether a column is worth showing: some cell has a value or, for scenarios, the cells have several."""
     values = {cell.places[name] for cell in cells}
     return any(values) and (name != "scenario" or len(values) > 1)
 
@@ -171,7 +173,7 @@ def place_of(axes: Sequence[str]) -> MetricPlace:
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """The run, or each of its levels where an axis is the batch."""
+    """Yield the cell of the run, or a cell for each of its levels if an axis is the batch."""
     if BATCH not in axes or not summary.levels:
         figures = {metric.name: metric.figure(summary) for metric in METRICS}
         yield cell_of(summary, axes, figures, flaw_of(summary, summary.result))
@@ -195,7 +197,7 @@ def cell_of(
 
 
 def flaw_of(summary: Summary, test: Outcome | None) -> str:
-    """Return why a test's figures do not count; empty where they do."""
+    """Return why a test's figures do not count; empty if they do."""
     if test is None:
         return "no speed was measured"
     flaws = list(test.background_load)
@@ -207,7 +209,7 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
 
 
 def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
-    """Return where a run stands on each axis: a column of AXES, or a setting. Raises UsageError for any other."""
+    """Return the place of a run on each axis. An axis is in AXES or a setting. Raises UsageError for any other."""
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     place = {}
     for axis in axes:

@@ -7,7 +7,7 @@ from harness.results.summary import Summary
 
 
 def next_command(summary: Summary) -> str:
-    """Return the command that goes on from a result that is none; empty where there is a result."""
+    """Return the command to run next if there is no valid result; empty if there is one."""
     test = summary.result
     if test is None:
         if not summary.meta.ended:
@@ -38,7 +38,7 @@ def command_after_interruption(summary: Summary) -> str:
 
 
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests a lower level where all are over their limits, higher ones where none is."""
+    """Return the command that tests a lower level if all are over their limits, or higher levels if none is."""
     command, curve, levels = summary.meta.command, summary.curve, kept_loads(summary)
     if test.reasons:
         lowest = curve[0].load if curve else test.load
@@ -52,7 +52,10 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
 
 
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests the highest lower rate that held; without one it searches for it."""
+    """Return the command that tests the highest lower rate that held.
+
+    If there is none, the command searches for one.
+    """
     if test.valid or not test.details.limits_ms:
         return ""
     command = summary.meta.command

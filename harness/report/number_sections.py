@@ -97,7 +97,7 @@ def numbers(report: RunReport) -> Iterator[Section]:
 
 
 def batching_text(summary: Summary) -> str:
-    """Return how the engine in this process puts requests together; empty where that is not known."""
+    """Return how the engine in this process batches requests; empty if not known."""
     if not summary.is_in_process:
         return ""
     if summary.meta.batch_size:
@@ -129,7 +129,7 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
 
 
 def arrivals_text(details: TestDetails, arrivals: str) -> str:
-    """Return how requests came, where not as LoadGen has it."""
+    """Return a sentence on the arrivals of requests that did not follow LoadGen's pattern."""
     return (
         f"Arrivals followed `--arrivals {code(arrivals)}`: a mean of {number(details.target_qps)} a second, the times "
         f"between them with a coefficient of variation of {number(details.arrivals_cv, 3)} (0 is clockwork, 1 pure "

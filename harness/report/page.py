@@ -48,7 +48,7 @@ def block_html(block: Block) -> str:
 
 
 def chart_html(*panels: DrawnPanel, title: str = "") -> str:
-    """Panels as the page draws them."""
+    """Return the HTML of the panels."""
     return str(environment().get_template("chart.html.j2").render(title=title, panels=panels))
 
 
@@ -117,13 +117,14 @@ def million(value: Measured) -> Measured:
 
 
 def kwh(joules: Measured) -> Measured:
-    """Return the kWh of a million times so many joules."""
+    """Return the energy of a million units in kWh, from the joules of one unit."""
     return joules and joules / 3.6
 
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
-    """The verdicts that a page begins with, and the others: what is bad comes first, unknowns last; a caution is always
-    among the first.
+    """Return the verdicts that a page begins with, and the others.
+
+    Bad ones come first and unknown ones last. A caution is always among the first.
     """
     graded = [line for line in lines if line.tone and line.text]
     ranked = sorted(graded, key=rank_of)
@@ -148,8 +149,9 @@ def page(
     data: dict[str, Any] | None = None,
     **values: Any,
 ) -> str:
-    """The page of a document, whose template is one of templates/page/, `without` pictures and tables of these names;
-    `data` is what its script moves.
+    """Return the HTML page of a document. The template is one of templates/page/.
+
+    Pictures and tables named in `without` are left out. `data` is for the page's script.
     """
     values |= {"document": document, "without": without, "data": data}
     return str(environment().get_template(template).render(values))
@@ -161,7 +163,7 @@ def fingerprint(source: str) -> str:
 
 @cache
 def glossary() -> dict[str, str]:
-    """Meanings by term, in small letters with dashes, from GLOSSARY; empty where the docs are not installed."""
+    """Return the meanings of GLOSSARY by term, in lowercase with dashes; empty if the docs are not installed."""
     if not GLOSSARY.is_file():
         return {}
     meanings = {}

@@ -60,7 +60,10 @@ def draw_pictures(
 
 
 def score_bars(accuracy: Accuracy) -> Bars:
-    """Each score as a share of the reference's, with its thresholds and, of a part of the samples, its interval."""
+    """Return each score as a share of the reference score, with its thresholds.
+
+    A part of the samples also has an interval.
+    """
     rows = [score_bar(check) for check in accuracy.checks]
     values = chain.from_iterable(row.values for row in rows)
     span = Scale.around([100.0, *values])
@@ -86,8 +89,9 @@ def score_bar(check: ScoreCheck) -> Bar:
 
 
 def completion_panels(requests: Sequence[Request]) -> list[Panel]:
-    """Output tokens of the answers that had ended by each time. Nothing else is known in Offline: not when an answer
-    began nor what the engine did meanwhile. Empty without times.
+    """Return a panel of the output tokens of all answers that had ended by each time. Empty without times.
+
+    Nothing more is known in Offline: not when an answer began, nor what the engine did meanwhile.
     """
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
@@ -111,7 +115,7 @@ FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of 
 
 
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
-    """The share of queries by latency, with the limit. `headline` names the metric that is the result."""
+    """Return panels of the share of queries by latency, with the limit. `headline` names the result's metric."""
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),
         "ttft": [request.ttft_ms for request in requests if request.ttft_ms is not None],
@@ -126,7 +130,7 @@ def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) 
 
 
 def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) -> list[float]:
-    """Return the latency of each query: that of its slowest sample."""
+    """Return the latency of each query, which is the latency of its slowest sample."""
     latencies = []
     for first in range(0, len(requests), samples_per_query):
         query = requests[first : first + samples_per_query]

@@ -33,8 +33,9 @@ class Strip(NamedTuple):
 
 
 def published_strips(summary: Summary) -> Iterator[Strip]:
-    """The published results of the scenario in either unit, for a run on a known machine; one of another model or work
-    has no rate among them.
+    """Yield the published results of the scenario in each unit, for a run on a known machine.
+
+    A run of another model or other work is not placed among them.
     """
     test, count = summary.result, summary.gpus
     if test is None or not summary.is_in_process:
@@ -55,9 +56,10 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
 
 
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
-    """The published results with the run below those on its own device, by its driver's name; None without any.
-    `count`: the run's accelerators; without any it stands beside processors. A run of another model, which has no place
-    among them, has the rate 0.
+    """Return the published results with the run below the results of its device; None if there are none.
+
+    `device` has the driver's name. `count` is the number of accelerators; 0 compares the run with processors. `rate` is
+    0 for a run of another model, which has no place among the results.
     """
     results = results_of(scenario, unit, on_cpu=not count)
     if not results:

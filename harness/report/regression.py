@@ -116,7 +116,7 @@ class Sides(NamedTuple):
         return [*self.baseline, *self.runs]
 
     def difference(self, ignore: Collection[str]) -> str:
-        """Return what keeps the first of the runs from being compared with another; empty where nothing does."""
+        """Return what keeps the first run from being compared with another; empty if nothing does."""
         first, *rest = self.everyone
         allowed = set(self.may_differ)
         if self.may_differ:  # The engine derives some settings from those that may differ.
@@ -132,7 +132,7 @@ class Sides(NamedTuple):
         return ""
 
     def refusal_of_speed(self, metric: Metric) -> str:
-        """Return why this measurement may not be judged; empty where it may."""
+        """Return why a metric may not be judged; empty if it may."""
         prices = {run.flags.get("price_per_hour") for run in self.everyone}
         if metric.name.startswith("cost_") and len(prices) > 1:
             return "other prices (price_per_hour)"
@@ -145,7 +145,7 @@ class Sides(NamedTuple):
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
-    """Return the judgement of each condition, and before them that of the accuracy gate where a run failed it."""
+    """Return a judgment for each condition. If a run failed its accuracy gate, the gate's judgment comes first."""
     failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
     judgements = judge_gate(failed)
     difference = sides.difference(IGNORED_FOR_ANSWERS)
@@ -186,7 +186,7 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
 def judge_values(
     condition: Condition, before: Sequence[float], after: Sequence[float], change: Change | None
 ) -> Judgement:
-    """Return the judgement of a metric by the values of both sides, and its change; None where it has none."""
+    """Return the judgment of a metric by the values of both sides. `change` is None if the values have no ratio."""
     shown_before = shown_after = ""
     if condition.metric:
         shown_before = ", ".join(map(condition.metric.text, before))
@@ -201,7 +201,7 @@ def judge_values(
 def judge_worst(
     condition: Condition, values: Iterable[float], before: str = "", after: str = "", change: str = ""
 ) -> Judgement:
-    """Return FAIL where any of the values is beyond the bound."""
+    """Return FAIL if any of the values is beyond the bound, else PASS."""
     verdict: GateVerdict = "PASS"
     if any(map(condition.holds, values)):
         verdict = "FAIL"
@@ -209,9 +209,9 @@ def judge_worst(
 
 
 def judge_change(condition: Condition, change: Change, before: str, after: str) -> Judgement:
-    """Return FAIL where the whole interval is beyond the bound, PASS where it is wholly within.
+    """Return FAIL if the whole interval is beyond the bound, PASS if the whole interval is within it.
 
-    With one run of each side, whose scatter is not known, the change itself decides.
+    With one run of each side, the scatter is not known, so the change itself decides.
     """
     judged = change
     if change.basis == ONE_RUN_EACH:
@@ -281,7 +281,7 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
 
 
 def gravest(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the first that failed; else the first that could not be judged; else the first."""
+    """Return the first failed judgment, else the first that could not be judged, else the first."""
     verdicts = [judgement.verdict for judgement in judgements]
     gravest_verdict = min(verdicts, key=list(EXIT_CODES).index)
     return judgements[verdicts.index(gravest_verdict)]

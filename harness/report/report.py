@@ -27,7 +27,7 @@ from harness.runs import history, own_files, run_folder
 def build_report(folder: Path) -> Summary:
     """Write summary.json, plots/, report.md and report.html into a run folder, and return the summary.
 
-    Raises UsageError, LogError where a file cannot be read or no test finished.
+    Raises UsageError or LogError if a file cannot be read or no test finished.
     """
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, RENDERED, "renders")
@@ -56,7 +56,7 @@ def build_report(folder: Path) -> Summary:
 
 
 def no_test_error(folder: Path) -> UsageError:
-    """Return the error of a folder in which no test finished, with the reason where its status has one."""
+    """Return the error for a folder in which no test finished, with the reason from its status."""
     problem = "no test finished"
     status = run_folder.status_of(folder)
     if status and status.reason:

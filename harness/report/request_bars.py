@@ -26,7 +26,10 @@ class RequestBars(NamedTuple):
 
 
 def bars(requests: Sequence[Request]) -> RequestBars | None:
-    """Those picked by a rule: the slowest of all, and others evenly over the order of issue. None without times."""
+    """Return bars of selected requests: the slowest ones, and others evenly over the order of issue.
+
+    None without times.
+    """
     timed = [request for request in requests if request.latency_ms and request.issued_s is not None]
     if not timed:
         return None

@@ -19,7 +19,7 @@ LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
 
 
 def run_page(report: RunReport, document: Document, test: TestRun | None) -> str:
-    """Return the page of a run as one HTML file; `test` is the run's own, where its logs are there."""
+    """Return the page of a run as one HTML file. `test` is the run's own test, or None if its logs are gone."""
     summary, loads, result = report.summary, report.loads, report.summary.result
     main = None
     if not loads:
@@ -44,7 +44,7 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
 
 
 def main_picture(report: RunReport) -> Picture | None:
-    """Return the picture that a page without a picture of loads has at its top; None where there is none."""
+    """Return the picture at the top of a page that has no picture of loads; None if the run has no such picture."""
     for name in MAIN_PICTURES:
         if name in report.pictures:
             return report.pictures[name]
@@ -61,14 +61,14 @@ def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str
 
 
 def mean_watts(result: Outcome | None) -> Measured:
-    """Return the mean power of the GPUs during the result's test, in W; None where it was not recorded."""
+    """Return the mean power of the GPUs during the result's test, in W; None if not recorded."""
     if result is None or "gpu_power_w" not in result.details.usage:
         return None
     return result.details.usage["gpu_power_w"].mean
 
 
 def gpu_time_chart(result: Outcome | None) -> str:
-    """Return where the GPUs' time went in the result's test, as a drawing; empty where that is not known."""
+    """Return the shares of GPU time in the result's test as HTML; empty if not known."""
     if result is None or not result.details.gpu_time:
         return ""
     return page.chart_html(gpu_times(result.details.gpu_time[-1:]))

@@ -19,7 +19,7 @@ class RunReport(NamedTuple):
     loads: LoadPicture | None
 
     def picture(self, name: str) -> list[Block]:
-        """Return a picture as a list, which is empty where the run has none of this name."""
+        """Return the picture of this name in a list; an empty list if the run has none."""
         if name not in self.pictures:
             return []
         return [self.pictures[name]]

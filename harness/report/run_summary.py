@@ -18,9 +18,9 @@ from harness.runs.run_folder import TEST_FOLDERS
 
 
 def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: str | None) -> Summary:
-    """Return the summary of a run without its plots; `ended` says why it ended before its end.
+    """Return the summary of a run without its plots. `ended` is why the run ended early, or None.
 
-    Raises LogError on a log that cannot be trusted.
+    Raises LogError if a log cannot be trusted.
     """
     test06 = read_if_any(folder / TEST_FOLDERS["test06"] / test06_verdict.TEST06_FILE, test06_verdict.Compliance)
     profile = folder / kernel_profile.PROFILE_FOLDER / kernel_profile.PROFILE_FILE
@@ -46,7 +46,7 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: 
 
 
 def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str | None) -> Meta:
-    """Return what was run. Most of it has the same name in the run's settings, its plan and its engine's state."""
+    """Return the metadata of a run. Most fields have the same name in its settings, its plan or its engine's state."""
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)
     values |= {
@@ -69,9 +69,9 @@ def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended: s
 def result_deviations(
     run: Run, mode: str, had_counted_cache: bool = False, ended: str | None = None
 ) -> Iterator[Statement]:
-    """Yield why what came out cannot stand beside MLPerf's, whatever the settings were.
+    """Yield why the result is not comparable with MLPerf's, apart from the settings.
 
-    `had_counted_cache`: before the test the server had reported what comes from its cache.
+    `had_counted_cache` tells that the server had reported its cache hits before the test.
     """
     texts = [*unfinished_texts(run, mode, ended), *accuracy_texts(run)]
     if run.performance:

@@ -70,7 +70,7 @@ def rows_of_engine(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_server(report: RunReport) -> dict[str, str]:
-    """Return what the server says of itself and how it was asked, by label."""
+    """Return by label what the server reports of itself and how it was asked."""
     meta = report.summary.meta
     reported = meta.engine_args
     most_in_flight = reported.get("max_in_flight")
@@ -86,7 +86,7 @@ def rows_of_server(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_machine(report: RunReport) -> dict[str, str]:
-    """Return the machine and its software, by label; of an endpoint those of this client."""
+    """Return the machine and its software by label. With an endpoint, they are those of this client."""
     system = report.summary.system
     gpus, driver, os = ", ".join(system.gpus) or "none (CPU)", "", system.os
     if not report.summary.is_in_process:

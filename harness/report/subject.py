@@ -22,7 +22,7 @@ def subject_of(*summaries: Summary) -> str:
 
 
 def common_parts(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Return those items of the first list that all other lists have."""
+    """Return the items of the first list that all other lists have, too."""
     first, *other_lists = lists
     return [item for item in first if all(item in other_list for other_list in other_lists)]
 
@@ -74,7 +74,7 @@ def is_reference(summary: Summary) -> bool:
 
 
 def machine_text(summary: Summary) -> str:
-    """Return the GPUs that the engine used, or the CPU; of an endpoint, what serves it."""
+    """Return the GPUs that the engine used, or the CPU. For an endpoint, return the server's name."""
     if not summary.is_in_process:
         return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"
     if summary.gpus:
@@ -95,7 +95,7 @@ def engine_text(summary: Summary) -> str:
 
 
 def footer(*summaries: Summary) -> str:
-    """Return what a picture says of its runs where it is shown without their report: what all of them share."""
+    """Return the footer of a picture that is shown without its report: what all its runs share."""
     texts = []
     for summary in summaries:
         meta = summary.meta

@@ -15,7 +15,10 @@ LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "ma
 
 
 def table_of_loads(summary: Summary) -> Table:
-    """Return the tests of a search or a curve; with a price per hour the cost of a million tokens at each level."""
+    """Return the table of the tests of a search or a curve.
+
+    With a price per hour, it has the cost of tokens at each level.
+    """
     unit, price = summary.tests[0].unit, summary.price
     columns = test_table.columns(metrics.TABLES[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
@@ -42,7 +45,7 @@ def reason_text(outcome: Outcome) -> str:
 
 
 def rows_of_levels(summary: Summary) -> list[Cells]:
-    """Return the levels of a curve as rows, the head first; none of a search, whose answer is a rate."""
+    """Return the levels of a curve as rows, the head first. Empty for a search, whose answer is a rate."""
     curve = summary.curve
     if not curve:
         return []
@@ -78,7 +81,7 @@ def name_of_kind(kind: str, test: Outcome) -> str:
 
 
 def percentile_cells(latency: Latency, is_few: bool) -> list[str]:
-    """Return the values of a kind of latency; the p99 of few requests is marked as their slowest."""
+    """Return the percentiles of a latency as texts. The p99 of few requests is marked as their slowest."""
     cells = []
     for point in LATENCY_POINTS:
         text = number(getattr(latency, point))

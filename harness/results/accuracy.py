@@ -94,7 +94,10 @@ class ScoresFile(Accuracy, File):
     log: str | None = None
 
     def flat(self) -> dict[str, object]:
-        """Return what the file holds: all of this, and scores, references and thresholds under their own names."""
+        """Return the content of rouge.json.
+
+        Scores, references and thresholds also stand there under their own names.
+        """
         page: dict[str, object] = self.model_dump(mode="json")
         page |= self.rouge
         page["baseline"] = {check.name: check.reference for check in self.checks}
@@ -109,7 +112,10 @@ WORST = 10
 
 
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
-    """Each score against its bounds: by the official rule on the whole set, by its bootstrap interval on a part."""
+    """Check each score against its bounds.
+
+    On the whole set the official rule decides; on a part of the set, the bootstrap interval of the score does.
+    """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     part = len(rows) / task.samples
     intervals = {} if part == 1 else score_intervals(rows, list(limits))
@@ -138,7 +144,7 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
 
 
 def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the bootstrap interval of each score by its name; of the characters that of their sum."""
+    """Return the bootstrap interval of each score by its name. The interval of the characters is of their sum."""
     samples = []
     for *scores, characters in rows:
         samples.append((*scores, characters * len(rows)))
@@ -147,7 +153,7 @@ def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tupl
 
 
 def verdict(interval: tuple[float, float], low: float, high: float | None) -> GateResult:
-    """PASS when the whole interval is within the bounds, FAIL when all of it is outside."""
+    """Return PASS if the whole interval is within the bounds, FAIL if all of it is outside, else INCONCLUSIVE."""
     begin, end = interval
     if high is None:
         high = math.inf
@@ -159,14 +165,16 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ga
 
 
 def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
-    """The worst verdict of all."""
+    """Return the worst of the checks' verdicts."""
     verdicts = [check.verdict for check in checks]
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
 def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Tokenizer]:
-    """The samples and the tokenizer that scores are made again with. Raises BenchmarkError where they cannot be had, or
-    scores made here would be others.
+    """Load the samples and the tokenizer to compute the scores of a run again.
+
+    Raises UsageError if the run used another sentence splitter, and BenchmarkError if the samples or the tokenizer
+    cannot be loaded.
     """
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:
@@ -177,7 +185,10 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
 
 
 def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
-    """Score the accuracy log in `folder` and judge it; leave rouge.json and samples.csv beside it."""
+    """Score the accuracy log in `folder` and judge the scores.
+
+    Writes rouge.json, samples.csv and worst.md into the folder.
+    """
     answers = read_log(folder / ANSWERS, len(library))
     texts = to_text(answers, tokenizer)
     rows = score_answers(texts, library.references)
@@ -217,7 +228,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
 
 
 def stop_of(answer: Sequence[int], special: Collection[int], most_tokens: int) -> str:
-    """Return why an answer ended: eos or length; empty where neither is seen in it."""
+    """Return why an answer ended: "eos" or "length". Empty if the tokens show neither."""
     if answer and answer[-1] in special:
         return "eos"
     if len(answer) >= most_tokens:
@@ -226,7 +237,7 @@ def stop_of(answer: Sequence[int], special: Collection[int], most_tokens: int) -
 
 
 def note_on_weights(plan: Plan) -> str:
-    """Return that the scores mean nothing, where the weights are not those of a trained model."""
+    """Return a note that the scores mean nothing if the weights are dummies or random; empty for trained weights."""
     if plan.config.has_dummy_weights:
         kind = "dummies"
     elif plan.random_weights:
@@ -246,21 +257,22 @@ def sample_lines(
 
 
 def log_digest(log: Path) -> str:
-    """An accuracy log's SHA-256, which says that scores are of that log."""
+    """Return the SHA-256 of an accuracy log. It ties scores to the log that they were computed from."""
     return hashlib.sha256(reading.read_bytes(log)).hexdigest()
 
 
 def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
-    """Return what the official submission checker reads: the scores as its evaluation prints them, and the
-    log's hash.
+    """Return the text of accuracy.txt, which the official submission checker reads: the scores as MLPerf's evaluation
+    prints them, and the hash of the log.
     """
     rouge = {name: f"{getattr(scores, name)}" for name in ROUGE}
     return f"\nResults\n\n{rouge | {'gen_len': int(scores.gen_len), 'gen_num': samples}}\nhash={sha256}\n"
 
 
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
-    """Score a foreign accuracy log against the references of a data set, write accuracy.txt beside the log, and
-    return its text.
+    """Score an accuracy log of any program against a data set's references.
+
+    Writes accuracy.txt beside the log and returns its text.
     """
     references = [record.reference for record in cnn_dailymail.from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)

@@ -9,12 +9,12 @@ from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
 UNSTEADY_DRIFT = 0.1  # the speed may change by this share between the halves of a test
-IDLE_SHARE = 0.02  # share of a place's time in a closed loop: beyond it the client's own time lowers the speed
-DELAY_SHARE = 0.05  # share of TTFT p99: a client's delay beyond it is a part of the result worth a warning
+IDLE_SHARE = 0.02  # share of a slot's time in a closed loop; a client that waits longer lowers the speed
+DELAY_SHARE = 0.05  # share of TTFT p99; a longer delay of the client is worth a warning
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return what bounds the performance test of a run that has one, and what to try, a sentence each."""
+    """Return what limits the performance test of a run and what to try, as sentences. The run must have such a test."""
     test = summary.result
     assert test
     sentences = [f"What to try: {remedy}." for remedy in advice(test)]
@@ -30,7 +30,7 @@ def as_sentences(texts: Iterable[object]) -> list[str]:
 
 
 def limits_of(summary: Summary) -> dict[str, str]:
-    """Return what may limit a run's speed, and the quantity that shows it."""
+    """Return what may limit a run's speed, each with the name of the quantity that shows it."""
     limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
     if summary.meta.endpoints or summary.system.gpus:
         limits["the GPU"] = "gpu_load_percent"
@@ -39,7 +39,9 @@ def limits_of(summary: Summary) -> dict[str, str]:
 
 
 def client_warning(test: Outcome) -> str:
-    """Return a warning where the client's own delay shows in TTFT, or in the speed of a closed loop; else nothing."""
+    """Return a warning if the client's own delay is a notable part of TTFT or slows a closed loop; else an
+    empty text.
+    """
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
     if delay is None:
@@ -64,7 +66,10 @@ def client_warning(test: Outcome) -> str:
 
 
 def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
-    """Return what was used up, what bounds first, first; `limits`: what may be, and the quantity that shows it."""
+    """Return sentences on what was used up, the strongest limit first.
+
+    `limits` maps what may limit the speed to the name of the quantity that shows it.
+    """
     details = test.details
     if not details.usage:
         return [
@@ -92,7 +97,10 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
 
 
 def drift_warnings(test: Outcome) -> list[str]:
-    """A speed that changed while the engine had all its work: the mean is not what a longer test would give."""
+    """Return a warning if the speed changed during the steady part of a test.
+
+    A longer test would then have another mean.
+    """
     if test.trend is None or abs(test.trend - 1) <= UNSTEADY_DRIFT:
         return []
     return [
@@ -108,7 +116,7 @@ def lower_load(test: Outcome) -> str:
 
 
 def advice(test: Outcome) -> list[str]:
-    """Return what to change, a sentence each; nothing for a test that kept its limits, or has none."""
+    """Return what to change, as sentences. Empty if the test kept its limits or has none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [
@@ -133,7 +141,7 @@ def in_flight_text(test: Outcome) -> str:
 
 
 def advise_ttft(test: Outcome) -> str:
-    """TTFT over its limit: requests queue, or prompts take too long."""
+    """Return advice for a test with TTFT over its limit: either requests queue, or prompts take too long."""
     waiting = test.details.usage.get("requests_waiting")
     if waiting is None:
         return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"

@@ -16,7 +16,7 @@ from harness.runs.run_folder import RunFolder, now
 
 
 def first_facts() -> dict[str, Any]:
-    """Return what a record begins with: the command, the time, the machine and its software."""
+    """Return the first facts of a record: the command, the time, the machine and its software."""
     return {
         "schema_version": SCHEMA,
         "command": command_line(),
@@ -27,7 +27,10 @@ def first_facts() -> dict[str, Any]:
 
 
 def facts_of(folder: Path) -> RunFacts:
-    """Return what config.json keeps of a run of run.py. Raises UsageError for any other folder."""
+    """Read the record of a run from config.json.
+
+    Raises UsageError if the folder is not of run.py or has an older format.
+    """
     path = folder / "config.json"
     if not path.exists():
         problem = "no config.json in it"
@@ -51,7 +54,7 @@ class BenchmarkRun(NamedTuple):
 
     @classmethod
     def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
-        """A run whose settings are known as far as they can be before its samples are read."""
+        """Create the record of a run from its first plan, before its samples are read."""
         run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
         run.adopt(plan)
         return run
@@ -65,7 +68,10 @@ class BenchmarkRun(NamedTuple):
         return self.plan.config
 
     def adopt(self, plan: Plan) -> None:
-        """Take the plan as it is known now, and say what is new in it: a rate, or why nothing can be compared."""
+        """Replace the plan by a newer one.
+
+        Prints what is new in the plan: its latest note, and new deviations from MLPerf's rules.
+        """
         if plan.notes != self.plan.notes:
             self.display.done(plan.notes[-1])
         known_before = self.facts.deviations
@@ -76,7 +82,10 @@ class BenchmarkRun(NamedTuple):
             self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
 
     def save(self) -> None:
-        """Keep config.json: every resolved setting, how it came about, and what else is known of the run."""
+        """Write config.json: every resolved setting and all other facts of the run.
+
+        Secrets in engine arguments are hidden.
+        """
         record = self.facts.model_dump(mode="json")
         record["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
         write_json(self.folder.path / "config.json", record)

@@ -20,10 +20,10 @@ from harness.core.nvml import GPU
 from harness.core.schema import FrozenModel
 from harness.results.data_sheets import card_of
 
-ASSUMED_PROMPT = 766  # tokens, about the mean of MLPerf's articles: where the samples were not read
+ASSUMED_PROMPT = 766  # tokens, about the mean of MLPerf's articles; used if the samples were not read
 PREFIX = "limit, computed, not measured: "
 TABLE = "harness/results/cards.csv"
-# Arguments of vLLM's engine with which a limit does not hold, and the fact that it follows from.
+# Arguments of vLLM's engine that make a limit void, the field of that limit, and the quantity that it bounds.
 UNBOUNDING_ARGUMENTS = (
     ("speculative_config", "bytes_per_s", "one request's tokens/s"),
     ("enable_prefix_caching", "flops_per_s", "Offline's samples/s"),
@@ -77,7 +77,7 @@ class CardLimits(FrozenModel):
 
     @classmethod
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
-        """Return the limits of a model on these GPUs. Raises UsageError where the model's config cannot be read."""
+        """Return the limits of a model on these GPUs. Raises UsageError if the model's config cannot be read."""
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
@@ -117,7 +117,7 @@ class CardLimits(FrozenModel):
         return limits.without(config.engine_args)
 
     def without(self, engine_args: Mapping[str, object]) -> Self:
-        """Return these limits but for those that do not hold with such arguments of the engine."""
+        """Return these limits without the limits that do not hold with the given engine arguments."""
         changes: dict[str, object] = {}
         missing = list(self.missing)
         for name, field, quantity in UNBOUNDING_ARGUMENTS:
@@ -127,13 +127,13 @@ class CardLimits(FrozenModel):
         return self.model_copy(update={**changes, "missing": tuple(missing)})
 
     def sample_flops(self, lengths: MeanLengths) -> float:
-        """Operations of a prompt and its answer; a token attends to those before it."""
+        """Return the operations of a prompt and its answer. Each token attends to all tokens before it."""
         tokens = lengths.prompt + lengths.answer
         products = 2 * self.layer_parameters * tokens + 2 * self.output_parameters * lengths.answer
         return products + 4 * self.attention_width * tokens**2 / 2
 
     def token_bytes(self, lengths: MeanLengths) -> float:
-        """Return the bytes that one token of a request alone reads, in the middle of its answer."""
+        """Return the bytes read for one token of a single running request, in the middle of its answer."""
         return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
 
     def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:
@@ -152,7 +152,7 @@ class CardLimits(FrozenModel):
         return self.cache_bytes / (self.kv_bytes * (lengths.prompt + lengths.answer))
 
     def lines(self, lengths: MeanLengths) -> Iterator[str]:
-        """A line for each limit that is known, and one for each fact that is missing."""
+        """Yield a line for each known limit, then a line for each missing fact."""
         speed = self.request_tokens_per_s(lengths)
         if speed and self.bytes_per_s:
             bandwidth, token_bytes = self.bytes_per_s / 1e12, self.token_bytes(lengths) / 1e9
@@ -178,14 +178,14 @@ class CardLimits(FrozenModel):
 
 
 def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
-    """The limits of a run that computes on GPUs of this machine; None of any other run."""
+    """Return the limits of a run that computes on GPUs of this machine; None for any other run."""
     if not gpus or not config.is_in_process or config.has_other_hosts:
         return None
     return CardLimits.of(config, gpus)
 
 
 def arithmetic_of(config: EngineConfig) -> str:
-    """The format in which matrix products are computed; empty where it is neither 16-bit nor fp8 arithmetic."""
+    """Return the format of the arithmetic in matrix products: "bf16" or "fp8". Empty for any other format."""
     stored = quantization.stored_formats(config)
     if not stored:
         bits = {"none": 8 * BYTES_PER_WEIGHT[config.precision], "fp8": 8}.get(config.quantization, 0)

@@ -8,19 +8,19 @@ from harness.core.formatting import number
 from harness.core.statistics import NORMAL, welch
 from harness.results.metrics import Metric
 
-# Whether B is faster than A: a change with its interval, its verdict and its words, for all that compare.
-ERROR_RATE = 0.05  # the chance that a comparison calls any of its changes faster or slower that is none
+# All comparisons of runs use this module: whether B is faster than A, with an interval, a verdict and words.
+ERROR_RATE = 0.05  # the chance that a comparison calls any equal pair faster or slower
 # The scatter of runs with the same settings, about, as seen on an H200 (docs/evidence/performance.md).
 ASSUMED_SCATTER = 0.02
 FEWEST_PAIRS = 3  # pairs of runs that show their own scatter
-SMALLEST, EQUAL = 0.005, 0.02  # a smaller change is none; an interval within this shows that there is none
+SMALLEST, EQUAL = 0.005, 0.02  # the smallest change that counts; the widest interval that shows that there is none
 ONE_RUN_EACH = "one run of each"
 # The basis of a change between finished runs.
 METHOD_TEXT = (
     f"of 95 % each; fewer than {FEWEST_PAIRS} runs of each are taken to scatter by {100 * ASSUMED_SCATTER:g} % at least"
 )
 SMALLEST_VARIANCE = 1e-18  # the smallest variance, for ratios that are all the same
-LITTLE_CHANGE, MANIFOLD = 0.05, 1.95  # ratios beyond which, from about twice, the change is said as one
+LITTLE_CHANGE, MANIFOLD = 0.05, 1.95  # Ratios outside this range are written as a multiple, not in percent.
 MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 
 
@@ -35,13 +35,14 @@ class Change(NamedTuple):
 
     @classmethod
     def around(cls, middle: float, half: float, basis: str, runs: int) -> Self:
-        """Return the change by the logarithm of its mean and half of its interval."""
+        """Return the change whose logarithm has this mean (`middle`) and half width of its interval (`half`)."""
         return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs)
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
-        """Return the change between the runs of two sides, by Welch's interval; fewer runs than FEWEST_PAIRS are taken
-        to scatter by ASSUMED_SCATTER at least.
+        """Return the change between the runs of two sides, with Welch's interval.
+
+        If no side has FEWEST_PAIRS runs, the interval assumes a scatter of at least ASSUMED_SCATTER.
         """
         middle, half = welch([log(value) for value in before], [log(value) for value in after])
         count_before, count_after = len(before), len(after)
@@ -53,10 +54,11 @@ class Change(NamedTuple):
         return cls.around(middle, half, basis, min(count_before, count_after))
 
     def on_busy_machine(self) -> "Change":
-        """Return the change as it is known where other programs used the machine.
+        """Return the change for runs on a machine that other programs used.
 
-        The scatter that they cause differs from machine to machine and from hour to hour. So it is never assumed: with
-        fewer than FEWEST_PAIRS runs of a side there is no interval, which makes any verdict unclear.
+        The scatter that other programs cause differs from machine to machine and from hour to hour, so no value is
+        assumed for it. With fewer than FEWEST_PAIRS runs of a side, the change has no interval and its verdict is
+        unclear.
         """
         return self._replace(low=0.0, high=inf) if self.may_be_chance else self
 
@@ -66,11 +68,13 @@ class Change(NamedTuple):
 
     @property
     def may_be_chance(self) -> bool:
-        """Tell whether there are too few runs of a side for their own scatter to be known."""
+        """Tell whether a side has too few runs to show its own scatter."""
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
-        """On which side of a change of `bound` percent the whole interval lies."""
+        """Tell on which side of a change of `bound` percent the whole interval lies. "unclear" if the interval contains
+        it.
+        """
         if 100 * (self.low - 1) - bound > 0:
             return "above"
         if 100 * (self.high - 1) - bound < 0:
@@ -79,18 +83,21 @@ class Change(NamedTuple):
 
     @property
     def effect(self) -> Literal["above", "below", "equal", "unclear"]:
-        """Tell whether there is a change: of its verdict those that are too small are none."""
+        """Tell whether there is a change. A clear change smaller than SMALLEST does not count as one."""
         if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST:
             return self.verdict()
         return "equal" if self.reach <= EQUAL else "unclear"
 
     @property
     def reach(self) -> float:
-        """Return how large a change may be, at most, by its interval."""
+        """Return the largest change that the interval allows, as a share."""
         return max(1 - self.low, self.high - 1)
 
     def speed_change(self, metric: Metric) -> "Change":
-        """The change of the speed: of a time its inverse, as a third of it is three times the speed."""
+        """Return the change as a change of speed.
+
+        For a metric that is a time, the ratio is inverted: a third of the time is three times the speed.
+        """
         if not metric.is_time:
             return self
         low = 1 / self.high  # 0 of a change without an interval
@@ -99,7 +106,7 @@ class Change(NamedTuple):
 
     @property
     def signed(self) -> str:
-        """In percent: +12.1 % (+9.2 to +15.4 %); without an interval, the mean alone."""
+        """Return the change in percent, such as "+12.1 % (+9.2 to +15.4 %)". Without an interval, only the mean."""
         if not self.has_interval:
             return f"{signed_percent(self.mean)} %"
         mean, low, high = map(signed_percent, self[:3])
@@ -108,8 +115,8 @@ class Change(NamedTuple):
         return f"{mean} % ({low} to {high} %)"
 
     def describe(self, metric: Metric) -> str:
-        """Return the change as people say it, with its interval and what it rests on: 19 % faster (5 to 25 %, 4 of 4
-        pairs).
+        """Return the change in words with its interval and its basis, such as "19 % faster (5 to 25 %, 4 of
+        4 pairs)".
         """
         change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
@@ -135,16 +142,16 @@ class Change(NamedTuple):
 
     @property
     def sizes_in_percent(self) -> tuple[str, str, str]:
-        """Return how large the change is, at least and at most, whatever its direction."""
+        """Return the mean, smallest and largest size of the change, without its direction."""
         least, most = sorted(map(size_in_percent, (self.low, self.high)))
         return number(size_in_percent(self.mean), 2), number(least, 2), number(most, 2)
 
 
 def signed_percent(ratio: float) -> str:
-    """Return the change of a ratio in percent, without the sign of percent."""
+    """Return the change of a ratio in percent, with its sign and without a unit."""
     return number(100 * (ratio - 1), 3, "+")
 
 
 def size_in_percent(ratio: float) -> float:
-    """Return how large the change of a ratio is, whatever its direction."""
+    """Return the size of the change of a ratio in percent, without its direction."""
     return 100 * abs(ratio - 1)

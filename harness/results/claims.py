@@ -22,7 +22,7 @@ from harness.runs.run_lock import LOCK_FILE
 
 LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
 MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # files made from a run's logs
-LATER = (*MADE, "status.json", "engine.log", LOCK_FILE)  # than the digests of the others
+LATER = (*MADE, "status.json", "engine.log", LOCK_FILE)  # files that are written after the digests
 LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # a line of LoadGen's summary
 SUMMARY_HEAD = ("Scenario", "Mode", "Result is")
 NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
@@ -41,7 +41,7 @@ TOLERANCES = {  # tolerances, relative and absolute
 }
 RATE_TOLERANCE = 0.03  # tolerance of a rate over a whole test, beside its first and last requests
 SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
-# How a text may be stored otherwise than a run wrote it.
+# Ways in which a program may change how a text is stored.
 WINDOWS_LINES = (
     "the line ends of Windows (CRLF), as git may leave them: `git config core.autocrlf false`, and check out again"
 )
@@ -81,8 +81,9 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def report_claims(folder: Path) -> tuple[list[str], bool]:
-    """Return what a run's claims come to, a line each, and of LoadGen's bare logs what a reader should know; and
-    whether all agree. Raises LogError, UsageError.
+    """Check the claims of a run, or of bare LoadGen logs. Returns the lines to print, and whether no claim differs.
+
+    Bare logs also get notes on how to read their result. Raises LogError or UsageError if the files cannot be read.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
@@ -99,7 +100,10 @@ def report_claims(folder: Path) -> tuple[list[str], bool]:
 
 
 def verify_run(folder: Path) -> list[Claim]:
-    """The claims of a run, of its probes and of its files. Raises UsageError for what is no run's, LogError."""
+    """Return the claims of a run, its tests and its files.
+
+    Raises UsageError if the folder is not as a run leaves it, or LogError.
+    """
     try:
         return [*claims_of(folder)]
     except reading.DAMAGED as error:
@@ -107,6 +111,7 @@ def verify_run(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
+    """Yield the claims of a run: its parts, figures recomputed from its logs, its files, and LoadGen's summaries."""
     summary: Any = files.read_json(folder / SUMMARY_FILE)
     config: Any = files.read_json(folder / "config.json")
     status: Any = files.read_json(folder / "status.json")
@@ -141,7 +146,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
 
 
 def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
-    """Claim a figure once for each source that gives it; once without a source where none does."""
+    """Claim a figure once for each source that gives it. If no source gives it, claim it once without a source."""
     is_known = False
     for source, figures in recomputed:
         if figures.get(name) is not None:
@@ -152,7 +157,10 @@ def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mappi
 
 
 def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
-    """Claim that a complete run has the parts that it was asked for. A failed gate ends it before its performance."""
+    """Claim that a complete run has the parts that were asked for.
+
+    No performance test is due after a failed gate that ended the run.
+    """
     has_failed = (run.get("accuracy") or {}).get("verdict") == "FAIL"
     is_ended_by_gate = has_failed and not settings.get("no_exit_on_accuracy_fail")
     for part in ("accuracy", "performance"):
@@ -162,7 +170,10 @@ def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterat
 
 
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
-    """Each test by its name in the summary: its folder, and of a part without ramps the level of concurrency."""
+    """Yield the name in the summary, the log folder and the concurrency of each test.
+
+    The concurrency is None unless the figures are of a steady part.
+    """
     performance = run.get("performance")
     if performance:
         place = folder / performance["folder"]
@@ -178,15 +189,16 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
-    """Claim that data are those that a source gives, all of them."""
+    """Claim that all stated data equal what a source gives."""
     before, after = dict(leaves(stated)), dict(leaves(recomputed))
     for key in before | after:
         yield Claim(f"{name}{key}", before.get(key), source, after.get(key))
 
 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
-    """Claim that the files are those that the run left; files that were only stored in another way are one claim for
-    each way, whatever their number.
+    """Claim that the files are as the run left them.
+
+    Files whose text is the same but is stored in another way are one claim for each way, whatever their number.
     """
     current = file_digests(folder)
     stored_otherwise: dict[str, list[str]] = {}
@@ -202,7 +214,7 @@ def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def form_of(path: Path, digest: str) -> str:
-    """Return how a file is stored otherwise than the run wrote it, where its text is the same; else nothing."""
+    """Return in what other way a file's text is stored than the run wrote it. Empty if the text itself differs."""
     for form, content in original_forms(path):
         if hashlib.sha256(content).hexdigest() == digest:
             return form
@@ -210,7 +222,9 @@ def form_of(path: Path, digest: str) -> str:
 
 
 def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what a file's bytes may have been before a program stored its text in another way, and that way."""
+    """Yield the ways in which a program may have changed how a text is stored, each with the bytes that the run would
+    have written.
+    """
     content = path.read_bytes()
     without_mark = content.removeprefix(codecs.BOM_UTF8)
     yield WINDOWS_LINES, content.replace(b"\r\n", b"\n")
@@ -219,7 +233,7 @@ def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def as_written(path: Path, digest: str | None) -> bytes | None:
-    """Return the bytes that a run wrote of a file whose text is stored in another way; None for any other file."""
+    """Return the bytes that the run wrote, if the file's text is the same and only stored in another way; else None."""
     if digest is None or path.stat().st_size > LARGEST or hashlib.sha256(path.read_bytes()).hexdigest() == digest:
         return None
     for _, content in original_forms(path):
@@ -229,8 +243,10 @@ def as_written(path: Path, digest: str | None) -> bytes | None:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that is not too large, but for those that are made of the others or written after them, and
-    for what a Mac or Windows leaves in a folder.
+    """Return the SHA-256 of each file in a run folder by its path.
+
+    Leaves out files that are too large, files made from other files or written after the digests, and files that macOS
+    or Windows add.
     """
     digests_by_name = {}
     for path in sorted(folder.rglob("*")):
@@ -242,11 +258,11 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 
 def rate_claims(test: TestRun) -> Iterator[Claim]:
-    """Claim that LoadGen's rates, times the time between the first request and the last answer, are what came.
+    """Claim that LoadGen's rates agree with the requests: rate times time is the number of samples or tokens.
 
-    LoadGen counts one sample less over its time in some scenarios, and its clock begins with its own first query, so
-    that a few requests may be missing at the ends. Requests that this program timed are not over LoadGen's time, which
-    goes on until those that were not sent are reported, too.
+    The time is from the first request to the last answer. In some scenarios LoadGen counts one sample less over its
+    time. Its clock begins with its own first query, so a few requests may be missing at the ends. Requests that this
+    program timed are not compared: LoadGen's time then also includes the reports of requests that were never sent.
     """
     answered = test.answered
     if any(request.clock == "client" for request in answered):
@@ -271,7 +287,10 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
 
 
 def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
-    """Return what gives figures of a test, by name; at a level of concurrency of its part without ramps."""
+    """Return the figures of a test by source and name.
+
+    For a test with a steady part that counts, the figures are of that part.
+    """
     result, joules = test.result, test.recording.joules
     rate = result.target_qps if result.scenario == "Server" else None
     logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
@@ -296,7 +315,7 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
 
 
 def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value in nested data, with the path to it."""
+    """Yield every value in nested data with its dotted path."""
     if is_dataclass(data):
         data = vars(data)
     elif isinstance(data, list):
@@ -309,7 +328,7 @@ def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def remarks(folder: Path) -> Iterator[str]:
-    """Yield what a reader of LoadGen's bare logs should know of their result."""
+    """Yield notes on how to read the result of bare LoadGen logs."""
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
     rate, first = result.samples_per_sec or nan, result.ttft_ms
@@ -324,7 +343,7 @@ def remarks(folder: Path) -> Iterator[str]:
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
-    """Yield what LoadGen's summary for people says, beside its detail log. Raises LogError."""
+    """Claim that LoadGen's summary for people agrees with its detail log. Raises LogError."""
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
         logged.setdefault(label_words(key), value)
@@ -345,7 +364,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
 
 
 def figure_of(text: str) -> object:
-    """Return what a value of LoadGen's summary stands for: a number, a truth value, or the text itself."""
+    """Return a value of LoadGen's summary as a number, a boolean, or the text itself."""
     try:
         return json.loads({"Yes": "true", "NO": "false"}.get(text, text))
     except ValueError:
@@ -353,7 +372,7 @@ def figure_of(text: str) -> object:
 
 
 def label_words(name: str) -> frozenset[str]:
-    """The words of a label or a key of LoadGen's that tell which figure it is, whatever their order."""
+    """Return the words of a LoadGen label or key that tell which figure it is. Their order does not matter."""
     split_name = re.split(r"[\s_()]+", name.lower())
     usual_words = [ALIKE.get(word, word) for word in split_name]
     return frozenset(usual_words).difference(NOISE, [""])

@@ -26,7 +26,10 @@ class Cost(FrozenModel):
 
 
 def capacity(plan: Plan, rate: Measured) -> Capacity | None:
-    """Return the requests an hour and a day at a rate in samples/s; with MLPerf's samples, the time for its set."""
+    """Return how many requests an hour and a day a rate in samples/s makes.
+
+    For MLPerf's samples, also the time for the full set.
+    """
     if not rate:
         return None
     is_other_work = plan.request_set or plan.config.model_spec.deviation or plan.max_new_tokens != mlperf.MAX_NEW_TOKENS
@@ -37,7 +40,10 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
 
 
 def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
-    """Return what a machine at this price an hour takes for its tokens and requests; rates are per second."""
+    """Return the cost of tokens and requests on a machine at this price an hour.
+
+    All rates are per second; None without a price.
+    """
     if price_per_hour is None:
         return None
     price_per_s = price_per_hour / 3600
@@ -50,7 +56,7 @@ def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Meas
 
 
 def price_at(price_per_s: float, rate: Measured) -> Measured:
-    """Return the price of one thing at a rate a second; None where the rate is not known."""
+    """Return the price of one unit at a rate per second; None if the rate is not known."""
     if not rate:
         return None
     return price_per_s / rate

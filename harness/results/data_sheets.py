@@ -15,7 +15,7 @@ class Card(NamedTuple):
     memory: float
 
 
-# Cards by NVML's whole name, so that a MIG slice is none.
+# Cards by NVML's whole name. A MIG slice has another name, so it is not taken for a whole card.
 CARDS = {
     name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
     for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))
@@ -23,5 +23,8 @@ CARDS = {
 
 
 def card_of(names: Sequence[str]) -> Card | None:
-    """The card that all these GPUs are; None of unlike GPUs, of one that is not in the table, and of none."""
+    """Return the data sheet of these GPUs.
+
+    None if they differ, if there are none, or if their name is not in the table.
+    """
     return CARDS.get("".join(set(names)))

@@ -46,7 +46,7 @@ class Figures(FrozenModel):
 
     @property
     def ends_s(self) -> tuple[float, float] | None:
-        """Its begin and its end, in seconds since the first request was sent; None of a whole test."""
+        """The begin and end of the steady part, in seconds since the first request was sent; None for a whole test."""
         if self.begin_s is None or self.seconds is None:
             return None
         return self.begin_s, self.begin_s + self.seconds
@@ -76,9 +76,10 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
 
 
 def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
-    """Return the figures of a test without its ramps; its latencies only at fixed concurrency, where they count.
+    """Return the figures of a test without its ramps. Latencies are given only at fixed concurrency, where the steady
+    part counts.
 
-    None of a scenario that sends by time, or one query after the other, and of a test too short for a steady part.
+    None if the scenario sends by time or one query after the other, or if the test is too short for a steady part.
     """
     window, duration_s = test.steady, test.result.duration_s
     if window is None or not duration_s:
@@ -118,8 +119,8 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
     """Return the percentage of requests that kept both limits.
 
-    Failed requests kept none, and an answer of one token has no time per output token to keep. None where there are no
-    limits, or the time of a first token is not the engine's or not known.
+    Failed requests count as over the limits. An answer of one token has no TPOT, so only its TTFT counts. None if there
+    are no limits, if the time to the first token is that of a buffer, or if it is not known of every answer.
     """
     answered = without_failures(requests)
     if limits is None or is_buffered or not requests or any(request.ttft_ms is None for request in answered):

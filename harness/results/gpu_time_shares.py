@@ -18,8 +18,9 @@ SHARES = {  # shares of a GPU's time, in words
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Return the shares of each probe, each attempt and, last, the test itself, as far as its GPUs reported load and
-    clock.
+    """Return the shares of GPU time in each probe, each attempt and, last, the test itself.
+
+    Tests whose GPUs reported no load or clock are left out.
     """
     names = names_of_tests(facts)
     root = next(place for place in test.folder.parents if (place / "config.json").exists())
@@ -30,7 +31,7 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
 
 
 def names_of_tests(facts: RunFacts) -> dict[str, str]:
-    """Return what the tests of a run are called, by their folders; the performance test last."""
+    """Return the name of each test of a run by its folder, the performance test last."""
     names = {}
     for kind, tests in (("probe", facts.probes), ("attempt", facts.attempts)):
         for test in tests:
@@ -41,7 +42,11 @@ def names_of_tests(facts: RunFacts) -> dict[str, str]:
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
-    """The shares of each, by the highest clock that NVML allows or any of them recorded."""
+    """Yield the shares of GPU time of each recording.
+
+    The maximum clock is the one that NVML allows. If that is not known, it is the highest clock in any of the
+    recordings.
+    """
     allowed = highest_of_all(recordings, "max_clock_mhz")
     max_clock = allowed or highest_of_all(recordings, "clock_mhz")
     for name, recording in recordings.items():
@@ -57,12 +62,15 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
 
 
 def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
-    """Return the highest reading of a quantity of a GPU in several recordings; 0 where none has it."""
+    """Return the highest reading of a GPU quantity in several recordings; 0 if none has a reading."""
     return max((recording.highest(name) for recording in recordings.values()), default=0.0)
 
 
 def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
-    """Seconds of all GPUs by what became of them; none of a GPU that does not tell its load and clock."""
+    """Return the seconds of all GPUs by their use, as SHARES lists it.
+
+    Times without a reading of load and clock are left out.
+    """
     spent = dict.fromkeys(SHARES, 0.0)
     waiting = recording.column("requests_waiting")
     for gpu in recording.gpus:

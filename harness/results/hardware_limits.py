@@ -15,8 +15,10 @@ OUTPUT_LAYER = SHAPE["vocab_size"] * HIDDEN_SIZE
 
 
 def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
-    """Percent of the arithmetic, and at least so many of the bandwidth, of an Offline test of the reference model, all
-    of it computed as the formula has it, on the GPUs of this host; else None, as on a card that is not known here.
+    """Return the shares of the GPUs' peak arithmetic and memory bandwidth that an Offline test reached, in percent.
+
+    The share of the bandwidth is a lower bound. None if the formula does not fit: another scenario or model,
+    speculation, prefix caching, fp32, GPUs of other hosts, or a card without a data sheet here.
     """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
@@ -45,7 +47,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
 
 
 def bits_of_linear_layers(plan: Plan) -> int:
-    """Return the bits of a weight of the linear layers; 0 where they are not known."""
+    """Return the bits of a weight in the linear layers; 0 if not known."""
     quantization, model = plan.engine_state.quantization, plan.config.model
     if quantization == "none":
         return 16

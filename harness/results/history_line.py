@@ -14,14 +14,15 @@ from harness.results.accuracy import GateResult
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
-# Aspects in which earlier runs may differ, whose speeds stand beside this one.
+# Earlier runs may differ in these aspects and still count for the scatter.
 IGNORED_IN_SCATTER = ("software", "rate")
 
 
 def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return how far a metric of earlier runs of the same settings, work and GPUs differs, by the lines of a history
-    and that of the run itself: the doubt of the next run, which no interval of a single test holds. Empty without a
-    valid test.
+    """Return the range of a metric in earlier runs with the same settings, work and GPUs, as text.
+
+    The range shows how far the next run may differ, which the interval of a single test cannot show. Empty if the run
+    has no valid test.
     """
     run = Comparable.from_history(run_line)._replace(busyness={})
     if run.validity:
@@ -74,7 +75,7 @@ class History(File):
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
-        """The line of a run; `metrics` by name."""
+        """Return the history line of a run. `metrics` holds its metrics by name."""
         values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
         values |= metrics
         values |= test_values(summary.result)
@@ -89,7 +90,7 @@ class History(File):
 
 
 def test_values(test: Outcome | None) -> dict[str, object]:
-    """Return what the line of a run keeps of its test; None for each where there is no test."""
+    """Return what a history line keeps of the run's test. Without a test all values are None and `flaws` is empty."""
     if test is None:
         return dict(valid=None, samples_per_query=None, mean_new_tokens=None, result=None, flaws=[])
     details, mean_new_tokens = test.details, None

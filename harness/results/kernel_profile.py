@@ -22,15 +22,15 @@ from harness.core.formatting import Measured, number
 from harness.core.message_text import first_line
 
 PROFILE_FOLDER, PROFILE_FILE = "Profile", "profile.json"  # in the run folder, in that folder
-PATTERN = "*.pt.trace.json*"  # as torch names them
+PATTERN = "*.pt.trace.json*"  # torch's names of trace files
 LARGEST_KERNELS = 10  # rows of the table of single kernels
 NAME_LENGTH = 100  # characters; names of templates run to thousands
 OTHER = "other"
-SLOW_PERCENT, SLOW_MEMORY_PERCENT = 2, 100 / 3  # more of GPU time, at less of the memory's speed
-# The first row whose pattern is found in a kernel's or operator's name gives its kind. What Inductor fuses is named
-# after what stands beside it, too (triton_red_fused_..., of a matrix product), and is never that. `flashinfer::` holds
-# kernels of every kind. Attention stands before matrix products since FlashAttention is built on CUTLASS; normalization
-# before quantization since fused kernels do both.
+SLOW_PERCENT, SLOW_MEMORY_PERCENT = 2, 100 / 3  # A slow kernel takes more GPU time and reaches less memory speed.
+# The first row whose pattern is found in the name of a kernel or operator gives its kind. The name of a kernel that
+# Inductor fused may also contain a neighbor's name, such as a matrix product, so fused kernels come first.
+# `flashinfer::` has kernels of every kind. Attention stands before matrix products because FlashAttention is built on
+# CUTLASS. Normalization stands before quantization because fused kernels do both.
 FUSED = r"^(?:triton_(?:red|per|poi)|cpp)_fused\w*"
 NORMALIZES = r"(?:norm|rsqrt|silu|swiglu|gelu|sigmoid|act_and_mul|relu|tanh)"
 KERNEL_KINDS = (
@@ -56,8 +56,8 @@ STEPS = {  # counts in vLLM's names of steps (`detailed_trace_annotation`), if n
     "tokens_per_step": r"execute_([1-9]\d*)_context",
     "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
-STEP_NAME = "execute_"  # vLLM's names of steps begin so
-LONG_GAP_US = 1000.0  # A gap of this length is no launch between two kernels: the engine or the machine held it up.
+STEP_NAME = "execute_"  # how vLLM's names of steps begin
+LONG_GAP_US = 1000.0  # A launch takes less; in a longer gap the engine or the machine held the GPU up.
 Device = Literal["GPU", "CPU"]
 
 
@@ -131,12 +131,12 @@ class Profile(schema.File):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Percent of the time by kind."""
+        """Percent of the time by kind of kernel."""
         return {share.name: share.percent for share in self.kinds}
 
     @property
     def slow(self) -> list[str]:
-        """The kernels that take their time at a small part of the memory's speed."""
+        """A sentence for each kernel that takes a notable part of the time at a low share of the memory's speed."""
         texts = []
         for share in self.largest:
             is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
@@ -157,7 +157,10 @@ class Profile(schema.File):
 
 
 def profile_of(folder: Path) -> Profile:
-    """The profile of all traces in a folder, one a worker. Raises UsageError where one is cut, or none holds work."""
+    """Return the profile of all traces in a folder, one per worker.
+
+    Raises UsageError if a trace is cut or none holds work.
+    """
     paths = sorted(folder.glob(PATTERN))
     if not paths:
         raise UsageError(f"{folder}: the profiler left no trace there; engine.log may say why.")
@@ -195,7 +198,10 @@ def span_of(events: Sequence[Event]) -> float:
 
 
 def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, Any]:
-    """Return the fields of a profile that are means of the counts in the names of steps, as far as there are any."""
+    """Return the profile fields that are means of counts in the names of steps.
+
+    Fields without any count are left out.
+    """
     names = []
     for trace in traces:
         names += [event.name for event in trace.get(ANNOTATION, ())]
@@ -209,7 +215,7 @@ def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, An
 
 
 def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
-    """Return the fields of a profile that say how long GPUs computed, and how long they did not."""
+    """Return the profile fields on how long the GPUs computed and how long they were idle."""
     all_gaps, long_gaps, idle_shares, active = list[float](), list[float](), list[float](), list[float]()
     for span, gaps in gpu_activities(events):
         all_gaps += gaps
@@ -228,9 +234,10 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
 
 
 def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, float | None]:
-    """Return how many steps the engine made and the milliseconds between two of them, by each worker's annotations.
+    """Return the number of the engine's steps, and the median time between two steps in milliseconds.
 
-    Threads that are annotated as well tell the same steps again, so those of the thread with the most are taken.
+    `annotations` has the annotated events of each worker. Several threads of a worker may tell the same steps, so only
+    the thread with the most steps counts.
     """
     counts = []
     spacings = []
@@ -249,7 +256,7 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, fl
 
 
 def read_trace(path: Path) -> dict[str, list[Event]]:
-    """The kernels and operators in a trace, gzipped or not. Raises UsageError for one that is cut, or is no trace."""
+    """Read the events of a trace, gzipped or not, by category. Raises UsageError if the file is cut or is no trace."""
     try:
         content = reading.read_bytes(path)
         if path.suffix == ".gz":
@@ -267,7 +274,10 @@ def read_trace(path: Path) -> dict[str, list[Event]]:
 
 
 def track_of(entry: Mapping[str, Any]) -> object:
-    """Return the GPU of a kernel, whose thread is a stream, or the thread of an operator."""
+    """Return the GPU of a kernel, or the process and thread of an operator.
+
+    The thread of a kernel would be a stream.
+    """
     if entry.get("cat") == "kernel":
         return entry.get("args", {}).get("device", 0)
     return entry.get("pid"), entry.get("tid")
@@ -282,7 +292,7 @@ def kind_of(name: str) -> str:
 
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
-    """Each operator with the time that it spent in no other."""
+    """Yield the name of each operator and its own microseconds, without the operators that it called."""
     for track in group_by_track(events):
         times = [event.duration for event in track]
         open_places = list[int]()  # places of the operators that have begun and not ended
@@ -297,8 +307,9 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
 
 
 def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
-    """Yield for each GPU the time from its first kernel to the end of its last, and the times in it without any, in
-    microseconds.
+    """Yield for each GPU the time from its first kernel to the end of its last, and its gaps without a kernel.
+
+    In microseconds.
     """
     for track in group_by_track(events):
         reached, gaps = track[0].start, list[float]()
@@ -310,7 +321,7 @@ def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]
 
 
 def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """Those of each track in order, an operator before those that it calls."""
+    """Yield the events of each track in order of their start. An operator comes before the operators that it calls."""
 
     def place(event: Event) -> tuple[str, float, float]:
         return event.track, event.start, -event.duration
@@ -320,7 +331,7 @@ def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
 
 
 def shares_of_time(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
-    """Times in microseconds summed by name, largest first."""
+    """Sum times in microseconds by name and return the shares, largest first."""
     durations_by_name: dict[str, list[float]] = defaultdict(list)
     for name, duration in times:
         durations_by_name[name].append(duration)

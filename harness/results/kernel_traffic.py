@@ -26,9 +26,10 @@ IN_8_BITS = "quant|clamp|fp8"  # in the name of a kernel: so it writes
 
 
 def with_traffic(profile: Profile, plan: Plan) -> Profile:
-    """The profile with what its largest kernels move, of a model of Llama-3.1-8B's shape that each GPU holds whole.
+    """Return the profile with the bytes that its largest kernels move.
 
-    Each call is counted with the mean tokens of a step.
+    Holds for a model of Llama-3.1-8B's shape that each GPU holds whole; any other profile is returned as it is. Each
+    call counts with the mean tokens of a step.
     """
     card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:

@@ -15,14 +15,14 @@ from harness.results.test_outcome import outcome_of, over_limits
 
 
 def seconds_of(test: TestRun) -> float:
-    """Return the seconds that a test's speeds are of: without its ramps, where those are known."""
+    """Return the seconds over which a test's speeds were measured, without its ramps if they are known."""
     if test.window:
         return test.window.seconds
     return test.result.duration_s or 0.0
 
 
 def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measured:
-    """Return the mean of a speed of tests, each counted by the seconds that it is of; None where one is not known."""
+    """Return the mean of a speed over tests, weighted by their seconds. None if any speed is not known."""
     total = 0.0
     for speed, weight in zip(speeds, seconds, strict=True):
         if speed is None:
@@ -32,10 +32,10 @@ def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measur
 
 
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
-    """Return the outcome of a level by all tests of it, in the folder of a run. `plan` has the level.
+    """Return the outcome of a level from all its tests. `plan` has the level; `run` is the run folder.
 
-    Its speeds are the mean of its tests, its latencies are of all their requests together, and these decide whether it
-    keeps the limits. Its logs are those of the longest test.
+    Speeds are means over the tests. Latencies are of all their requests together, and decide whether the level keeps
+    the limits. The logs are those of the longest test.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:
@@ -75,7 +75,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
 
 
 def speed_range(outcomes: Sequence[Outcome]) -> tuple[float, float] | None:
-    """Return the output tokens/s of the slowest and of the fastest test; None where none is known."""
+    """Return the output tokens/s of the slowest and the fastest test; None if no speed is known."""
     speeds = [outcome.tokens_per_sec for outcome in outcomes if outcome.tokens_per_sec is not None]
     if not speeds:
         return None

@@ -27,9 +27,9 @@ class LimitComparison(NamedTuple):
 
 
 def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
-    """The limits of a run whose quantity was measured; none where they do not hold for it.
+    """Return the hardware limits of a run beside the measured values. Empty if the limits do not hold for the run.
 
-    Several tokens a step (speculation) and prompts out of a cache do less work than the limits count.
+    Speculation (several tokens a step) and prefix caching need less work than the limits count.
     """
     state, limits, lengths = facts.plan.engine_state, facts.card_limits, mean_lengths(test)
     if limits is None or lengths is None or state.speculation or state.prefix_caching is not False:
@@ -38,7 +38,7 @@ def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
 
 
 def mean_lengths(test: Outcome) -> MeanLengths | None:
-    """Mean tokens of the test's prompts and answers; None where they were not recorded."""
+    """Return the mean tokens of the test's prompts and answers; None if they were not recorded."""
     prompts, answers = test.details.input_lengths, test.details.output_lengths
     if prompts is None or answers is None:
         return None
@@ -65,7 +65,10 @@ def comparison_table(comparisons: list[LimitComparison]) -> Table:
 
 
 def gap_kernels(profile: Profile | None) -> str:
-    """The kind of kernels that takes most of what matrix products leave; empty without a profile of a GPU."""
+    """Return a sentence on the kind of kernels that takes the most time beside matrix products.
+
+    Empty without a GPU profile.
+    """
     if profile is None or profile.device != "GPU":
         return ""
     other_kinds = [share for share in profile.kinds if share.name != MATRIX_PRODUCTS]

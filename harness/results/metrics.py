@@ -54,12 +54,12 @@ class Metric(NamedTuple):
 
     @property
     def steps(self) -> list[str]:
-        """The names that lead to it from a test."""
+        """The names of the attributes that lead from a test to the metric."""
         return self.path.removeprefix(TEST).split(".")
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Return what makes it doubtful, where it holds of the test."""
+        """The kinds of doubt that can apply to this metric."""
         kind, *point = self.steps  # a latency and its percentile
         doubts = list[Doubt]()
         if self.path.startswith(TEST):
@@ -71,7 +71,7 @@ class Metric(NamedTuple):
         return tuple(doubts)
 
     def figure(self, source: Summary | Outcome) -> Figure:
-        """The value with the doubts that it has, of a run or of one test."""
+        """Return the metric's value of a run or a test, with the doubts that apply to it."""
         if not self.path.startswith(TEST):
             return Figure(number_at(source, self.path.split(".")))
         outcome = source if isinstance(source, Outcome) else source.result
@@ -83,13 +83,13 @@ class Metric(NamedTuple):
         return Figure(value, tuple(doubt for doubt in outcome.doubts if doubt in self.doubts))
 
     def applies_to(self, summary: Summary) -> bool:
-        """Tell whether a run has such a metric: by its engine's place, and by what its load is given by."""
+        """Tell whether a run has this metric, by where its engine runs and which flag sets its load."""
         if self.in_process and summary.meta.endpoints:
             return False
         return self.rate_flag in ("", summary.scenario.pattern.rate_flag)
 
     def of(self, source: Summary | Outcome) -> Measured:
-        """The value as far as it counts; None where there is none."""
+        """Return the value if it counts; None if there is none or a doubt forbids it."""
         return self.figure(source).counted
 
     def text(self, value: Measured) -> str:
@@ -98,7 +98,7 @@ class Metric(NamedTuple):
         return number(value, self.digits)
 
     def shown(self, source: Summary | Outcome) -> str:
-        """The value with the mark of what it is not."""
+        """Return the value as text, marked if it is only a bound."""
         return self.show(self.figure(source))
 
     def show(self, figure: Figure) -> str:
@@ -106,12 +106,12 @@ class Metric(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Tell whether less of it is faster."""
+        """Tell whether a lower value is faster."""
         return self.name.endswith("_ms")
 
     @property
     def is_of_rate(self) -> bool:
-        """Tell whether it follows from the rate, where that is given."""
+        """Tell whether the value follows from the rate, if the load is a given rate."""
         return self.name.endswith(("_per_sec", "_percent"))
 
     def with_unit(self, value: Measured) -> str:
@@ -121,8 +121,8 @@ class Metric(NamedTuple):
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """Return what more and less speed of it are called, or more and less of it where it is none; and as
-        much of it.
+        """The words for more, for less, and for as much: of speed if the metric is a speed or a time, else of the
+        value.
         """
         if self.is_time or self.name.endswith("_per_sec"):
             return "faster", "slower", "as fast"
@@ -130,12 +130,14 @@ class Metric(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The label in a row that says its unit elsewhere."""
+        """The label without its unit, for a row that says the unit elsewhere."""
         return self.label.removeprefix("output ").removesuffix(", ms").replace("tokens/s per", "per")
 
 
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
-    """Return the value that the names of `run.performance` lead to: a figure that counts, or a detail of the test."""
+    """Return the value at these names in `run.performance`: from the figures that count, or from the details of the
+    test.
+    """
     first, *rest = steps
     if first == "steady" and rest == ["tokens_per_sec"]:  # beside that of the whole test
         return number_at(outcome.details.steady, rest)
@@ -152,7 +154,7 @@ def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
 
 
 def number_at(start: object, steps: Sequence[str]) -> Measured:
-    """Return the number that attributes and keys of these names lead to; None where there is none."""
+    """Return the number at these attributes or keys; None if there is no number."""
     value = value_at(start, steps)
     if not isinstance(value, int | float):
         return None
@@ -160,7 +162,7 @@ def number_at(start: object, steps: Sequence[str]) -> Measured:
 
 
 def value_at(start: object, steps: Sequence[str]) -> object:
-    """Return what attributes and keys of these names lead to; None where one is missing."""
+    """Return the value at these attributes or keys; None if one of them is missing."""
     value = start
     for step in steps:
         value = value_of(value, step)
@@ -168,7 +170,7 @@ def value_at(start: object, steps: Sequence[str]) -> object:
 
 
 def value_of(data: object, name: str) -> object:
-    """Return the value of a key or an attribute; None where it is missing."""
+    """Return the value of a key or attribute; None if it is missing."""
     if isinstance(data, Mapping):
         return data.get(name)
     return getattr(data, name, None)
@@ -204,12 +206,12 @@ def metrics_of(place: MetricPlace) -> list[Metric]:
 
 
 def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
-    """Return what a place has of a run, as far as it counts: name -> value."""
+    """Return the metrics of a run that a place shows, by name. A value that does not count is None."""
     return {metric.name: metric.of(summary) for metric in metrics_of(place)}
 
 
 def report_rows(summary: Summary) -> list[tuple[Metric, str]]:
-    """The metrics that a run has, for its report's table with one a line."""
+    """Return the metrics and texts for the one-metric-a-line table of a run's report."""
     test = summary.result
     is_streamed = summary.scenario.pattern.is_streamed
     is_twice = test and not test.details.is_whole  # the same as the output tokens/s above it

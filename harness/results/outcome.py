@@ -21,7 +21,7 @@ from harness.results.test_details import TestDetails
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
 FREE = 0.03  # share of an answer's time; a smaller effect of concurrency is noise
-SETTLED = 6  # latencies of a query, after which as many run as ever will
+SETTLED = 6  # median latencies of a query; after this time the number of running queries no longer rises
 WAITING = 0.1  # share of a query's time; with more queueing its latency no longer measures decoding
 
 
@@ -46,14 +46,14 @@ class Figure(NamedTuple):
 
     @property
     def counted(self) -> Measured:
-        """The value, where it is what its name says; None of a p99 that is the slowest of few."""
+        """The value if its name is true of it. None for a p99 of so few requests that it is the slowest one."""
         if Doubt.FEW in self.doubts:
             return None
         return self.value
 
     @property
     def mark(self) -> str:
-        """Return what stands before the value."""
+        """The sign before the value: "at most" for a p99 of few requests, else empty."""
         if self.value is None or Doubt.FEW not in self.doubts:
             return ""
         return f"{AT_MOST_SIGN} "
@@ -77,7 +77,7 @@ class Times(FrozenModel):
 
     @classmethod
     def of(cls, latency: Latency | None) -> Self:
-        """Return the times that are kept of what LoadGen logged; none of those that it did not."""
+        """Return the times that a file keeps of a latency; all are None if LoadGen logged none."""
         if latency is None:
             return cls()
         return cls(
@@ -97,7 +97,7 @@ class Queue:
     completed: float  # queries, in parts of answers if as many are answered all the time: they end in waves
     completed_error: float  # its standard error
     growth: float  # growth of what is in flight
-    chance: float  # the standard error of `growth`, of arrivals and completions, where the server is just fast enough
+    chance: float  # the standard error of `growth`, by arrivals and completions, if the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
     token_s: float = 0.0  # seconds of an answer's own for each token after its first, by a fit (results/queue_fit.py)
     each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...
@@ -112,21 +112,23 @@ class Queue:
 
     @property
     def has_grown(self) -> bool:
-        """Tell whether more queries came than the server completes, beyond chance."""
+        """Tell whether more queries arrived than the server completed, beyond chance."""
         return self.growth > SURE * self.chance
 
     @property
     def free_capacity(self) -> float:
-        """The capacity by the fit alone."""
+        """The capacity in queries/s by the fit alone; infinity if the fit gives a query no work."""
         work_s = self.each_s + self.prompt_s
         if work_s <= 0:
             return inf
         return 1 / work_s
 
     def shared_capacity(self, alone_s: float) -> float:
-        """Queries/s at which answers take without end, by how much longer they take than an answer alone, `alone_s` a
-        token: answer = alone / (1 - rate / capacity), or alone + what was done meanwhile / capacity. Infinite where
-        company costs nothing.
+        """Estimate the rate in queries/s at which answers would take forever, from how much concurrency slows them.
+
+        `alone_s` is the time per token of an answer that runs alone. The model is answer = alone / (1 - rate /
+        capacity), which is answer = alone + work done meanwhile / capacity. Returns infinity if concurrency does not
+        slow answers.
         """
         longer = self.answer_s - alone_s * self.tokens
         if longer <= FREE * self.answer_s or self.beside <= 0:
@@ -134,7 +136,7 @@ class Queue:
         return self.beside / longer
 
 
-LIMITED = ("TTFT", "TPOT")  # names of the reasons that a latency over its limit gives
+LIMITED = ("TTFT", "TPOT")  # names of the reasons for a latency over its limit
 
 
 class LatencyVerdict(NamedTuple):
@@ -207,7 +209,9 @@ class Outcome(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def read_flat(cls, data: Any) -> Any:
-        """Until format 5 each percentile was a field, the load one of three, and reasons were one text."""
+        """Convert a record of format 5 or older, with a field for each percentile, three fields for the load, and all
+        reasons in one text.
+        """
         is_flat = isinstance(data, dict) and "qps" in data and "load" not in data
         return from_flat(data) if is_flat else data
 
@@ -252,7 +256,7 @@ class Outcome(FrozenModel):
         return tuple(doubts)
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
-        """Return the outcome of a run's own test, of which more is known than of a probe."""
+        """Return the outcome with the details of a run's own test. A probe has none."""
         changes = {"details": details, "trend": trend, "disagreements": tuple(details.disagreements)}
         return self.model_copy(update=changes)
 
@@ -280,14 +284,16 @@ class Outcome(FrozenModel):
         return Doubt.FEW in self.doubts
 
     def name_of_p99(self, kind: str) -> str:
-        """Return what the p99 of a kind of latency is."""
+        """Return the label for the p99 of a kind of latency: it says if p99 is only the slowest of few requests, or of
+        the buffering.
+        """
         name = tail_name(kind, self.is_few)
         if self.is_buffered:
             name += " of the buffering"
         return name
 
     def at(self, kind: str, point: str) -> Measured:
-        """A percentile of a kind of latency, in milliseconds."""
+        """Return a percentile of a kind of latency, in milliseconds."""
         value: Measured = getattr(getattr(self, f"{kind}_ms"), point)
         return value
 
@@ -338,7 +344,7 @@ class Outcome(FrozenModel):
         return 1000 * self.load / self.tpot_ms.mean
 
     def cost(self, price_per_hour: float) -> Measured:
-        """Return what a million output tokens cost."""
+        """Return the price of a million output tokens; None if the speed is not known."""
         if not self.tokens_per_sec:
             return None
         return price_per_hour / 0.0036 / self.tokens_per_sec
@@ -386,7 +392,7 @@ class Outcome(FrozenModel):
 
 
 def from_flat(data: dict[str, Any]) -> dict[str, Any]:
-    """A record of format 5 or older, as today's are."""
+    """Return a record of format 5 or older in today's format."""
     names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
     old = {names.get(name, name): value for name, value in data.items() if value is not None}
     load, unit = flat_load(old)
@@ -403,7 +409,7 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat_load(record: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the load of a record of format 5 or older, and its unit."""
+    """Return the load and its unit from a record of format 5 or older."""
     if "concurrency" in record:
         return record["concurrency"], ClosedLoop.unit
     if "qps" in record:
@@ -416,20 +422,25 @@ def load_of(outcome: Outcome) -> float:
 
 
 def speed_of(outcome: Outcome) -> float:
-    """Return the output tokens/s of a test; 0 where they are not known."""
+    """Return the output tokens/s of a test; 0 if not known."""
     return outcome.tokens_per_sec or 0.0
 
 
 def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """One test for each load, by load: of several the last, which agrees with the first or decides between two in the
-    search, and is the run's own at its level.
+    """Return one test for each load, sorted by load.
+
+    The last test of a load decides: in a search it confirms the first or breaks a tie, and at the run's own level it is
+    the run's test.
     """
     by_load = {outcome.load: outcome for outcome in outcomes}
     return sorted(by_load.values(), key=load_of)
 
 
 def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The load with the most output of those that keep the limits, on their own machine if any ran so."""
+    """Return the test with the most output among the loads that kept the limits.
+
+    Tests on an idle machine come first; None if no load kept them.
+    """
     candidates = [outcome for outcome in deciding_tests(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
     alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
     return max(alone or candidates, key=speed_of, default=None)

@@ -49,7 +49,7 @@ COUNTED_FIGURES = ("tokens_per_sec", "input_tokens_per_sec", "samples_per_sec", 
 
 
 def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
-    """Return `run.performance` of summary.json."""
+    """Return an outcome as the object `run.performance` of summary.json."""
     details = outcome.details.model_dump(mode="json")
     whole = details.pop("whole")
     machine = details.pop("machine")
@@ -59,7 +59,10 @@ def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
 
 
 def outcome_fields(data: Any) -> Any:
-    """Return the fields of an outcome from `run.performance`, of any version; anything but an object as it is."""
+    """Return the fields of an outcome from `run.performance` of any version.
+
+    Returns anything but such an object unchanged. Raises ValueError if a required name is missing.
+    """
     if not isinstance(data, dict) or "details" in data:
         return data
     missing = [name for name in REQUIRED if name not in data]
@@ -87,18 +90,18 @@ def outcome_fields(data: Any) -> Any:
 
 
 def part_of(data: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
-    """Return the fields of these names, as far as the data have them."""
+    """Return the fields with these names. Missing ones are left out."""
     return {name: value for name, value in data.items() if name in names}
 
 
 def dict_or_empty(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a field that is an object; an empty one where it is anything else."""
+    """Return a field that is an object; an empty object if it is anything else."""
     value = data.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file without them does not say of a test's load and verdict, as far as the rest of it tells."""
+    """Derive the load and verdict fields of a test from other fields, for a file that does not have them."""
     has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))
     unit = ""
     if data.get("scenario") in SCENARIOS:
@@ -118,7 +121,7 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
 
 
 def over_limits(limits: Any, counted: dict[str, Any]) -> list[Statement]:
-    """Return a statement for each latency that is over its limit, by its name."""
+    """Return a statement for each latency over its limit, named by the kind of latency."""
     if not limits:
         return []
     ttft, tpot = counted.get("ttft_ms") or {}, counted.get("tpot_ms") or {}

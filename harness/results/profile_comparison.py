@@ -25,7 +25,11 @@ ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each 
 
 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
-    """Return a row for each figure, the kinds by what they take in the first profile; None where there is none."""
+    """Return the table rows that compare profiles, a row for each figure. Kinds stand in the order of the first
+    profile.
+
+    A run without a profile has None in every row.
+    """
     known = [profile or Profile() for profile in profiles]
     failures = tuple(profile.failure or None for profile in known)
     rows: list[ProfileRow] = [("profile_failure", "profile: failed", failures)]
@@ -40,7 +44,7 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
 
 
 def share_of(profile: Profile, kind: str) -> ProfileValue:
-    """Return the percentage of the time that a kind of kernel took; None of a profile that there is not."""
+    """Return the percentage of the time that a kind of kernel took; None if there is no profile."""
     if not profile.device:
         return None
     return profile.shares.get(kind, 0.0)

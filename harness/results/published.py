@@ -10,7 +10,7 @@ from harness.core import data_tables
 from harness.core.formatting import Measured
 
 Unit = Literal["samples/s", "tokens/s"]
-SEVERAL = " and "  # in the name of a system of unlike accelerators, of which none has a share
+SEVERAL = " and "  # stands in the name of a system of unlike accelerators, whose rate cannot be divided
 # Names of a card: the driver's, and the one in published results.
 ACCELERATORS = {
     "NVIDIA H200": "NVIDIA H200-SXM-141GB",
@@ -42,7 +42,7 @@ class Published(NamedTuple):
 
     @property
     def share(self) -> str:
-        """The machine of which a rate is a share, in words: eight accelerators stand behind one balancer."""
+        """A note that the rate is a share of a pool of several accelerators; empty for a single accelerator."""
         if self.accelerators <= 1:
             return ""
         return f"a share of a pool of {self.accelerators}"
@@ -55,7 +55,7 @@ class Published(NamedTuple):
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Every row of accelerators of one kind, or of none."""
+    """Return all published results, without systems of unlike accelerators."""
     rows = [as_published(cells) for cells in data_tables.table_beside(__file__, "published.csv")]
     return tuple(row for row in rows if SEVERAL not in row.device)
 
@@ -78,19 +78,19 @@ def as_published(cells: Mapping[str, str]) -> Published:
 
 
 def rate_of_one(cell: str, accelerators: int) -> Measured:
-    """Return the rate of one accelerator from a cell with that of all; None of an empty one."""
+    """Return the rate of one accelerator, given a table cell with the rate of all; None for an empty cell."""
     if not cell:
         return None
     return float(cell) / max(1, accelerators)
 
 
 def as_marked(processor: str) -> str:
-    """A processor as its maker writes it, whichever way a system does."""
+    """Return the maker's spelling of a processor's name. Systems spell it in different ways."""
     return re.sub(r"(?i)intel(?:\(r\))? xeon(?:\(r\))?", "Intel Xeon", processor)
 
 
 def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) -> list[Published]:
-    """The results of a scenario, as MLPerf writes it, that give this unit; the fastest first."""
+    """Return the published results of a scenario that have a rate in this unit, fastest first."""
     matching = []
     for result in published():
         is_on_cpu = not result.accelerators

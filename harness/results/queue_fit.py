@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-TIME_BLOCKS = 20  # The time looked at has so many; their completions tell how even the server's work is.
-LEAST_VARIANCE_SHARE = 0.1  # Blocks make up for each other, but this share of their variance stays at least.
-LAGS = 6  # Completions that were late come in within so many blocks.
-FEW_IN_FLIGHT = 20  # With fewer queries at the middle and end together, growth is a matter of single queries.
-EVEN_SHARE = 0.1  # As many answers are made at once at the end as at the beginning, within this share of them.
-INSTANT_S = 1e-9  # An answer that comes at once takes this long.
-FEWEST_ANSWERS = 30  # A fit takes so many answers that ended before the last query came.
+TIME_BLOCKS = 20  # blocks of the observed time; their completions tell how even the server's work is
+LEAST_VARIANCE_SHARE = 0.1  # the smallest share of the variance that is left after blocks make up for each other
+LAGS = 6  # the number of blocks within which late completions come in
+FEW_IN_FLIGHT = 20  # With fewer queries sent in the second half, growth depends on single queries.
+EVEN_SHARE = 0.1  # Concurrency counts as constant if it changes by no more than this share.
+INSTANT_S = 1e-9  # the time of an answer that comes at once; avoids a division by zero
+FEWEST_ANSWERS = 30  # the fewest answers for a fit
 # From the first third of a test to the last, the speed changes by as much through the arrivals alone.
 LASTING_DRIFT = 0.06
 
@@ -50,9 +50,9 @@ class AnswerFit(NamedTuple):
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
-    """Return the queue of a test whose requests were issued at times of their own.
+    """Return the queue of a test that sends requests by time.
 
-    None where there are too few of them, or their times are not known.
+    None if there are too few requests or their times are not known.
     """
     issued_s, ttft_s, done_s = list[float](), list[float](), list[float]()
     prompt_tokens, output_tokens = list[int](), list[int]()
@@ -74,9 +74,10 @@ def queue_from_times(
     prompt_tokens: "Sequence[int] | Array",
     output_tokens: "Sequence[int] | Array",
 ) -> Queue | None:
-    """Return the queue in the second half of the time in which requests were issued; None of too few requests.
+    """Return the queue in the second half of the time in which requests were sent; None for too few requests.
 
-    Of each request are known the seconds until it was issued, from then until its first token, and until it was done.
+    For each request: the second at which it was issued, the seconds from then to its first token, the second at which
+    it was done, and its token counts.
     """
     import numpy as np
 
@@ -95,12 +96,12 @@ def queue_from_times(
     error_of_completions = sqrt(variance * TIME_BLOCKS) / seconds
     chance = hypot(error_of_arrivals, error_of_completions)
     fit = fit_answers(issued, first, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)
-    if growth > SURE * chance:  # More comes than is completed, so the completions tell the server's speed.
+    if growth > SURE * chance:  # More queries come than are completed, so the completions show the server's speed.
         fit = fit._replace(drift=drift_of_completions(counts, variance))
     completed = float(ended)
     running_at_middle, running_at_end = running_at(middle, first, done), running_at(end, first, done)
     if abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle:
-        # Each answer is made at one pace, so its parts count where they were made, whenever it ends.
+        # Each answer is made at a constant pace. So its parts count when they were made, not when the answer ends.
         made_by_edge = [made_until(edge, first, done) for edge in edges]
         parts = np.diff(made_by_edge)
         completed, variance = float(parts.sum()), lasting_variance(parts)
@@ -125,19 +126,21 @@ def queue_from_times(
 
 
 def running_at(at_s: float, first: "Array", done: "Array") -> int:
-    """Return how many answers had begun at a time, and not ended."""
+    """Return how many answers had begun but not ended at a time."""
     return int((first <= at_s).sum() - (done <= at_s).sum())
 
 
 def made_until(at_s: float, first: "Array", done: "Array") -> float:
-    """Return how many answers were made until a time, in parts of answers that were under way."""
+    """Return how many answers were made until a time. An unfinished answer counts as the fraction made so far."""
     import numpy as np
 
     return float(np.clip((at_s - first) / np.maximum(done - first, INSTANT_S), 0, 1).sum())
 
 
 def drift_of_completions(counts: "Array", variance: float) -> float:
-    """Return the change of the completions from the first third of the blocks to the last; 0 within chance."""
+    """Return the relative change of completions from the first third of the blocks to the last; 0 if chance explains
+    it.
+    """
     third = TIME_BLOCKS // 3
     early, late = max(int(counts[:third].sum()), 1), max(int(counts[-third:].sum()), 1)
     by_chance = SURE * sqrt(2 * variance * third)
@@ -147,10 +150,11 @@ def drift_of_completions(counts: "Array", variance: float) -> float:
 
 
 def lasting_variance(counts: "Array") -> float:
-    """Return the blocks' variance that adds up over time: what one lacks because it came late, a later one has.
+    """Return the part of the variance between blocks that adds up over time.
 
-    The autocorrelations have Bartlett's weights. Each is a little too low by chance, as its mean is that of the same
-    blocks, and is corrected by 1 / n.
+    A completion that comes late is missing in one block and extra in a later one, so it does not add up.
+    Autocorrelations have Bartlett's weights. Each is biased low because the mean is that of the same blocks; 1 / n
+    corrects it.
     """
     off = counts - counts.mean()
     variance = float(counts.var(ddof=1))
@@ -165,13 +169,12 @@ def lasting_variance(counts: "Array") -> float:
 
 
 def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array", tokens: "Array") -> AnswerFit:
-    """Fit by least squares how long an answer takes after its first token.
+    """Fit by least squares how long an answer takes after its first token. `tokens` are those after the first.
 
-    A step of the engine gives every running answer a token, and computes what prompts it took. So the time of an answer
-    is a sum over its steps, exactly, and two of its regressors are counts: the tokens that others were given meanwhile,
-    and the prompts that were begun. Only the tokens of answers that overlap its ends are taken to come evenly.
-
-    `tokens` are those after the first. Nothing is known of fewer than `FEWEST_ANSWERS` answers.
+    Each step of the engine gives every running answer a token and computes the prompts that it took in. So the time of
+    an answer is exactly a sum over its steps. Two regressors are counts: tokens given to other answers meanwhile, and
+    prompts begun meanwhile. Only answers that overlap the ends are assumed to get their tokens evenly. With fewer than
+    `FEWEST_ANSWERS` answers, returns an empty fit.
     """
     import numpy as np
 
@@ -208,10 +211,10 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
 
 
 def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
-    """Return the factors of the columns of `terms` that make its rows' sums, by least squares.
+    """Return factors for the columns of `terms` that best give `sums`, by least squares, none below zero.
 
-    No work takes less than no time. So a column whose factor comes out below zero, by chance, gets a factor of zero,
-    and the others are fitted without it.
+    No work takes negative time. A column whose factor comes out below zero by chance gets a factor of zero, and the
+    other columns are fitted again without it.
     """
     import numpy as np
 
@@ -228,7 +231,9 @@ def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
 
 
 def given_between(first: "Array", done: "Array", took: "Array", tokens: "Array") -> "Array":
-    """Return the tokens that all answers were given while each answer was made, if each is made at one pace."""
+    """Return for each answer the tokens that all answers got while it was made, if each answer is made at a constant
+    pace.
+    """
     import numpy as np
 
     speed = np.where(took > 0, tokens / np.maximum(took, INSTANT_S), 0.0)
@@ -241,7 +246,7 @@ def given_between(first: "Array", done: "Array", took: "Array", tokens: "Array")
 
 
 def begun_between(first: "Array", done: "Array", prompts: "Array") -> "Array":
-    """Return the tokens of the prompts that were begun while each answer was made."""
+    """Return for each answer the tokens of the prompts that were begun while it was made."""
     import numpy as np
 
     order = np.argsort(first)

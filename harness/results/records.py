@@ -60,7 +60,10 @@ class RunFacts(Facts):
     @model_validator(mode="before")
     @classmethod
     def read_settings(cls, data: Any) -> Any:
-        """The settings of a record, of any version: by today's names, without those that there are no longer."""
+        """Read the settings of a record of any version.
+
+        Old names are replaced by today's; settings that no longer exist go to `unread`.
+        """
         match data:
             case {"plan": {"config": {**config}} as plan}:
                 settings = {flags.setting(str(name)): value for name, value in config.items()}
@@ -71,7 +74,7 @@ class RunFacts(Facts):
         return data
 
     def adopt(self, plan: Plan) -> None:
-        """Take the plan as it is known now, and what follows from it."""
+        """Replace the plan by a newer one, and update what follows from it."""
         self.plan, self.deviations = plan, plan.deviations
         self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 
@@ -81,7 +84,7 @@ class RunFacts(Facts):
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every setting by its name: flags, and over them the values of `auto`."""
+        """Return all settings by name: the flags, then the plan's resolved values, which replace `auto`."""
         plan = self.model_dump()["plan"]
         for name in ("task", "notes"):
             plan.pop(name, None)
@@ -91,5 +94,5 @@ class RunFacts(Facts):
 
     @property
     def comparable(self) -> comparability.Comparable:
-        """The run by what it was asked, how, and on what."""
+        """Return the aspects of the run that decide whether it can be compared: machine, engine, work and settings."""
         return comparability.Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)

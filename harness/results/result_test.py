@@ -22,10 +22,11 @@ class ResultTest(NamedTuple):
 
 
 def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
-    """Return the test whose figures are the run's; None where no test finished.
+    """Return the test whose figures are the result of the run; None if no test finished.
 
-    Of levels or batches it is the best within the limits, else the performance test. Of a run that ended in that one it
-    is the best full test before it. Raises LogError, UsageError for logs of a complete run that cannot be trusted.
+    If the run has levels or batches, that is the best test within the limits. Else it is the performance test. If the
+    run was cut short during its performance test, it is the best full test before. Raises LogError or UsageError if
+    logs of a complete run cannot be trusted.
     """
     have_one_length = facts.config.concurrency != "max"
     levels = [probe for probe in facts.probes if have_one_length and probe.unit in CURVES]
@@ -47,7 +48,7 @@ def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest 
 
 
 def at_load(plan: Plan, outcome: Outcome) -> Plan:
-    """Return the plan of a test at the load of an outcome."""
+    """Return the plan with the load of an outcome."""
     if plan.pattern.load == "target_qps":
         return replace(plan, target_qps=outcome.load)
     if plan.pattern.load == "concurrency":

@@ -31,10 +31,10 @@ class Scatter(NamedTuple):
 
 
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
-    """Return the change of each experiment, by its ratios to the baseline of the same round.
+    """Return the change of each experiment from its ratios to the baseline of the same round.
 
-    The verdicts together are wrong in at most `error` of such comparisons: Holm's procedure (1979) on Student's t of
-    the logarithms; an interval is of the level at which its verdict is given.
+    Holm's procedure (1979) on Student's t of the logarithms keeps the chance that any verdict is wrong at `error`. Each
+    interval has the confidence level at which its verdict is given.
     """
     logs = {name: logarithms(of_rounds) for name, of_rounds in ratios.items()}
     common, unsteady = scatter_of(logs)
@@ -65,7 +65,10 @@ def logarithms(ratios: RatiosByRound) -> dict[tuple[int, str], float]:
 
 
 def error_of_mean(scatter: Scatter, count: int) -> float:
-    """Return the standard error of the mean of so many ratios: of their own scatter, and of the baseline's."""
+    """Return the standard error of the mean of `count` ratios.
+
+    A ratio has the scatter of the experiment and of the baseline.
+    """
     least = SMALLEST_VARIANCE
     if count < FEWEST_PAIRS:
         least = ASSUMED_SCATTER**2
@@ -73,7 +76,7 @@ def error_of_mean(scatter: Scatter, count: int) -> float:
 
 
 def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
-    """Return what a change rests on: in how many pairs it has the direction of the mean."""
+    """Return the basis of a change as text: in how many pairs the change has the direction of the mean."""
     count = len(log_ratios)
     if count == 1:
         return ONE_RUN_EACH
@@ -82,12 +85,12 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
-    """Return the scatter that the experiments share, and that of each which scatters more than chance makes one do.
+    """Return the common scatter, and the own scatter of each experiment that scatters more than chance explains.
 
-    Without the outlying ones the rest is looked at once more, since they widen what is shared.
+    The common scatter is then computed again without these experiments, because they would widen it.
     """
     common = residual_scatter(logs)
-    by_chance = ERROR_RATE / max(len(logs), 1)  # how likely one of them may seem unsteady that is not
+    by_chance = ERROR_RATE / max(len(logs), 1)  # the chance that a given steady experiment seems unsteady
     unsteady: dict[str, Scatter] = {}
     for name, log_ratios in logs.items():
         if len(logs) == 1 or len(log_ratios) < FEWEST_PAIRS:
@@ -108,10 +111,10 @@ def without_names(logs: Mapping[str, RatiosByRound], names: Collection[str]) -> 
 
 
 def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
-    """Return what is left of the figures' logarithms beyond the effects of experiments and rounds, by least squares.
+    """Return the scatter of the logarithms that the effects of experiments and rounds do not explain, by least squares.
 
-    The logarithm of a ratio is that of the experiment less that of the baseline, so that in each round the baseline
-    stands at 0. Rounds in which an experiment did not run are left out of it, and not of the others.
+    The logarithm of a ratio is that of the experiment minus that of the baseline, so the baseline is 0 in each round.
+    If an experiment did not run in a round, only that one value is missing from the fit.
     """
     import numpy as np
 

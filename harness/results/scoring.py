@@ -26,10 +26,11 @@ CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log 
 
 
 def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
-    """The token ids of each sample's answer in a LoadGen accuracy log; the first of each index counts, as officially.
+    """Return the token ids of each sample's answer in a LoadGen accuracy log.
 
-    `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError, naming the entry, on
-    anything but one whole answer for each of `samples` samples.
+    If a sample has several entries, the first counts, as in MLPerf's evaluation. `width` is the size of a token id in
+    bytes: 4 for int32, 8 for int64. Raises LoadGenError if an entry is damaged, has an unknown sample, or a sample has
+    no answer.
     """
     answers: dict[int, list[int]] = {}
     for number, entry in enumerate(read_entries(path)):
@@ -49,7 +50,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
 
 
 def read_entries(path: Path) -> list[Any]:
-    """Return the entries of a LoadGen accuracy log. Raises LoadGenError where it has none, or is not whole."""
+    """Return the entries of a LoadGen accuracy log. Raises LoadGenError if the log has none or is cut."""
     text = ""
     try:
         text = reading.read_text(path, LARGEST_ACCURACY_LOG)
@@ -67,7 +68,7 @@ def read_entries(path: Path) -> list[Any]:
 
 
 def decode_hex(data: Any, width: int, where: str) -> list[int]:
-    """Token ids from LoadGen's hex text of little-endian integers of `width` bytes."""
+    """Return token ids from LoadGen's hex text of little-endian integers of `width` bytes. Raises LoadGenError."""
     tokens = array({4: "i", 8: "q"}[width])
     try:
         tokens.frombytes(bytes.fromhex(data))
@@ -77,10 +78,10 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
 
 
 def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
-    """The answers as text, special tokens left out. Raises LoadGenError on ids outside the vocabulary.
+    """Return the answers as text without special tokens. Raises LoadGenError for ids outside the vocabulary.
 
-    Spaces before punctuation go where the tokenizer's config asks for it, as Llama-3.1's does: the reference's
-    transformers 4.46.2 honours that, later ones ignore it for byte-pair encodings.
+    Spaces before punctuation are removed if the tokenizer's config asks for that, as Llama-3.1's does. The reference's
+    transformers 4.46.2 does so; later versions ignore the setting for byte-pair encodings.
     """
     size = len(tokenizer)
     for index, answer in enumerate(answers):
@@ -92,7 +93,9 @@ def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
 
 
 def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
-    """NLTK's splitter where its punkt_tab data are installed and whole, else one of the same role."""
+    """Return the sentence splitter and its name: NLTK's if its punkt_tab data are installed and whole, else the
+    built-in one.
+    """
     from nltk.tokenize.punkt import PunktTokenizer
 
     # Errors of NLTK for data that are not there, half unpacked, or in a zip that was cut.
@@ -104,9 +107,11 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
 
 
 def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
-    """ROUGE-1, -2, -L, -Lsum F1 x100 of each (answer, reference), and the answer's characters (gen_len).
+    """Return a row for each (answer, reference): ROUGE-1, -2, -L and -Lsum (F1 x100), and the answer's characters
+    (gen_len).
 
-    One newline a sentence, Porter stemmer: what the official evaluation does, with each word stemmed only once.
+    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. Here each word is
+    stemmed only once.
     """
     from rouge_score import rouge_scorer, tokenizers
 
@@ -128,7 +133,10 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
 
 
 def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
-    """ROUGE and characters of every sample, shape [samples, 5], spread over the cores where it pays."""
+    """Return the ROUGE scores and characters of every sample, shape [samples, 5].
+
+    Large sets are spread over the cores.
+    """
     pairs = list(zip(texts, references, strict=True))
     workers = min(system.core_count(), 1 + len(pairs) // 1000)
     if workers == 1:
@@ -140,7 +148,7 @@ def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
 
 
 def totals(rows: Sequence[Row]) -> ReferenceScores:
-    """The means over samples, rounded as the official evaluation does, and the characters in all."""
+    """Return the mean scores, rounded as in the official evaluation, and the sum of the characters."""
     *columns, characters = zip(*rows, strict=True)
     means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}
     return ReferenceScores(**means, gen_len=sum(characters))

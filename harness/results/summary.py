@@ -107,7 +107,7 @@ class Logs(FrozenModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Those of a run that are there."""
+        """Return the paths of the logs that exist in a run folder."""
         scored, timed = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
         return cls(
             summary_txt=first_file(folder, f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
@@ -118,7 +118,7 @@ class Logs(FrozenModel):
 
 
 def first_file(folder: Path, *names: str) -> str | None:
-    """Return the first of these paths in a folder that is a file; None where none is."""
+    """Return the first of these names that is a file in the folder; None if there is none."""
     for name in names:
         if (folder / name).is_file():
             return name
@@ -156,7 +156,7 @@ class Summary(File):
 
     @property
     def price(self) -> Measured:
-        """An hour of the machine, where it was given."""
+        """The price of an hour of the machine, if it was given."""
         test = self.run.performance
         if test is None or test.details.cost is None:
             return None
@@ -164,13 +164,14 @@ class Summary(File):
 
     @property
     def is_in_process(self) -> bool:
-        """Tell whether the engine was in this process; else it was a server."""
+        """Tell whether the engine ran in this process, not as a server."""
         return not self.meta.endpoints
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve, by load, and the full tests that another one followed. What disputes the
-        run's own level is known of its performance.
+        """The tests of a search or a curve and the earlier full tests, by load.
+
+        Disagreements are known only of the run's performance test, so the level with its load takes them over.
         """
         if not self.run.search:
             return []
@@ -186,21 +187,21 @@ class Summary(File):
 
     @property
     def curve(self) -> list[Outcome]:
-        """The loads that were tested, in order, each with the test that decides."""
+        """The deciding test of each load, by load."""
         return deciding_tests(self.tests)
 
     @property
     def levels(self) -> list[Outcome]:
-        """The curve, where its tests are all of one length and one of them is the result; none of a search."""
+        """The curve if its tests are all of one length and one of them is the result. Empty for a search."""
         if self.scenario.pattern.unit not in CURVES:
             return []
         return self.curve
 
     @property
     def result(self) -> Outcome | None:
-        """The test that is the run's result, with all that is known of it: what comes of the run, wherever it is said.
+        """The test that is the result of the run, with all details. All reports use it.
 
-        Of a level that was tested several times its figures are of all its tests.
+        If a level was tested several times, its figures are of all its tests.
         """
         test = self.run.performance
         if test is None:
@@ -212,8 +213,8 @@ class Summary(File):
 
     @property
     def background_load(self) -> list[str]:
-        """Return what other programs took during the test that is the result, or during one with more output that may
-        have been it on an idle machine.
+        """What other programs took during the result's test, or during a faster level that might have been the result
+        on an idle machine.
         """
         result = self.result
         if result is None:
@@ -226,14 +227,14 @@ class Summary(File):
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs the engine used; none where that is not known."""
+        """The number of GPUs that the engine used; 0 if not known."""
         if not self.system.gpus or not self.is_in_process:
             return 0
         return self.meta.tensor_parallel_size * self.meta.data_parallel_size
 
     @property
     def gpu_models(self) -> list[str] | None:
-        """The GPUs of the machine that computed; None behind an endpoint that no telemetry tells of."""
+        """The GPUs of the machine that computed. None if it is behind an endpoint without telemetry."""
         if self.is_in_process:
             return self.system.gpus
         test = self.run.performance

@@ -21,7 +21,7 @@ JsonObject = dict[str, JsonValue]
 
 
 def schema() -> str:
-    """Return the schema as text, with `run.performance` as the file has it."""
+    """Return the JSON schema as text. `run.performance` has the shape that it has in the file."""
     page = Summary.model_json_schema(mode="serialization", ref_template=REFERENCE)
     definitions: dict[str, Any] = page["$defs"]
     properties: JsonObject = {}
@@ -48,7 +48,7 @@ def schema() -> str:
 
 
 def names_of(model: type[FrozenModel]) -> list[str]:
-    """Return the names under which `run.performance` has the fields of a model."""
+    """Return the names that the fields of a model have in `run.performance`."""
     if model is Outcome:
         return list(OUTCOME_FIELDS)
     if model is Figures:

@@ -12,7 +12,7 @@ from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
 from harness.results.gpu_time import GpuTime
 
-FULL_PERCENT = 98.0  # percent: as full as blocks of tokens, and a sampling once a second, let it look
+FULL_PERCENT = 98.0  # percent; blocks of tokens and one reading a second never show a full cache as 100 %
 BUSY_PERCENT = 95.0
 NOTICED_PERCENT = 1.0  # percent of the CPU that other programs take before a sentence mentions them
 LOST_PERCENT = 3.0  # percent of the GPUs' time from which on a loss is named
@@ -36,12 +36,12 @@ class Quantity(NamedTuple):
         return joined(", ", self.label, self.unit)
 
     def of(self, columns: Mapping[str, Sequence[Measured]]) -> list[Measured]:
-        """The values, a second each; None where it was not reported."""
+        """Return the values, one per second. A value is None if it was not reported."""
         readings = [values for name, values in columns.items() if self.is_mine(name)]
         return [self.value_of(row) for row in zip(*readings, strict=True)]
 
     def value_of(self, readings: Sequence[Measured]) -> Measured:
-        """Return the value of one second by the readings of all GPUs; None where none reported one."""
+        """Return the value of one second from the readings of all GPUs: their sum or mean. None if no GPU reported."""
         measured = [value for value in readings if value is not None]
         if not measured:
             return None
@@ -72,7 +72,10 @@ Used = Mapping[str, Usage]  # usage by the name of a quantity
 
 
 def usage_of(recording: Recording) -> dict[str, Usage]:
-    """Mean and maximum of each quantity in a machine.csv, by name; none of what was not recorded."""
+    """Return the mean and maximum of each quantity in a machine.csv, by name.
+
+    Quantities without a reading are left out.
+    """
     usage = {}
     for quantity in QUANTITIES:
         values, seconds, products = list[float](), list[float](), list[float]()
@@ -99,12 +102,12 @@ def highest(used: Used, name: str) -> float:
 
 
 def bound_statement(name: str, what: str, remedy: str) -> Statement:
-    """Return what set the speed, and what would move it."""
+    """Return a statement of what limited the speed and what would raise it."""
     return Statement(what, remedy, name, StatementKind.BOUND)
 
 
 def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
-    """Yield what more memory, or more slots, would move."""
+    """Yield a statement if the KV cache or the request slots were full while requests waited."""
     waited, full = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
     has_preempted = highest(used, "preemptions") > 0
     if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or has_preempted):
@@ -122,9 +125,9 @@ def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
 
 
 def share_of_rest(percent: float, others_percent: float) -> float:
-    """Return how much of the CPU that other programs left, in percent, was in use; 0 where they left nothing.
+    """Return how much of the CPU time left by other programs was in use, in percent; 0 if they left nothing.
 
-    `percent`: the use by all programs; `others_percent`: that by the other programs, 0 where it is not known.
+    `percent` is the use by all programs. `others_percent` is the use by other programs, 0 if not known.
     """
     left = 100 - others_percent
     if left <= 0:
@@ -133,8 +136,9 @@ def share_of_rest(percent: float, others_percent: float) -> float:
 
 
 def launch_remedy(args: Mapping[str, object]) -> str:
-    """Return what makes a GPU run for more of the time: CUDA graphs as large as the steps, where an engine's settings
-    tell.
+    """Return how to keep a GPU busier.
+
+    If the engine's settings show CUDA graphs smaller than a step, suggests larger graphs.
     """
     config = args.get("compilation_config")
     match (config if isinstance(config, dict) else {}) | dict(args):
@@ -168,11 +172,12 @@ def ran_out(
     client: bool,
     others_percent: float,
 ) -> Iterator[Statement]:
-    """Yield what set the speed, then what was used up beside it; nothing where there was enough of all.
+    """Yield what limited the speed, then what else was used up. Empty if nothing was used up.
 
-    More room would not make a GPU faster whose clock is lowered, nor a GPU or CPU that is busy: then none is advised.
-    `times` end with the test's; `args` are the engine's; `client`: the CPU is that of a client of an endpoint;
-    `others_percent`: percent of it that other programs used. The engine's CPU is judged by its share of what they left.
+    More room does not help if a GPU's clock is lowered or a GPU or CPU is busy, so none is advised then. `times` ends
+    with the test's own shares. `args` are the engine's arguments. `client` tells that the CPU is that of an endpoint's
+    client. `others_percent` is the share of the CPU that other programs used; the engine's use is judged by what they
+    left.
     """
     lost, busy = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
@@ -189,7 +194,9 @@ def ran_out(
 
 
 def useless_room(full: Sequence[Statement]) -> Statement:
-    """Return what was full beside something that was busy already, in one statement: more room would not help."""
+    """Join statements on full cache and slots into one that says that more room would not help, because something else
+    was busy.
+    """
     first, *others = full
     if others:
         what = f"{first.what}; all request slots were in use as well, and more of either would not help"
@@ -199,7 +206,7 @@ def useless_room(full: Sequence[Statement]) -> Statement:
 
 
 def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Statement]:
-    """Return what the GPUs lost of the last of the times, the largest share first."""
+    """Return what the GPUs lost during the test, which is the last of `times`, largest share first."""
     if not times:
         return []
     shares = {name: getattr(times[-1], name) or 0.0 for name in LOSSES}
@@ -217,7 +224,7 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
 
 
 def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
-    """Yield the GPU and the CPU, as far as they were busy nearly all of the time."""
+    """Yield a statement for the GPU and for the CPU, if they were busy nearly all of the time."""
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:
         yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
@@ -234,7 +241,10 @@ def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Stat
 
 
 def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yield the statements for a test whose latencies were over their limits: more at once would make them longer."""
+    """Yield the statements without the advice to use more slots.
+
+    It would make latencies longer that are over their limits already.
+    """
     for statement in statements:
         if statement.name == "slots":
             yield replace(statement, remedy="")

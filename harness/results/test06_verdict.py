@@ -41,9 +41,10 @@ LOGGED_SAMPLES = 100  # samples of the run, all of them logged
 
 
 def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
-    """TEST06's verdict on the accuracy log in `folder`, and the text that the submission checker reads.
+    """Judge the accuracy log of a TEST06 run in `folder`. Returns the verdict and the text that the submission checker
+    reads.
 
-    Raises LoadGenError where the log holds other than the samples asked for.
+    Raises LoadGenError if the log is damaged or has too few samples.
     """
     path = folder / ANSWERS
     answers, counts = [], []
@@ -72,7 +73,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
 
 
 def checker_text(compliance: Compliance) -> str:
-    """Return the text that the submission checker reads."""
+    """Return the verdict as the text that the submission checker reads."""
     lines = []
     names = ("First token check", "EOS check", "Sample length check")
     for name, verdict in zip(names, compliance.checks.values(), strict=True):
@@ -83,7 +84,7 @@ def checker_text(compliance: Compliance) -> str:
 
 
 def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
-    """Tell whether an answer begins with the tokens that were reported when the first was there: one or more."""
+    """Tell whether an answer begins with the tokens (one or more) that were reported as its first."""
     try:
         reported = decode_hex(entry.get("token_data"), 4, "")
     except LoadGenError:

@@ -22,13 +22,13 @@ from harness.results.records import RunFacts
 from harness.results.test_details import Intervals, TestDetails
 
 SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
-CLOCK_TOLERANCE = 1.001  # Times by two clocks may differ by this ratio.
+CLOCK_TOLERANCE = 1.001  # the ratio by which times of two clocks may differ
 ROUNDING_RATIO = 1 + 1e-9
 INTERVAL_PERCENTILES = (50, 90, 99)
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
-    """Return what a test in the folder of a run came to at its load, which is the plan's where none is given."""
+    """Return the outcome of a test in a run folder. Without `load`, the test's load is that of the plan."""
     result, window = test.counted_result, test.window
     queue = sent_qps = issue_s = None
     if plan.pattern.is_rated:
@@ -63,10 +63,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
 
 
 def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
-    """Return the outcome of a run's own test, with all that is known of it.
-
-    Raises LogError for the log of another run.
-    """
+    """Return the outcome of a run's own test with all details. Raises LogError if the log is of another run."""
     details = details_of(test, facts)
     load = details.concurrency or details.target_qps or details.samples_per_query
     outcome = outcome_of(test, facts.plan, run, load)
@@ -75,7 +72,9 @@ def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
 
 
 def joules_per_token(test: TestRun, plan: Plan) -> Measured:
-    """Return the energy of the GPUs per output token; None where some of them are out of this host's sight."""
+    """Return the energy of the GPUs per output token in joules; None if some GPUs are on other hosts or not
+    measured.
+    """
     is_seen = plan.config.may_see_gpus and not plan.config.has_other_hosts
     joules, tokens = test.machine.gpu_joules, test.total_new_tokens
     if not (is_seen and joules and tokens):
@@ -84,13 +83,13 @@ def joules_per_token(test: TestRun, plan: Plan) -> Measured:
 
 
 def missing_queries(result: TestResult) -> int | None:
-    """Return how many queries LoadGen's early stopping wants beyond those of the test; None where it does not say."""
+    """Return how many more queries LoadGen's early stopping asks for; None if it does not say."""
     logged_text = " ".join(map(str, result.early_stopping.values()))
     return max(map(int, MORE_SAMPLES_REMEDY.findall(logged_text)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Yield why a test is INVALID, or would be if it lasted, or why a level is over its limits."""
+    """Yield why a test is INVALID or would be as a full test, or why a level is over its limits."""
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
     if not plan.pattern.is_own_clock:  # LoadGen judges the latencies as well
         statements += shortfalls(result)
@@ -102,7 +101,7 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
 
 
 def shortfalls(result: TestResult) -> Iterator[Statement]:
-    """Yield what a test has too little of for LoadGen's verdict: queries or time."""
+    """Yield what the test has too little of for LoadGen's verdict: queries or time."""
     if result.failed == ("early_stopping",):
         count = missing_queries(result)
         text = f"{count:,} more queries needed" if count else "too few queries to be sure"
@@ -113,7 +112,7 @@ def shortfalls(result: TestResult) -> Iterator[Statement]:
 
 
 def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None, is_few: bool) -> Iterator[Statement]:
-    """Yield the latencies that are over their limits at p99."""
+    """Yield a statement for each latency with a p99 over its limit."""
     if plan.limits is None:
         return
     for tail in plan.limits.tails(ttft_p99_ms, tpot_p99_ms):
@@ -123,7 +122,7 @@ def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None
 
 
 def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
-    """Return what is known of a run's own test. Raises LogError for the log of another run."""
+    """Return the details of a run's own test. Raises LogError if the log is of another run."""
     plan, log = facts.plan, test.result
     check_same_run(test, facts)
     failures = [request.failure for request in test.requests if request.failure]
@@ -193,7 +192,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
 
 
 def check_same_run(test: TestRun, facts: RunFacts) -> None:
-    """Raise LogError for the log of another run than the plan's."""
+    """Raise LogError if the log's seeds or minimum duration are not the plan's."""
     plan, log = facts.plan, test.result
     for name, logged, planned in (
         ("seeds", log.seeds, vars(plan.seeds)),
@@ -204,12 +203,12 @@ def check_same_run(test: TestRun, facts: RunFacts) -> None:
 
 
 def sent_times(test: TestRun) -> list[float]:
-    """Return the times at which requests were sent, in order, in seconds since the first was issued."""
+    """Return the times at which requests were sent, sorted, in seconds since the first was issued."""
     return sorted(request.begin_s + (request.sent_ms or 0.0) / 1e3 for request in test.requests)
 
 
 def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]) -> Measured:
-    """Return the queries a second of a test; where it sent at times of its own, the rate at which it sent them."""
+    """Return the rate of a test in queries/s. If it sent requests by a schedule, this is the rate of sending."""
     if sent_s and sent_s[-1] > sent_s[0]:
         return (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
     rate = test.result.samples_per_sec
@@ -219,7 +218,7 @@ def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]
 
 
 def mean_in_flight(test: TestRun) -> Measured:
-    """Return the mean number of requests in flight by Little's law; None where all are issued at once."""
+    """Return the mean number of requests in flight by Little's law; None if all are issued at once."""
     log = test.result
     if not (log.ttft_ms and log.samples_per_sec and log.mean_sample_latency_ms):
         return None
@@ -227,7 +226,7 @@ def mean_in_flight(test: TestRun) -> Measured:
 
 
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
-    """Return a time that no latency of a test exceeds, in milliseconds; None where none is known."""
+    """Return an upper bound for every latency of a test, in milliseconds; None if not known."""
     if facts.plan.pattern.is_paced or not test.result.duration_s:
         latencies = [request.latency_ms for request in test.requests if request.latency_ms is not None]
         return max(latencies, default=None)
@@ -235,7 +234,10 @@ def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
 
 
 def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
-    """Yield what no test can have: negative numbers, and latencies beyond `most_ms`, None where any can be."""
+    """Yield values that no test can have: negative numbers, and latencies over `most_ms`.
+
+    If `most_ms` is None, any latency is possible.
+    """
     for name, value in claims.leaves(details.model_dump()):
         if isinstance(value, int | float) and value < 0:
             yield f"{name.removeprefix('whole.').removeprefix('machine.')} is {value:g}"
@@ -248,15 +250,15 @@ def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
 
 
 def too_long(name: str, times: Latency | None, most_ms: float) -> Iterator[str]:
-    """Yield that the longest of a kind of latency is beyond what it can be, if it is."""
+    """Yield a sentence if the longest latency of a kind is over `most_ms`."""
     if times and times.max > most_ms * ROUNDING_RATIO:
         yield f"the longest {name} is {number(times.max)} ms, beyond {number(most_ms)} ms"
 
 
 def percentile_intervals(test: TestRun) -> Intervals:
-    """Return the interval of each percentile, by kind of latency and name.
+    """Return the intervals of the percentiles, by kind of latency and name.
 
-    There is none of what is not known of each request, nor of the slowest, which is no percentile.
+    A percentile has none if the latency is not known of single requests, or if it would be that of the slowest request.
     """
     by_kind: Intervals = {}
     for kind in LATENCY_KINDS if test.result.ttft_ms else ("ttft", "tpot"):
@@ -271,7 +273,7 @@ def percentile_intervals(test: TestRun) -> Intervals:
 
 
 def with_counts(texts: Sequence[str]) -> list[str]:
-    """Return each text once, with how often it occurred."""
+    """Return each distinct text with the number of times that it occurs."""
     counted = []
     for text, times in Counter(texts).items():
         if times > 1:

@@ -11,7 +11,7 @@ from harness.results.outcome import Outcome
 
 
 def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
-    """Return the metrics of a place, as far as one of the tests has them."""
+    """Return the metrics of a place that at least one of the tests has."""
     metrics = []
     for metric in metrics_of(place):
         if any(metric.figure(outcome).value is not None for outcome in tests):
@@ -20,7 +20,7 @@ def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metri
 
 
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
-    """The columns of a table of tests: under a head of its own this attribute, which is the load."""
+    """Return the columns of a table of tests. The first column has the title `head` and shows the attribute `load`."""
     columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": attrgetter("verdict.word")}
     for metric in measured_metrics(place, tests):
         columns_by_head[metric.label] = metric.shown
@@ -28,15 +28,13 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return what stands above the `cells` of a test: its load, the rest of their place, and what the last cell
-    says.
-    """
+    """Return the titles above the `cells` of a test: the unit of its load, the metrics, and the last title."""
     last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
     return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
-    """Load, speed, latencies in milliseconds, and the verdict."""
+    """Return the cells of a test: load, metrics, and verdict."""
     shown_values = (metric.shown(outcome) for metric in metrics_of(row_of(outcome)))
     return (number(outcome.load), *shown_values, outcome.verdict.word)
 

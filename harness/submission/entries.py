@@ -31,8 +31,8 @@ RESULT_FILES: dict[Test, str] = {
     "performance": log_entries.DETAIL,
     "test06": test06_verdict.TEST06_FILE,
 }
-# Two runs of an entry may differ in these: LoadGen's settings, of which an accuracy test needs none; and of their speed
-# the refusals tell.
+# Two runs of an entry may differ in these aspects. An accuracy test needs no LoadGen settings, and the refusals judge
+# the speed.
 LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED_IN_ENTRY = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
@@ -55,7 +55,7 @@ class SubmittedRun(NamedTuple):
         return (self.folder(test) / RESULT_FILES[test]).exists()
 
     def log(self, test: Test) -> loadgen_log.TestResult:
-        """Return what LoadGen's log says of the test. Raises LogError."""
+        """Return the result in LoadGen's log of a test. Raises LogError."""
         return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE_FOLDERS[test])
 
     @property
@@ -64,7 +64,7 @@ class SubmittedRun(NamedTuple):
 
     @property
     def test06(self) -> tuple[Compliance, int]:
-        """Return what came of TEST06, and the id of the end-of-text token that it was judged with."""
+        """The verdict of TEST06, and the id of the end-of-text token that it was judged with."""
         path = self.folder("test06") / test06_verdict.TEST06_FILE
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
@@ -96,7 +96,7 @@ class Entry(NamedTuple):
 
 
 def read_run(path: Path) -> SubmittedRun:
-    """Raises UsageError for a folder that holds no finished run, LogError for logs that are not its own."""
+    """Read a finished run. Raises UsageError if the folder holds none, or LogError if its logs are of another run."""
     run = SubmittedRun(path, facts_of(path))
     status = status_of(path)
     if not status or status.status != "complete":
@@ -110,9 +110,9 @@ def read_run(path: Path) -> SubmittedRun:
 
 
 def collect(paths: Sequence[Path]) -> list[Entry]:
-    """The entries that the runs make up, in the order given. Raises UsageError where one is not whole.
+    """Return the entries that the runs make up, in the order given. Raises UsageError if an entry is incomplete.
 
-    An entry's accuracy and performance test may come from two runs of the same settings.
+    The accuracy test and the performance test of an entry may come from two runs with the same settings.
     """
     groups = dict[str, list[SubmittedRun]]()
     for run in map(read_run, paths):
@@ -125,7 +125,10 @@ def collect(paths: Sequence[Path]) -> list[Entry]:
 
 
 def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
-    """One entry out of the runs of its scenario."""
+    """Return one entry from the runs of its scenario.
+
+    Raises UsageError if a test is missing or doubled, or the runs differ.
+    """
     names = " and ".join(str(run.path) for run in runs)
     runs_by_test = dict[Test, list[SubmittedRun]]()
     for test in MODE_FOLDERS:

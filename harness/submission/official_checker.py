@@ -20,11 +20,10 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 
 
 def check(tree: Path, version: str) -> tuple[str, str]:
-    """Return why the checker does not accept the submission (empty if it does), and all it says. Leaves summary.csv in
-    it.
+    """Run the official checker. Returns why it does not accept the submission (empty if it does), and its whole output.
 
-    It says nothing of folders that it does not look into, so each result in the tree must be among those it checked.
-    Raises UsageError where the submodule is not there.
+    The checker is silent on folders that it does not look into, so the number of checked results is compared with those
+    in the tree. Leaves summary.csv in the tree. Raises UsageError if the submodule is missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()
@@ -43,7 +42,9 @@ def check(tree: Path, version: str) -> tuple[str, str]:
 
 
 def first_invalid(tree: Path) -> str:
-    """The first closed result that LoadGen calls INVALID, which the checker passes over; empty if there is none."""
+    """Return the first closed result that LoadGen calls INVALID, because the checker accepts those; empty if there is
+    none.
+    """
     for log in results_in(tree):
         result = loadgen_log.read(log.parent)
         if log.relative_to(tree).parts[0] == "closed" and not result.valid:
@@ -56,13 +57,13 @@ def errors(said: str) -> list[str]:
 
 
 def results_in(tree: Path) -> list[Path]:
-    """The performance logs of a submission, wherever they lie in it, but for those of compliance tests."""
+    """Return the performance logs anywhere in a submission, without those of compliance tests."""
     logs = sorted(tree.rglob(f"performance/run_1/{log_entries.DETAIL}"))
     return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
 
 
 def version_of(tree: Path) -> str:
-    """The MLPerf round whose seeds the submission's logs have. Raises UsageError."""
+    """Return the MLPerf round whose seeds the submission's logs have. Raises UsageError."""
     logs = results_in(tree)
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")

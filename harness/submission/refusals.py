@@ -22,13 +22,13 @@ from harness.submission.system_description import DECLARED, Description, engine_
 # The scenarios a closed submission must cover: each of these sets needs its own.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
 ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
-TARGET_LATENCY_NS = 20e9  # at most, of the same scenarios
-PERCENTILE = 0.99  # LoadGen's of a latency; of the same scenarios 0.9 (mlperf.conf)
+TARGET_LATENCY_NS = 20e9  # the most that the checker allows in scenarios with limits
+PERCENTILE = 0.99  # LoadGen's percentile of a latency; it is 0.9 in scenarios with ESTIMATES (mlperf.conf)
 # Entries of one system may differ in these: scenarios are other work with their own settings; Python and the
 # environment are the harness's.
 IGNORED_BETWEEN_SYSTEMS = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
 Refusals = Iterator[str]  # in words
-SCORE_TOLERANCE = 1e-3  # scores may differ by so much, which are rounded to four digits
+SCORE_TOLERANCE = 1e-3  # the largest difference of scores, which are rounded to four digits
 
 
 def checker_refusals(entries: Sequence[Entry]) -> list[str]:
@@ -40,9 +40,7 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Return why these entries cannot go into a closed submission, with this system description; empty when
-    they can.
-    """
+    """Return why these entries cannot go into a closed submission with this system description; empty if they can."""
     reasons = system_differences(entries, description)
     for entry in entries:
         parts = (entry_refusals, settings, accuracy_reasons, performance, test06)
@@ -60,13 +58,13 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
 
 
 def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
-    """Each reason once, with the result that it speaks against."""
+    """Return each reason once, with the benchmark and scenario of its entry."""
     reasons = dict.fromkeys(chain.from_iterable(parts))
     return [f"{entry.benchmark} {entry.scenario}: {reason}" for reason in reasons]
 
 
 def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
-    """Return what the checker refuses in any division."""
+    """Yield what the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
     official = entry.config.official_samples
@@ -96,7 +94,7 @@ def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
 
 
 def results(result: TestResult) -> dict[str, float | None]:
-    """Return what the checker takes a test's result from."""
+    """Return the figures from which the checker takes a test's result."""
     if estimate := ESTIMATES.get(result.scenario):
         slow = result.latency_ms.p90 if result.latency_ms else None
         return {estimate: result.early_stopping.number(estimate), "latency p90": slow}
@@ -104,7 +102,7 @@ def results(result: TestResult) -> dict[str, float | None]:
 
 
 def exceeded_tails(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
-    """The 99th percentiles that are not below their limit."""
+    """Yield the p99 latencies that are missing or not below their limit."""
     tails = {tail.kind: tail for tail in limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))}
     for kind in ("TTFT", "TPOT"):
         if kind not in tails:
@@ -119,7 +117,7 @@ def foreign_seeds(entry: Entry, result: TestResult) -> Refusals:
 
 
 def logged_setting(result: TestResult, name: str) -> float:
-    """One of the settings in effect; 0 where the log has none that is a number."""
+    """Return a setting in effect; 0 if the log has no number for it."""
     value = result.effective.get(name)
     return value if isinstance(value, int | float) else 0
 
@@ -144,7 +142,9 @@ def accuracy_reasons(entry: Entry) -> Refusals:
 
 
 def performance(entry: Entry) -> Refusals:
-    """LoadGen's verdict, the limits of the scenario itself, and the size of an Offline query."""
+    """Yield what is wrong with the performance test: LoadGen's verdict, the scenario's limits, and the size of an
+    Offline query.
+    """
     result = entry.performance.log("performance")
     official = entry.config.official_samples
     if not result.valid:
@@ -166,7 +166,7 @@ def performance(entry: Entry) -> Refusals:
 
 
 def test06(entry: Entry) -> Refusals:
-    """The official checker asks for TEST06 of the datacenter benchmark only."""
+    """Yield what is wrong with TEST06. The official checker asks for it only in the datacenter category."""
     if entry.config.category != "datacenter":
         return
     if not entry.test06:
@@ -182,7 +182,7 @@ def test06(entry: Entry) -> Refusals:
 
 
 def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
-    """Return what says that the entries are not of one system, the described one."""
+    """Return how the entries differ in their system, from each other or from the description."""
     problems = []
     runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
     (first, theirs), *further = runs.items()
@@ -199,8 +199,9 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
-    """Return where the description says something else than a run recorded, which is nothing of a machine elsewhere, or
-    leaves out what has to be declared of a server.
+    """Yield where the description contradicts what a run recorded, or lacks what must be declared of a server.
+
+    Nothing is recorded of a machine elsewhere, which is a reason of its own.
     """
     machine = run.facts.system
     if run.config.endpoint and not server_addresses.is_here(run.config.endpoint):
@@ -217,8 +218,10 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
 
 
 def is_named(recorded: str, described: str) -> bool:
-    """Tell whether a description names what was recorded: the first word of it with a digit, which is the model of a
-    processor (H200, 9575F) or a version; without one, all of it.
+    """Tell whether a description names what was recorded.
+
+    The first recorded word with a digit decides, as it is a processor's model (H200, 9575F) or a version. If there is
+    none, all words must be there.
     """
     words, described_words = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
     model = next((word for word in words if re.search(r"\d", word)), None)
@@ -226,7 +229,7 @@ def is_named(recorded: str, described: str) -> bool:
 
 
 def score_differences(entry: Entry) -> Refusals:
-    """Return where scores, verdict or TEST06's end-of-text token are not what model, data and logs come to."""
+    """Yield where scores, verdict or TEST06's end-of-text token differ from what model, data and logs give."""
     run = entry.accuracy
     try:
         library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)

@@ -44,12 +44,14 @@ DECLARED = ("served_engine", "served_weights", "served_weight_data_type")
 
 
 def engine_of(facts: RunFacts) -> str:
-    """Name and version of the engine, of a server as it tells them."""
+    """Return the name and version of the engine. A server reports its own."""
     return str(facts.engine_args.get("server") if facts.config.endpoint else facts.engine or "")
 
 
 def declared_by_server(facts: RunFacts) -> Description:
-    """Return what a server told of itself, empty where it did not; nothing of an engine of the run's own."""
+    """Return what the run's server told of itself, with empty texts for what it did not; empty if the run had its own
+    engine.
+    """
     if not facts.config.endpoint:
         return {}
     engine, args = engine_of(facts), facts.engine_args
@@ -59,7 +61,7 @@ def declared_by_server(facts: RunFacts) -> Description:
 
 
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
-    """The description of a machine, with what the server of a run tells of itself; of this one more is looked up."""
+    """Return the description of a machine and of a run's server. If it is this machine, more is looked up."""
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
     stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
@@ -90,7 +92,7 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
 
 
 def machine_details() -> Description:
-    """Return what else this machine tells of itself: sockets, cores, caches, disk."""
+    """Return further facts that this machine can tell: sockets, cores, caches and disk."""
     description: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
@@ -104,7 +106,10 @@ def machine_details() -> Description:
 
 
 def missing(description: Description) -> list[str]:
-    """Fields that must be filled and are not; `build` itself knows submitter, division and type."""
+    """Return the required fields that are empty.
+
+    Submitter, division and type may be empty because `build` knows them.
+    """
     fields = [*FIELDS, *(name for name in DECLARED if name in description)]
     filled = [name for name in fields if description.get(name)]
     may_be_empty = [name for name in fields if name in description and name in MAY_BE_EMPTY + BUILD_FIELDS]
@@ -112,7 +117,7 @@ def missing(description: Description) -> list[str]:
 
 
 def read_description(path: Path) -> Description:
-    """A filled-in description. Raises UsageError with the fields that are still empty."""
+    """Read a filled-in description. Raises UsageError if fields are empty or have unknown values."""
     data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
@@ -130,7 +135,10 @@ def read_description(path: Path) -> Description:
 
 
 def complete(description: Description, submitter: str, division: str, categories: Collection[str]) -> Description:
-    """The description with what `build` knows. Raises UsageError where its system_type leaves out a run's category."""
+    """Return the description with what `build` knows.
+
+    Raises UsageError if its system_type lacks the category of a run.
+    """
     needed = sorted(categories)
     declared = str(description.get("system_type") or ",".join(needed))
     if not set(needed) <= set(declared.split(",")):

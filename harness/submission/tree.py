@@ -34,9 +34,9 @@ CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt
 
 
 def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
-    """Writes the submission of one system into `out` and returns division/submitter in it. Raises UsageError.
+    """Write the submission of one system into `out` and return the folder division/submitter in it. Raises UsageError.
 
-    `system` names the system in paths; `description` is its whole description, submitter and division included.
+    `system` names the system in paths. `description` is complete, with submitter and division.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])
@@ -83,7 +83,7 @@ def write_entries(entries: Sequence[Entry], description: Description, system: st
 
 
 def put_results(entry: Entry, folder: Path) -> None:
-    """LoadGen's logs of both tests, the scores, and the accuracy log cut as MLPerf asks."""
+    """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_file(source, target, LOGS)
     log = source / ANSWERS
@@ -104,9 +104,7 @@ def put_results(entry: Entry, folder: Path) -> None:
 
 
 def put_measurements(entry: Entry, description: Description, path: Path) -> None:
-    """Write how the result was made: the JSON that the checker reads; a README and LoadGen's user.conf lie
-    beside it.
-    """
+    """Write how the result was made: the JSON for the checker, with a README and LoadGen's user.conf beside it."""
     config = entry.config
     copy_file(entry.performance.folder("performance"), path.parent, ("user.conf",))
     engine_state = entry.performance.facts.plan.engine_state
@@ -141,7 +139,7 @@ def put_test06(entry: Entry, folder: Path) -> None:
 
 
 def put_code(folder: Path) -> None:
-    """This program, without the submodule, tests and results."""
+    """Copy this program without the submodule, tests and results."""
     for pattern in CODE:
         for path in filter(Path.is_file, ROOT.glob(pattern)):
             copy_file(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))

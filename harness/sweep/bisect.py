@@ -30,7 +30,7 @@ from harness.sweep.file import (
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import FEWEST_ROUNDS, SweepState
 
-ROUNDS_TIMES = 4  # rounds of an undecided step at most, as a multiple of those it begins with
+ROUNDS_TIMES = 4  # the most rounds of an undecided step, as a multiple of its first rounds
 FURTHER_ROUNDS = 2  # rounds that an undecided step gets at a time, so that as many are backwards as forwards
 LONGEST_SWEEP_NAME = 60
 SETTINGS_OF_STEPS = ("no_exit_on_accuracy_fail", "extra_metrics", "engine_arg", "engine_patch")
@@ -78,7 +78,10 @@ def bisection_plan(
 
 
 def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
-    """Return how many rounds a step begins with and has at most; answers take no repetition."""
+    """Return the number of rounds that a step begins with and its maximum.
+
+    Answers are not repeated, so both are the same.
+    """
     if all(condition.is_of_answers for condition in conditions):
         first = max(rounds, 1)
         return first, first
@@ -87,7 +90,7 @@ def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int
 
 
 def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
-    """Raise UsageError where the sides and environments are not as many as a bisection takes."""
+    """Raise UsageError if the number of sides or environments does not fit a bisection."""
     if len(words) not in (1, 2):
         raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
     if len(words) == 1 and len(pythons) < 2:
@@ -97,7 +100,10 @@ def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
 
 
 def in_order(pythons: Sequence[str]) -> list[str]:
-    """Return the interpreters, made absolute; of a single one, which is BAD's, today's before it."""
+    """Return the absolute paths of the interpreters.
+
+    A single one is BAD's, so the current interpreter comes before it.
+    """
     paths = [str(Path(python).absolute()) for python in pythons]
     if len(paths) == 1:
         return [sys.executable, *paths]
@@ -124,7 +130,7 @@ def sweep_name(words: Sequence[str]) -> str:
 def make_step(
     good: Side, name: str, changes: Sequence[SideDifference], mode: str, about: str, kind: ExperimentKind
 ) -> Experiment:
-    """Return an experiment with GOOD's settings but for some differences."""
+    """Return an experiment with GOOD's settings and BAD's values of the given differences."""
     side = bisect_sides.side_with_changes(good, changes)
     shared: SettingsByPart = {("set", "mode"): mode}
     item = make_experiment(
@@ -147,9 +153,10 @@ class BisectState(SweepState):
         return self.kept.bisection
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield the rounds in their order, every second one backwards.
+        """Yield the rounds in order, every second one backwards.
 
-        An experiment that does not start has no further ones, and without one of the sides there are none at all.
+        An experiment that does not start gets no further rounds. If GOOD or BAD does not start, there are no jobs at
+        all.
         """
         if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return
@@ -166,12 +173,12 @@ class BisectState(SweepState):
             yield from jobs
 
     def is_hopeless(self, name: str) -> bool:
-        """Tell whether an experiment has failed, and never come to its end."""
+        """Tell whether an experiment has failed and never completed."""
         statuses = {record.status for record in self.kept.records if record.experiment == name}
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Tell whether there is a further step, or are further rounds of one, and plan them."""
+        """Plan the next step or further rounds of a step. Returns whether there is anything to run."""
         if self.out_of_time or self.is_hopeless(BASELINE):
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
@@ -204,7 +211,7 @@ class BisectState(SweepState):
         return name
 
     def announce(self) -> None:
-        """Keep how many steps and minutes are expected."""
+        """Estimate how many steps and minutes the bisection takes, and keep the estimate."""
         bisection = self.bisection
         seconds_a_run = fmean(record.seconds for record in self.kept.records)
         minutes = bisection.first_rounds * seconds_a_run / 60

@@ -30,7 +30,7 @@ class StepFinding:
 
     @property
     def figures(self) -> str:
-        """Its change, or in words what it is judged by."""
+        """The change that the step was judged by, or the judgment in words."""
         if self.judgement is None:
             return ""
         return self.judgement.change or self.judgement.run
@@ -75,7 +75,7 @@ class BisectFindings:
 
     @property
     def answers(self) -> Answers:
-        """The answers that stand: of sets whose step needs no further rounds."""
+        """The final answers by set of differences. A step that may still get rounds has none."""
         return {frozenset(step.places): step.answer for step in self.steps if not step.can_go_on}
 
     @cached_property
@@ -86,14 +86,14 @@ class BisectFindings:
         return search(count, self.answers)
 
     def step_of(self, places: frozenset[int]) -> StepFinding | None:
-        """Return what a set of differences has shown, if it was tested."""
+        """Return the finding on a set of differences; None if the set was not tested."""
         for finding in self.begun:
             if frozenset(finding.places) == places:
                 return finding
         return None
 
     def finding(self, name: str) -> StepFinding | None:
-        """Return what an experiment has shown; None where it was not begun."""
+        """Return the finding on an experiment; None if it was not begun."""
         result = result_named(self.report.rows, name)
         if result is None:
             return None
@@ -115,7 +115,10 @@ class BisectFindings:
 
     @property
     def wanted(self) -> Sequence[str] | frozenset[int]:
-        """Experiments that need rounds now, or a set of differences that has no experiment yet; nothing at the end."""
+        """The experiments that need rounds now, or a set of differences to test next.
+
+        Empty if the bisection is finished.
+        """
         good, bad = self.good_again, self.bad
         if good is None or bad is None:
             return (GOOD_AGAIN, BAD)
@@ -129,7 +132,7 @@ class BisectFindings:
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
-        """The step of the search that comes next: an experiment that is undecided, or a set that has none."""
+        """The next step of the search: an undecided experiment, or a set of differences without an experiment."""
         subset = self.search.wanted
         if subset is None:
             return ()
@@ -140,5 +143,5 @@ class BisectFindings:
 
 
 def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:
-    """Tell whether a figure exists whose interval more rounds make narrower, or only the machine was busy."""
+    """Tell whether more rounds may decide: an interval can become narrower, or the machine was only busy."""
     return bool(judgement.change or result.background_load or result.doubt)

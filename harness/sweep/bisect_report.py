@@ -25,20 +25,22 @@ SIDE_NAMES = {GOOD_AGAIN: "GOOD against itself", BAD: "BAD"}
 
 
 def findings_of(report: SweepReport) -> BisectFindings:
-    """Return what a bisection has shown; `report` is of one."""
+    """Return the findings of a bisection. The report must be of a bisection."""
     assert report.state.bisection
     return BisectFindings(report, report.state.bisection)
 
 
 def exit_code(report: SweepReport) -> int:
-    """Return 0 where the cause is known, else 1."""
+    """Return DONE if the cause is known, else NOT_ACCEPTED."""
     if is_known_for_sure(findings_of(report)):
         return DONE
     return NOT_ACCEPTED
 
 
 def is_known_for_sure(findings: BisectFindings) -> bool:
-    """Tell whether the set fails, each of its differences is needed, and the search has come to its end."""
+    """Tell whether the search is finished, the set found makes the condition fail, and each of its differences is
+    needed.
+    """
     return findings.is_reproduced and findings.search.is_certain and findings.search.wanted is None
 
 
@@ -88,7 +90,7 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
 
 
 def size_of(findings: BisectFindings, step: StepFinding) -> str:
-    """Return how much faster or slower a step is, as people say it; for answers how many differ."""
+    """Return in words how much faster or slower a step is; for answers, how many differ."""
     metric, change = step.condition.metric, change_of(findings, step)
     if metric is None or change is None:
         return f"not worse by the condition: {step.figures}"
@@ -114,7 +116,7 @@ def interval_text(change: Change) -> str:
 
 
 def change_of(findings: BisectFindings, step: StepFinding) -> Change | None:
-    """Return the change of a step's metric; None where it is judged by its answers."""
+    """Return the change of a step's metric; None if the step is judged by its answers."""
     metric = step.condition.metric
     row = result_named(findings.report.rows, step.experiment)
     if metric is None or step.condition.is_of_answers or row is None:
@@ -125,7 +127,7 @@ def change_of(findings: BisectFindings, step: StepFinding) -> Change | None:
 
 
 def worse_word(bad: StepFinding) -> str:
-    """Return what the versions from the first bad one on are: slower, say."""
+    """Return the word for a bad version, such as "slower"."""
     metric: Metric | None = bad.condition.metric
     if metric is None:
         return "with other answers"
@@ -156,7 +158,7 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
 
 
 def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
-    """Return that a step passes, with its interval where it has one."""
+    """Return in words that a step passes, with its interval if it has one."""
     verb, auxiliary = "change", "do"
     if len(step.places) == 1:
         verb, auxiliary = "changes", "does"
@@ -167,7 +169,7 @@ def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
 
 
 def undecided_title(findings: BisectFindings) -> str:
-    """Return what is left of the differences at the end of the time or of the rounds."""
+    """Return which differences remain at the end of the time or the rounds."""
     smallest, bisection = findings.search.smallest, findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
     if bisection.is_ordered and findings.search.doubtful:
@@ -209,7 +211,7 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
 
 
 def answer_lines(findings: BisectFindings) -> Iterator[Line]:
-    """Yield how many answers changed, at which token first, and what it did to the scores."""
+    """Yield how many answers changed, at which token first, and how the scores changed."""
     if not any(condition.is_of_answers for condition in findings.conditions):
         return
     steps = [findings.good_again, findings.bad]
@@ -224,7 +226,7 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
 
 
 def scores_text(pair: AnswerPair) -> str:
-    """Return the score that stands for all, with the interval of its change; empty where there is none."""
+    """Return the main score of both sides with the interval of its change; empty if there is no score."""
     score = pair.scores.get(SCORE_METRIC)
     if score is None:
         return ""
@@ -233,7 +235,7 @@ def scores_text(pair: AnswerPair) -> str:
 
 
 def steps_text(findings: BisectFindings) -> str:
-    """Return how many steps and minutes it took, beside those that were expected."""
+    """Return how many steps and minutes the bisection took, and how many were expected."""
     names = {step.experiment for step in findings.steps}
     records = findings.report.state.records
     rounds = {record.round for record in records if record.experiment in names}
@@ -245,7 +247,9 @@ def steps_text(findings: BisectFindings) -> str:
 
 
 def command_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
-    """Yield the command that runs the smallest failing change again, and the one that goes on."""
+    """Yield the command that repeats the smallest failing change, and the command that continues an unfinished
+    bisection.
+    """
     if findings.is_reproduced:
         step = findings.step_of(findings.search.smallest)
         if step:
@@ -280,7 +284,7 @@ def step_table(findings: BisectFindings) -> Table:
 
 
 def screen_rows(findings: BisectFindings) -> list[list[str]]:
-    """Return the same for a screen, narrower; nothing where there are no steps."""
+    """Return the table of steps in a narrow form for the screen; empty if there are no steps."""
     if not findings.steps:
         return []
     rows = [["step", "condition", "change", "GOOD but for"]]
@@ -291,7 +295,7 @@ def screen_rows(findings: BisectFindings) -> list[list[str]]:
 
 
 def short_figures(step: StepFinding) -> str:
-    """Return a step's figures without where the first answer differs, which has a line of its own."""
+    """Return a step's figures without the place of the first differing answer, which has its own line."""
     return step.figures.partition(", the first")[0]
 
 

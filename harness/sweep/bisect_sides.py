@@ -60,7 +60,7 @@ class Side:
 
     @property
     def by_part(self) -> SettingsByPart:
-        """Return its settings as a sweep file has them."""
+        """The settings of the side by the parts of a sweep file."""
         settings: SettingsByPart = {}
         values: dict[FilePart, Mapping[str, Any]] = {"set": self.settings, "engine": self.engine, "env": self.variables}
         for part, values_of_part in values.items():
@@ -72,7 +72,7 @@ class Side:
 
 
 def load_side(word: str, results_dir: Path) -> Side:
-    """Return the side that a word names: a config file, else a run by its folder or label. Raises UsageError."""
+    """Return the side that a word names: a config file, or a run by its folder or label. Raises UsageError."""
     path = Path(word)
     if path.is_file():
         config = RunConfig.load(path)
@@ -84,7 +84,7 @@ def load_side(word: str, results_dir: Path) -> Side:
 
 
 def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
-    """Return GOOD and BAD; a config file, which says nothing of variables, has those of the run beside it."""
+    """Return GOOD and BAD. A config file has no environment variables, so it takes those of the other side."""
     good, bad = load_side(words[0], results_dir), load_side(words[-1], results_dir)
     if good.env is None:
         good = replace(good, env=bad.env or {})
@@ -94,7 +94,7 @@ def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
 
 
 def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
-    """Return a side by its settings, without those that a bisection sets itself."""
+    """Return a side with its settings, without the settings that a bisection itself sets."""
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
@@ -103,7 +103,7 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
 
 
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
-    """Raise UsageError where GOOD is a run whose own result is bad in a way that the conditions are not about."""
+    """Raise UsageError if GOOD is a run that failed its gate or is INVALID, and the conditions are not about that."""
     if Path(word).is_file():
         return
     folder = find.find_runs(word, results_dir)[-1]
@@ -117,7 +117,7 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
 
 
 def check_work(good: Side, bad: Side) -> None:
-    """Raise UsageError where the sides do other work, so that no step between them could be judged."""
+    """Raise UsageError if the sides do different work. No step between them could be judged then."""
     names = [*RunConfig.affecting("work"), "quick", "server_target_qps"]
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
@@ -152,13 +152,13 @@ def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
 
 
 def value_of(side: Side, name: str) -> JsonValue:
-    """Return a setting as the run has it, its default where it was not given."""
+    """Return the value of a setting in a side's config, which is the default if it was not given."""
     value: JsonValue = to_jsonable_python(getattr(side.config, name))
     return value
 
 
 def why_unset(name: str, good: Side, bad: Side) -> str:
-    """Return why an environment variable cannot be as a side has it; empty where it can."""
+    """Return why an environment variable cannot be set as a side has it; empty if it can."""
     if MASK in (good.variables.get(name), bad.variables.get(name)):
         return "its value was not recorded"
     if (name not in good.variables or name not in bad.variables) and name in os.environ:
@@ -228,7 +228,10 @@ def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
 
 
 def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the packages of an environment that changed, those that a number rests on first; empty for none."""
+    """Return the packages that changed between two environments, packages that affect measurements first.
+
+    Empty if none changed.
+    """
     order = dict.fromkeys([*software.MEASURING_PACKAGES, *sorted({*before, *after})])
     changes = []
     for name in order:
@@ -259,7 +262,7 @@ def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
 
 
 def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, ...]:
-    """Return the patches with the one of a difference added, in order, or taken away."""
+    """Return the sorted patches after adding or removing the patch of a difference."""
     names = [name for name in patches if name != change.name]
     if change.bad:
         return tuple(sorted([*names, change.name]))
@@ -267,7 +270,7 @@ def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, 
 
 
 def set_value(values: dict[str, Any], change: SideDifference) -> None:
-    """Set a value, or take it away where BAD has none."""
+    """Set BAD's value of a difference, or remove the value if BAD has none."""
     if change.bad is None:
         values.pop(change.name, None)
     else:

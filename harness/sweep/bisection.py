@@ -25,7 +25,7 @@ class SideDifference:
 
     @property
     def words(self) -> str:
-        """BAD's side of it."""
+        """BAD's value of the difference in words."""
         if self.part == "python":
             return self.name
         if self.part == "patch" and self.bad:
@@ -38,7 +38,7 @@ class SideDifference:
 
     @property
     def good_words(self) -> str:
-        """The same of GOOD."""
+        """GOOD's value of the difference in words."""
         if self.good is None:
             return "not"
         return as_text(self.good)
@@ -76,12 +76,15 @@ class Bisection:
 
     @property
     def repeats_good(self) -> bool:
-        """Tell whether GOOD runs beside each step; its answers, of which rounds show no more, are those of once."""
+        """Tell whether GOOD runs again beside each step.
+
+        Answers need only one run of GOOD, because repetition shows nothing new.
+        """
         return self.most_rounds > self.first_rounds
 
     @property
     def asked(self) -> Self:
-        """The same as it was before anything ran."""
+        """The bisection as it was before anything ran."""
         return replace(self, steps=(), rounds=(), expected="")
 
     def scheduled(self, name: str) -> int:
@@ -89,7 +92,7 @@ class Bisection:
         return sum(name in names for names in self.rounds)
 
     def places_of(self, name: str) -> tuple[int, ...]:
-        """Return the differences of an experiment, by their place: all of BAD's, none of GOOD's."""
+        """Return the places of an experiment's differences in the list: all for BAD, none for GOOD."""
         if name == BAD:
             return tuple(range(len(self.differences)))
         for step in self.steps:
@@ -98,7 +101,7 @@ class Bisection:
         return ()
 
     def words(self, places: Collection[int], quote: str = "") -> str:
-        """Return differences as people read them; of versions the last, which stands for those before it."""
+        """Return differences in words. In an ordered search, the last version stands for all before it."""
         if not places:
             return "GOOD"
         ordered = sorted(places)

@@ -12,7 +12,9 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
 def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
-    """The experiments asked for, in the file's order; the baseline always, since all are compared with it."""
+    """Return the chosen experiments in the file's order, and always the baseline, because all others are compared with
+    it.
+    """
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
     names = [item.name for item in sweep.experiments]
@@ -27,14 +29,15 @@ def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> 
 
 
 def check_name(flag: str, name: str, names: Sequence[str]) -> None:
-    """Raise UsageError where no experiment has the name that a flag was given."""
+    """Raise UsageError if no experiment has the name given to a flag."""
     if name not in names:
         raise UsageError(f"{flag} {name}: no such experiment; there are {', '.join(names)}.")
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
-    """Return why experiments cannot run on the vLLM that is installed: name -> reason. Raises UsageError for the
-    baseline.
+    """Return the reason for each experiment that cannot run on the installed vLLM, by name.
+
+    Raises UsageError if the baseline cannot run.
     """
     reasons = {}
     for item in sweep.experiments:

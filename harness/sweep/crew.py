@@ -29,7 +29,10 @@ class Crew:
     doing: dict[str, str] = field(default_factory=dict)
 
     def work(self, places: Sequence[Lane]) -> bool:
-        """Work until no job is left, and return whether that was interrupted. One lane works in this thread."""
+        """Run jobs until none is left and return whether the work was interrupted.
+
+        A single lane works in this thread.
+        """
         if len(places) == 1:
             return self.work_lane(places[0])
         with ThreadPoolExecutor(len(places)) as pool:
@@ -71,7 +74,10 @@ class Crew:
         return ", ".join(texts)
 
     def show_record(self, label: str, record: ExperimentRecord) -> None:
-        """Leave a row of what came of a job; in the first round, while it can be mended, with the background load."""
+        """Print the row of a finished job.
+
+        In the first round, while it can still be changed, also print the background load.
+        """
         row = report.record_cells(label + record.where, record)
         self.display.leave_row(report.ROW_HEAD, row, record.status == "complete")
         background_load = record.outcome.background_load
@@ -79,7 +85,7 @@ class Crew:
             self.display.say(f"{'; '.join(background_load)}: no run is to be published while they do", style="yellow")
 
     def watch(self, last_line: str) -> bool:
-        """Show the last line of a run, and return whether the run is to be ended."""
+        """Show the last line of a run and return whether to end the run."""
         with self.lock:
             self.display.tick(note=last_line)
             late = self.state.is_late()
@@ -87,7 +93,7 @@ class Crew:
         return late or self.stop.is_set()
 
     def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
-        """Run one experiment once; it has ended when its GPUs' memory is free again."""
+        """Run one experiment once. Returns only when the memory of its GPUs is free again."""
         reason = self.state.skipped.get(job.item.name)
         if reason:
             record = job.record(lane, "skipped", reason)

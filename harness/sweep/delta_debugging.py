@@ -44,7 +44,7 @@ class SearchState:
 
 
 def search(count: int, answers: Answers) -> SearchState:
-    """Return the state of the search among `count` differences, of which all together fail and none passes."""
+    """Return the state of the search among `count` differences. All together are known to fail, and none to pass."""
     everything = frozenset(range(count))
     known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NOTHING: "passes"}
 
@@ -67,9 +67,9 @@ def search(count: int, answers: Answers) -> SearchState:
 
 
 def search_first(count: int, answers: Answers) -> SearchState:
-    """Return the state of the search for the first of `count` changes that came one after the other.
+    """Return the state of the search for the first bad change of `count` consecutive changes.
 
-    A set is then the first changes up to one of them. The one tested next is nearest to the middle of what is left.
+    Each tested set has all changes up to one of them. The next set ends nearest to the middle of the open range.
     """
     known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NOTHING: "passes"}
     low, high = 0, count
@@ -87,7 +87,9 @@ def search_first(count: int, answers: Answers) -> SearchState:
 
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
-    """Return the place between two that is nearest to their middle, of those whose answer is open or clear."""
+    """Return the place nearest to the middle between `low` and `high` that is untested or has a clear answer; None if
+    none is.
+    """
     middle, nearest = (low + high) / 2, None
     for place in range(low + 1, high):
         if known.get(first_places(place), "passes") not in ("fails", "passes"):
@@ -111,7 +113,7 @@ def ask_halves(items: Sequence[int], fails: Asks) -> None:
 
 
 def explain_failure(background: Subset, items: Sequence[int], fails: Asks, has_changed: bool) -> Subset:
-    """Return those of the items that fail together with the background, by QuickXplain."""
+    """Return a smallest part of the items that fails together with the background, by QuickXplain."""
     if has_changed and fails(background):
         return NOTHING
     if len(items) == 1:
@@ -124,7 +126,7 @@ def explain_failure(background: Subset, items: Sequence[int], fails: Asks, has_c
 
 
 def take_away(failing: Subset, fails: Asks) -> None:
-    """Ask for what is left without a part of a failing set, large parts first, until no single difference can go."""
+    """Test the failing set without each of its parts, large parts first, until no single difference can be left out."""
     size = max(len(failing) // 2, 1)
     while len(failing) > 1:
         smaller = next(filter(fails, without_parts(failing, size)), None)
@@ -138,7 +140,7 @@ def take_away(failing: Subset, fails: Asks) -> None:
 
 
 def without_parts(failing: Subset, size: int) -> Iterator[Subset]:
-    """Yield the set without each part of a size; never nothing, which passes."""
+    """Yield the set without each part of this size. The empty set is left out, because it is known to pass."""
     items = sorted(failing)
     for start in range(0, len(items), size):
         left = failing - frozenset(items[start : start + size])
@@ -147,7 +149,7 @@ def without_parts(failing: Subset, size: int) -> Iterator[Subset]:
 
 
 def smallest_failing(known: Answers) -> Subset:
-    """Return the smallest set that fails, of several the one with the earliest differences."""
+    """Return the smallest failing set. Of several, it is the one with the earliest differences."""
     failing = [subset for subset, answer in known.items() if answer == "fails"]
     return min(failing, key=size_and_places)
 
@@ -184,7 +186,7 @@ class ExpectedSteps:
 
 
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
-    """Return how many steps a search among so many differences takes, by searching for planted causes."""
+    """Estimate how many steps a search takes, by simulating it with planted causes."""
     counts = []
     for place in range(count):
         cause = first_places(place + 1) if is_ordered else frozenset([place])

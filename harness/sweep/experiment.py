@@ -47,7 +47,7 @@ class ExperimentOutcome:
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether it may be compared: on an idle machine, VALID and within its limits."""
+        """Tell whether the outcome may be compared: on an idle machine, VALID and within its limits."""
         return not (self.background_load or self.flaws)
 
 
@@ -76,31 +76,35 @@ class ExperimentRecord:
 
     @property
     def place(self) -> str:
-        """Return where it ran: only a baseline that ran there is its own."""
+        """The node and GPU of the run. An experiment is compared with the baseline that ran in the same place."""
         return formatting.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
 
     @property
     def where(self) -> str:
-        """`place`, to stand behind a name."""
+        """The `place` as a suffix to a name."""
         if not self.place:
             return ""
         return f" on {self.place}"
 
     @property
     def number(self) -> int:
-        """Its round as people count."""
+        """The round, counted from 1."""
         return self.round + 1
 
     @property
     def key(self) -> RunKey:
-        """Return what it is a run of. The baseline runs on each node and GPU, any other experiment on one."""
+        """The identity of the run.
+
+        The baseline runs once in each place; any other experiment runs in one place only.
+        """
         if self.experiment != BASELINE:
             return self.experiment, self.round, self.final, ""
         return self.experiment, self.round, self.final, self.place
 
 
-# The confidence of an interval at each look, if a sweep ends at the first that is narrow enough. By benchmarks.rounds
-# the last one then covers 0.955 or more, where looks are taken after 4, 6, 8, ... rounds, whatever the scatter.
+# The error of an interval at each look, if a sweep ends at the first interval that is narrow enough. By
+# benchmarks.rounds the last interval then covers 0.955 or more, whatever the scatter, with looks after 4, 6, 8, ...
+# rounds.
 LOOK_ERROR = 0.02
 
 
@@ -122,7 +126,7 @@ class State:
 
     @property
     def error(self) -> float:
-        """The chance that any of its changes is called one that is none."""
+        """The chance that any equal experiment is called faster or slower."""
         if self.within or self.bisection:
             return LOOK_ERROR
         return change.ERROR_RATE
@@ -142,7 +146,7 @@ class Job(NamedTuple):
     final: bool = False
 
     def record(self, lane: Lane, status: ExperimentStatus, reason: str = "", **result: Any) -> ExperimentRecord:
-        """Return what came of it on a lane."""
+        """Return the record of this job on a lane."""
         return ExperimentRecord(
             self.item.name, self.round, status, reason, gpu=lane.gpu, final=self.final, node=lane.node, **result
         )
@@ -162,11 +166,11 @@ Watch = Callable[[str], bool | None]
 
 
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
-    """Run a job in `place`/<name>, for at most `timeout` seconds; `watch` gets the last line it printed, and says
-    whether it is to be ended.
+    """Run a job in `place`/<name> for at most `timeout` seconds.
 
-    An interruption ends the experiment's processes too and comes back as its status. The process inherits the file
-    descriptor `lock`, so that a sweep's lock is held as long as one of its runs lives.
+    `watch` gets the last printed line and tells whether to end the run. An interruption also ends the processes of the
+    experiment, and the record says so. The process inherits the file descriptor `lock`, so a sweep stays locked as long
+    as one of its runs lives.
     """
     length = "full" if job.final else ""
     folder = place / formatting.joined("@", job.item.name, length, lane.gpu)
@@ -227,7 +231,10 @@ def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
 def watch_run(
     process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
-    """Wait for run.py, end it where it takes too long or is interrupted, and return which of them it was."""
+    """Wait for run.py.
+
+    If it takes too long or is interrupted, end it and return which of the two happened; else None.
+    """
     try:
         while process.poll() is None and time.monotonic() < until:
             if watch(last_line(screen)):
@@ -245,7 +252,7 @@ def watch_run(
 def failure_reason(
     status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, last_words: str
 ) -> str:
-    """Return why an experiment did not finish, in one line; empty where it did."""
+    """Return in one line why an experiment did not finish; empty if it did."""
     if status == "complete":
         return ""
     if status == "timeout":
@@ -260,7 +267,10 @@ def failure_reason(
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
-    """The record, once no more GPU memory is taken than the bytes `before` its run; it says so if that stays."""
+    """Wait until the GPU memory in use is back to `before` bytes, then return the record.
+
+    If the memory stays in use, the record says so.
+    """
     until = time.monotonic() + MEMORY_WAIT_S
     while nvml.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
@@ -279,7 +289,7 @@ def last_line(path: Path) -> str:
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
-    """Return what a run folder has: a summary, or an estimate, of which nothing is VALID."""
+    """Return the outcome in a run folder, from its summary or its estimate. An estimate has no VALID test."""
     if run is None:
         return ExperimentOutcome()
     summary = files.read_if_any(run / "summary.json", Summary)

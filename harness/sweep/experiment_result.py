@@ -63,7 +63,7 @@ class ExperimentResult:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """The mean of each metric over the runs that have it; of a score over all."""
+        """The mean of each metric over the runs that count. The mean of a score is over all complete runs."""
         means = {}
         for metric in metrics_of("sweep"):
             runs = self.runs
@@ -76,8 +76,10 @@ class ExperimentResult:
 
     @cached_property
     def counted(self) -> dict[RunPlace, ExperimentOutcome]:
-        """Its runs that its figures are of, by round and place: those beside one of the baseline that counts, if any
-        are, and the sound ones alone, where these are enough.
+        """The runs that the figures are based on, by round and place.
+
+        If some runs have a counting baseline run in the same round and place, only those count. If enough of these are
+        sound, only the sound ones count.
         """
         runs = {(record.round, record.place): record.outcome for record in self.done}
         if self.base:
@@ -94,7 +96,7 @@ class ExperimentResult:
 
     @property
     def paired_runs(self) -> dict[RunPlace, RunPair]:
-        """The baseline's run and its own, by round and place."""
+        """Pairs of the baseline's run and this experiment's run, by round and place."""
         if not self.base:
             return {}
         base_runs = self.base.counted
@@ -112,7 +114,7 @@ class ExperimentResult:
 
     @property
     def left_out(self) -> str:
-        """Return how many of its runs no figure is of, and why."""
+        """How many runs are left out of all figures, and why."""
         count = len(self.done) - len(self.runs)
         if not count:
             return ""
@@ -123,7 +125,7 @@ class ExperimentResult:
         return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
-        """A metric of the baseline and of its own, by pairs that have both."""
+        """Return pairs of a metric, of the baseline and of this experiment. Pairs without both values are left out."""
         values = []
         for base_run, run in self.pairs:
             before, after = base_run.values.get(metric.name), run.values.get(metric.name)
@@ -142,11 +144,11 @@ class ExperimentResult:
 
     @property
     def figure(self) -> Measured:
-        """The mean of that."""
+        """The mean of the metric by which the experiment is judged."""
         return self.numbers.get(self.metric.name)
 
     def ratios(self, metric: Metric) -> dict[RunPlace, float]:
-        """Return a metric as a share of the baseline's, by round and place, where both have one above 0."""
+        """Return a metric as a share of the baseline's, by round and place. Both values must be above 0."""
         ratios = {}
         for place, (base_run, run) in self.paired_runs.items():
             before, after = base_run.values.get(metric.name), run.values.get(metric.name)
@@ -163,7 +165,7 @@ class ExperimentResult:
 
     @property
     def void_gain(self) -> Change | None:
-        """The change of its speed against a baseline whose speed does not count."""
+        """The change of speed against a baseline whose speed does not count."""
         return self.void_change.speed_change(self.metric) if self.void_change else None
 
     @property
@@ -181,7 +183,7 @@ class ExperimentResult:
 
     @property
     def score(self) -> Measured:
-        """The score that stands for all, the mean of the rounds."""
+        """The main score, as the mean of the rounds."""
         return self.numbers.get(SCORE_METRIC)
 
     @property
@@ -195,7 +197,7 @@ class ExperimentResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """LoadGen's verdict on every run; None where nothing was measured."""
+        """Whether LoadGen calls every run VALID; None if nothing was measured."""
         verdicts = [run.valid for run in self.runs if run.valid is not None]
         if not verdicts:
             return None
@@ -203,25 +205,27 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """Return what other programs took of the machine during its tests, or during the baseline's."""
+        """What other programs took of the machine during the tests of this experiment or of the baseline."""
         loads = [run.background_load for run in self.runs_of_both or self.complete]
         return distinct_statements(chain.from_iterable(loads))
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether its speed counts: VALID or an estimate, within the limits, undisputed, and no failed gate."""
+        """Tell whether the speed counts: VALID or an estimate, within the limits, without disagreements and without a
+        failed gate.
+        """
         has_speed = bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
         return has_speed and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
-        """Return what keeps the figures of any run from being compared, whatever LoadGen calls it."""
+        """What keeps the figures from being compared. LoadGen's INVALID is not among these flaws."""
         flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
         return distinct_statements(flaw for flaw in flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
-        """Return why its speed is not judged; rounds enough show themselves what they scatter."""
+        """Why the speed is not judged. Short tests are accepted if there are enough rounds to show their scatter."""
         if self.background_load:
             return "busy machine"
         seconds = self.numbers.get("duration_s") or inf
@@ -248,9 +252,10 @@ Results = Sequence[ExperimentResult]
 
 
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
-    """A row for each experiment that was begun or skipped; changes where the baseline's speed counts.
+    """Return a result for each experiment that was begun or skipped. Changes are given only if the baseline's speed
+    counts.
 
-    `final`: of the runs at full length alone, else of all others.
+    With `final`, returns only runs at full length, else all others.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
@@ -274,9 +279,9 @@ def why_unusable(base: ExperimentResult) -> str:
 
 
 def changes_from(base: ExperimentResult, results: Results, error: float) -> dict[str, Change]:
-    """Return the change of each result from the baseline, by name, where both did the same work.
+    """Return the change of each result that did the same work as the baseline, by name.
 
-    All are judged together: one of them is called a change by chance with a probability of at most `error`.
+    All are judged together, so the chance that any equal result is called a change is at most `error`.
     """
     ratios = {}
     for result in results:
@@ -293,7 +298,7 @@ def changes_from(base: ExperimentResult, results: Results, error: float) -> dict
 
 
 def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
-    """List the experiments that were begun or skipped, each by itself."""
+    """Return the experiments that were begun or skipped, not yet compared with the baseline."""
     items = list(state.sweep.experiments)
     if state.capped:
         items.append(state.capped)
@@ -305,7 +310,7 @@ def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
 
 
 def result_named(results: Results, name: str) -> ExperimentResult | None:
-    """Return the result of an experiment; None where it was not begun."""
+    """Return the result of an experiment; None if it was not begun."""
     for result in results:
         if result.name == name:
             return result
@@ -323,13 +328,13 @@ def values_of(runs: Iterable[ExperimentOutcome], metric: Metric) -> list[float]:
 
 
 def distinct_statements(statements: Iterable[str]) -> list[str]:
-    """Each statement once, though its figures differ from run to run."""
+    """Return each statement once, even if its numbers differ from run to run."""
     by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}
     return [*by_wording.values()]
 
 
 def is_known(state: State, rounds: int) -> bool:
-    """Tell whether the intervals after so many rounds are as narrow as was asked for."""
+    """Tell whether all intervals after `rounds` rounds are as narrow as was asked for."""
     records = tuple(record for record in state.records if record.round < rounds)
     for result in experiment_rows(replace(state, records=records)):
         if result.name == BASELINE:
@@ -347,8 +352,8 @@ def speedup(result: ExperimentResult) -> float:
 
 
 def finalist_names(results: Results, count: int) -> list[str]:
-    """The experiments that are worth a run at full length: the fastest that count and are no slower than the baseline,
-    and the baseline.
+    """Return the baseline and the experiments worth a run at full length: the `count` fastest usable ones that are at
+    least as fast as the baseline.
     """
     faster = []
     for result in results:
@@ -359,7 +364,7 @@ def finalist_names(results: Results, count: int) -> list[str]:
 
 
 def best_estimate(results: Results) -> ExperimentResult | None:
-    """The one with the highest estimated rate; None where no estimate counts."""
+    """Return the result with the highest estimated rate; None if no estimate counts."""
     usable = [result for result in results if result.is_usable]
     return max(usable, key=figure_or_zero, default=None)
 
@@ -369,12 +374,12 @@ def figure_or_zero(result: ExperimentResult) -> float:
 
 
 def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
-    """Return why the speed of an experiment has no ratio to the baseline's, by what their file says of them."""
+    """Return why an experiment's speed cannot be compared with the baseline's, by their settings. Empty if it can."""
     return differences(work_of(item), work_of(base), IGNORED_BETWEEN_EXPERIMENTS)
 
 
 def work_of(item: Experiment) -> Comparable:
-    """Return the settings of an experiment that decide on its work, its rate among them where that is fixed."""
+    """Return the settings that decide on an experiment's work, with its rate if that is fixed."""
     names = [*RunConfig.affecting("work")]
     if item.has_fixed_rate:
         names.append("server_target_qps")

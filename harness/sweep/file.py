@@ -73,7 +73,7 @@ class Experiment:
 
     @property
     def has_fixed_rate(self) -> bool:
-        """Tell whether its speed follows from a configured rate, rather than from what the engine can do."""
+        """Tell whether the speed follows from a configured rate, not from what the engine can do."""
         is_rated = SCENARIOS[scenario_of(self.settings)].pattern.is_rated
         return is_rated and self.settings.get("server_target_qps") != "max" and not self.is_estimate
 
@@ -92,7 +92,7 @@ class Sweep:
 
     @property
     def is_of_servers(self) -> bool:
-        """Tell whether its experiments differ in the endpoint alone, so that a session with each does for all
+        """Tell whether the experiments differ only in their endpoint, so that one connection to each server serves all
         rounds.
         """
         for item in self.experiments:
@@ -161,14 +161,14 @@ class Source(NamedTuple):
     lines: LineNumbers
 
     def at(self, *where: str | int) -> str:
-        """`file:line` of the innermost place of `where` that the file has."""
+        """Return `file:line` of the place `where`, or of the innermost place around it that the file has."""
         while where and where not in self.lines:
             where = where[:-1]
         return f"{self.path}:{self.lines.get(where, 1)}"
 
     @property
     def changes(self) -> list[tuple[tuple[ExperimentKind, int], Variant]]:
-        """The experiments that are named, each with its place."""
+        """The named experiments, each with its place in the file."""
         changes: list[tuple[tuple[ExperimentKind, int], Variant]] = []
         for number, variant in enumerate(self.content.isolation):
             changes.append((("isolation", number), variant))
@@ -187,12 +187,15 @@ class PlannedExperiment(NamedTuple):
 
 
 def load_sweep(path: Path) -> Sweep:
-    """The sweep of a file. Raises UsageError that names every mistake with its line."""
+    """Read a sweep file. Raises a UsageError that names every mistake with its line."""
     return merged_sweep(list(source_chain(path)))
 
 
 def merged_sweep(sources: Sequence[Source]) -> Sweep:
-    """The sweep of a file, the last, and of those that it extends. Raises UsageError."""
+    """Return the sweep of a file and the files that it extends.
+
+    The file itself is last in `sources`. Raises UsageError.
+    """
     path = sources[-1].path
     contents = [source.content for source in sources]
     mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
@@ -235,7 +238,7 @@ def grid_of(source: Source) -> tuple[SettingsByPart, str]:
 
 
 def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
-    """Return the experiments that have a name; a later file's takes the place of an earlier one's."""
+    """Return the experiments that have a name. One in a later file replaces one of the same name in an earlier file."""
     by_name = {}
     for source in sources:
         for place, variant in source.changes:
@@ -244,14 +247,14 @@ def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
 
 
 def last_text(texts: Iterator[str]) -> str:
-    """The last that says anything."""
+    """Return the last text that is not empty; empty if there is none."""
     non_empty = ["", *filter(None, texts)]
     return non_empty[-1]
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
-    """Yield what is wrong with experiments as a whole, each with where it stands: names, and values run.py would
-    refuse.
+    """Yield what is wrong with whole experiments, each with its place: bad names, and values that run.py
+    would refuse.
     """
     names = set[str]()
     for where, item in experiments:
@@ -279,7 +282,10 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
 
 
 def source_chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:
-    """The file and all it extends, the furthest first. `where` asks for it, and the files `below` extend it."""
+    """Yield the file and all files that it extends, the furthest first. Raises UsageError if a file extends itself.
+
+    `where` is the place that asks for the file. `below` are the files that extend it.
+    """
     if path.resolve() in below:
         raise UsageError(f"{where}: {path} extends itself.")
     source = parse_source(path, where)
@@ -339,7 +345,9 @@ def mistake_text(mistake: ErrorDetails) -> str:
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
-    """Names that are given twice, secrets, and settings that run.py does not have, or that are not a sweep's to set."""
+    """Yield mistakes in the names of a file: duplicates, secrets, and settings that run.py does not have or a sweep may
+    not set.
+    """
     for path in source.lines:
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
             yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
@@ -372,12 +380,12 @@ def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
 
 
 def changed_settings(start: SettingsByPart, change: SettingsByPart) -> SettingsByPart:
-    """`start` with the change's values on top; null takes a value away."""
+    """Return `start` with the values of `change` on top. A null removes a value."""
     return {place: value for place, value in (start | change).items() if value is not None}
 
 
 def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
-    """Each choice of one value of every axis, with its name."""
+    """Yield every combination of one value of each axis, with a name."""
     for values in itertools.product(*axes.values()):
         settings = dict(zip(axes, values, strict=True))
         name = "+".join(f"{key}-{value}" for (_, key), value in settings.items())
@@ -388,7 +396,7 @@ def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsB
 def make_experiment(
     variant: Variant, kind: ExperimentKind, settings: SettingsByPart, baseline: SettingsByPart
 ) -> Experiment:
-    """An experiment of these settings; `variant`: what else its file says of it."""
+    """Return an experiment with these settings. `variant` has its name and whatever else its file says of it."""
     engine = values_of_part(settings, "engine")
     flags = {"no_exit_on_accuracy_fail": True, "extra_metrics": True, **values_of_part(settings, "set")}
     if engine:

@@ -39,7 +39,7 @@ HOLDS = regression.parse_condition(
 )  # the share of the baseline's score that MLPerf's gate allows of the reference's
 ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 DECIDING_VERDICTS: tuple[regression.GateVerdict, ...] = ("FAIL", "NOT JUDGED")  # the gravest first
-MOST_NAMES = 6  # A line names so many experiments; the table has all.
+MOST_NAMES = 6  # the most experiments that a line names; the table has all
 EFFECTS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
     "no difference": ("", ""),
@@ -70,13 +70,13 @@ class SweepReport:
 
     @property
     def judged(self) -> list[ExperimentResult]:
-        """The changes whose speed was compared with the baseline's, the fastest first."""
+        """The experiments whose speed was compared with the baseline's, fastest first."""
         results = [result for result in self.rows if result.effect != "unknown" and result.is_usable]
         return sorted(results, key=speedup, reverse=True)
 
     @cached_property
     def scores(self) -> dict[str, Judgement]:
-        """Tell whether an experiment whose gate is inconclusive holds the baseline's score."""
+        """For each experiment with compared answers, whether it holds the baseline's score."""
         if self.state.sweep.is_of_servers:
             return {}
         return {name: regression.judge_pair(HOLDS, pair) for name, pair in self.pairs.items()}
@@ -126,7 +126,7 @@ class SweepReport:
         return changes_by_rounds(ratios, self.state.error)
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
-        """Return why an experiment's measurement may not be judged; empty where it may."""
+        """Return why an experiment's metric may not be judged; empty if it may."""
         if not result.base:
             return "the baseline's speed does not count"
         if incomparable_reason(result.experiment, result.base.experiment):
@@ -159,7 +159,7 @@ def document(report: SweepReport, sections: Sequence[Section] = (), further_line
 
 
 def tone_of(report: SweepReport) -> Tone:
-    """Return a page's tone: that of a condition that fails or is not judged, else that of a change that helped."""
+    """Return the tone of a page. A condition that fails or is not judged decides, else a change that helped."""
     verdicts = {judgement.verdict for judgement in report.judgements}
     for verdict in DECIDING_VERDICTS:
         if verdict in verdicts:
@@ -208,7 +208,10 @@ def accuracy_finding(report: SweepReport) -> str:
 
 
 def best_change(judged: Results) -> str:
-    """Return the fastest change that helped, or the fastest at all; `judged`: the fastest first."""
+    """Return a sentence on the fastest change that helped, or else on the fastest change.
+
+    `judged` has the fastest first.
+    """
     fastest = judged[0]
     if len(judged) == 1:
         return change_sentence(fastest, "is")
@@ -293,7 +296,7 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
-    """Yield the experiments that have a figure, and that did other work than the baseline."""
+    """Yield the experiments that have a figure but did other work than the baseline."""
     for result in report.rows:
         flags = [as_flag(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
         if result.figure and flags:
@@ -342,7 +345,7 @@ def speed_or_zero(result: ExperimentResult) -> float:
 
 
 def unfinished_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the runs that did not finish, and those that no figure is of."""
+    """Yield the runs that did not finish, and the runs that are left out of all figures."""
     for result in (*report.rows, *report.finals):
         failure = result.failure
         if failure:
@@ -354,7 +357,7 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def server_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield where each is; of each challenger its tail and its answers."""
+    """Yield where each server is. For each challenger, also yield its tail latency and its answers."""
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)
         yield Line(result.name, ", ".join(config.endpoint))

@@ -16,9 +16,10 @@ from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build_report, read_st
 
 
 def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
-    """The folder of one sweep with the records of all tasks below `results_dir`, each in the folder of its name.
+    """Gather the records of all tasks below `results_dir` into the folder of one sweep. Each task has a folder of its
+    own.
 
-    Raises UsageError where there are none, or tasks of another sweep.
+    Raises UsageError if there are no tasks, or tasks of another sweep.
     """
     tasks: dict[Path, State] = {}
     for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):
@@ -43,7 +44,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
 
 
 def relocated_records(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """The records of a task, as seen from the folder of all: a baseline counts for its task alone."""
+    """Yield the records of a task with paths relative to the common folder. A baseline counts only for its own task."""
     task = path.parents[1].name
     for record in state.records:
         run = record.run

@@ -36,7 +36,10 @@ class Lane:
 
 
 def choose_lanes(side_by_side: bool) -> list[Lane]:
-    """One lane for the machine or, side by side, one for each visible GPU. Raises UsageError if there are not two."""
+    """Return one lane for the machine or, side by side, one for each visible GPU.
+
+    Raises UsageError for fewer than two GPUs.
+    """
     if not side_by_side:
         return [Lane()]
     gpus = visible_gpus()
@@ -55,7 +58,10 @@ def visible_gpus() -> list[str]:
 
 
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
-    """A lane for each GPU, the cores divided into blocks of neighbors; a core is shared only where there are fewer."""
+    """Return a lane for each GPU, with its block of neighboring cores.
+
+    Cores are shared only if there are more GPUs than cores.
+    """
     order = sorted(cores)
     divided = []
     for number, gpu in enumerate(gpus):

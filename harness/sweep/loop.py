@@ -34,9 +34,9 @@ from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepStat
 
 
 def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
-    """Run what is chosen and not finished yet; the report is written however it ends. Raises BenchmarkError.
+    """Run what is chosen and not finished yet. The report is written however the sweep ends. Raises BenchmarkError.
 
-    `runner`: in place of one that starts run.py.
+    `runner` replaces the one that starts run.py.
     """
     folder, options = state.folder, state.options
     size = f"{len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
@@ -71,7 +71,7 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
 
 
 def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
-    """A sweep, to the end of this process; what libraries print meanwhile goes to engine.log."""
+    """Run a sweep and end this process. What libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
         with ends_in_one_line(), progress.screen(log) as (console, _), Display(console) as display:
@@ -84,7 +84,7 @@ def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
 
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
-    """Return what runs the jobs: run.py, or for servers at one load sessions that are kept."""
+    """Return the runner of the jobs: run.py, or kept connections if the sweep compares servers at one load."""
     configs = []
     if state.kept.sweep.is_of_servers:
         configs = [config_of(item, state.folder.path) for item in state.chosen]
@@ -100,7 +100,7 @@ def has_one_load(config: RunConfig) -> bool:
 
 
 def run_rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
-    """Run round after round of the experiments, then what follows from them; return whether it was interrupted."""
+    """Run all rounds, then the experiments that follow from them. Returns whether the sweep was interrupted."""
     state.folder.set_status("running")
     state.keep(note="")
     while not (interrupted := crew.work(places)) and state.extend():
@@ -150,7 +150,7 @@ def begin_sweep(  # noqa: PLR0913
     fail_if: tuple[str, ...] = (),
     bisection: Bisection | None = None,
 ) -> SweepState:
-    """A sweep to run, or the last of its name to go on with. Raises UsageError."""
+    """Return the state of a new sweep, or of the last one of its name if it is resumed. Raises UsageError."""
     if again:
         folder, state = resume_sweep(sweep, results_dir, bisection)
     else:
@@ -163,7 +163,7 @@ def begin_sweep(  # noqa: PLR0913
 
 
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
-    """The last sweep of this file with what it has finished. Raises UsageError where there is none like it."""
+    """Return the last sweep of this file with its finished records. Raises UsageError if there is none like it."""
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
     states = {path.parent: report.read_state(path.parent) for path in paths}
     same_name = [(path, state) for path, state in states.items() if state.sweep.name == sweep.name]
@@ -177,7 +177,7 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
     if unlike:
         names = " and ".join(difference.name for difference in unlike)
         raise UsageError(f"{path} was made with different {names}; run without --resume.")
-    if sweep.is_of_servers:  # a round is of one session
+    if sweep.is_of_servers:  # All experiments of a round run in one server session, so a partial round is repeated.
         ended = Counter(record.round for record in before.records if record.status == "complete")
         whole = tuple(record for record in before.records if ended[record.round] == len(sweep.experiments))
         before = replace(before, records=whole)

@@ -44,7 +44,10 @@ def has_trade_off(result: ExperimentResult) -> bool:
 
 
 def speedup_bars(results: Results) -> Bars:
-    """Speed of each experiment relative to the baseline's; what is not conclusive is hollow."""
+    """Return bars of each experiment's speed relative to the baseline.
+
+    A bar is hollow if its result is not conclusive.
+    """
     rows = []
     for result in results:
         gain = result.gain or Change(1.0, 1.0, 1.0)  # the baseline has no gain
@@ -71,7 +74,7 @@ def has_unusable(results: Results) -> bool:
 
 
 def trade_off(results: Results) -> LinePanel:
-    """Accuracy against speed. What other programs slowed down is on no front."""
+    """Return a panel of accuracy against speed. Results on a busy machine are not part of the Pareto front."""
     points = {result.name: (result.speed or 0.0, result.score or 0.0) for result in results}
     sound = [result for result in results if result.is_usable and not result.background_load]
     front = pareto_front([points[result.name] for result in sound])
@@ -95,7 +98,7 @@ def trade_off(results: Results) -> LinePanel:
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats in both coordinates, by the first."""
+    """Return the points that no other point beats in both coordinates, sorted by the first coordinate."""
     front = list[Point]()
     for point in sorted(points, reverse=True):
         if not front or point[1] > front[-1][1]:

@@ -41,7 +41,7 @@ VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
 
 
 def read_state(folder: Path) -> State:
-    """The state a sweep's folder holds. Raises UsageError."""
+    """Read the state in a sweep's folder. Raises UsageError."""
     return files.read(folder / "sweep.json", State)
 
 
@@ -66,7 +66,10 @@ def read_results(folder: Path, state: State) -> SweepReport:
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
-    """Write plots/ and report.md into a sweep's folder, of the state that it holds."""
+    """Write plots/, report.md and report.html into a sweep's folder.
+
+    Without `state`, the state is read from the folder.
+    """
     report = read_results(folder, state or read_state(folder))
     state = report.state
     own_files.replace_links(folder)
@@ -84,8 +87,9 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
 
 
 def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
-    """The answers of experiments beside the baseline's, where the gate is inconclusive, a condition is of answers, or
-    servers were asked for the same and gave them. Raises UsageError for a damaged file.
+    """Return the answers of experiments compared with the baseline's, by name. Raises UsageError for a damaged file.
+
+    They are compared if the accuracy gate is inconclusive, a condition is about answers, or the sweep compares servers.
     """
     tests = accuracy_tests(folder, rows)
     base = tests.pop(BASELINE, None)
@@ -104,7 +108,7 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
 
 
 def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
-    """Return the folder of an experiment's accuracy test, by its name: of the first run that kept its samples."""
+    """Return the folder of each experiment's accuracy test by name. It is the first run that kept its samples."""
     tests = {}
     for result in rows:
         for record in reversed(result.records):
@@ -137,7 +141,7 @@ def report_sections(
 
 
 def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
-    """Return a run as a row of the table of runs; `reasons`: why it alone is not comparable."""
+    """Return a row of the table of runs. `reasons` tell why this run alone is not comparable."""
     round_name = "full length" if record.final else record.number
     outcome = joined(": ", record.status, record.reason)
     if reasons:
@@ -209,7 +213,7 @@ def validity_text(result: ExperimentResult) -> str | None:
 
 
 def change_text(result: ExperimentResult) -> str:
-    """Its change; struck out where its speed does not count, or the baseline's, with the reason."""
+    """Return the change as text. It is struck out if the experiment's speed or the baseline's does not count."""
     if result.void_gain:
         return f"~~{result.void_gain.signed}~~ {result.void_reason}"
     if not result.gain:
@@ -225,7 +229,10 @@ def experiment_text(result: ExperimentResult) -> str:
 
 
 def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
-    """A metric in the table: speeds that do not count are struck out, scores have their distance from the baseline."""
+    """Return a metric for the table.
+
+    A speed that does not count is struck out; a score has its distance from the baseline.
+    """
     figure = result.numbers.get(metric.name)
     if figure is None:
         return "–"
@@ -266,7 +273,9 @@ def verdict_text(run: ExperimentOutcome) -> str:
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return why the numbers are not MLPerf's: what all runs share, and what each has beside that."""
+    """Return why the numbers are not comparable with MLPerf: the reasons that all runs share, and the further reasons
+    of each run.
+    """
     by_run = dict[str, list[str]]()
     for record in records:
         if record.run and record.status == "complete":
@@ -280,7 +289,7 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[
 
 
 def deviations_of_run(folder: Path) -> list[str]:
-    """Return a run's deviations; none where its folder is gone."""
+    """Return a run's deviations; empty if its folder is gone."""
     if not (folder / "config.json").exists():
         return []
     return [*map(str, facts_of(folder).deviations)]

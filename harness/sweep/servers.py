@@ -33,8 +33,9 @@ class Servers:
     sides: dict[tuple[str, bool], steps.Begun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
-        """One job, as run.py does it. Raises BenchmarkError where it fails: LoadGen, which waits for every answer,
-        cannot be stopped, so that no other can follow in this process.
+        """Run one job in this process. Raises BenchmarkError if the test fails.
+
+        LoadGen waits for every answer and cannot be stopped, so no other job can follow a failed one in this process.
         """
         begin, key = time.monotonic(), (job.item.name, job.final)
         folder = open_run(self.place / job.item.name, str(job.round + 1))
@@ -54,7 +55,7 @@ class Servers:
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
     def begin(self, item: Experiment, folder: RunFolder) -> steps.Begun:
-        """A session with a server, whose requests are those of the others."""
+        """Begin to measure a server. It gets the same requests as the servers before it."""
         first = next(iter(self.sides.values()), None)
         side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
         side.run.adopt(match_length(side.run.plan, (first or side).run.plan))
@@ -62,12 +63,12 @@ class Servers:
 
 
 def config_of(item: Experiment, place: Path) -> RunConfig:
-    """The settings of an experiment, with the model that its server has."""
+    """Return the settings of an experiment, with the model that its server offers."""
     return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
 def measure_side(side: steps.Begun, folder: RunFolder) -> Path:
-    """A run's tests on the session of its side; the answers are asked for in the first of the runs alone."""
+    """Run the tests of one run against a server. Only the first run asks for the answers of the accuracy test."""
     session, plan = side.session, side.run.plan
     session.folder = folder
     if plan.config.mode == "both" and folder != side.run.folder:
@@ -82,8 +83,10 @@ def measure_side(side: steps.Begun, folder: RunFolder) -> Path:
 
 
 def match_length(plan: Plan, first: Plan) -> Plan:
-    """The plan with the queries of the first server's: in a closed loop a number of them, whole rounds of its slots,
-    since a test that ends by time ends with some slots empty.
+    """Return the plan with the number of queries and the rate of the first server.
+
+    A closed loop gets a fixed number of queries, a multiple of its slots, because a test that ends by time ends with
+    some slots empty.
     """
     if first.target_qps is None:
         return plan

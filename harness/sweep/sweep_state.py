@@ -42,7 +42,7 @@ class SweepOptions(NamedTuple):
     repeat: int = 1
     timeout: float = 7200.0  # seconds, of each
     limit: float = inf  # seconds, of all
-    finalists: int = 0  # so many of the fastest run again at full length
+    finalists: int = 0  # how many of the fastest run again at full length
     again: Sequence[str] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
     mlflow: bool = False
@@ -64,22 +64,23 @@ class SweepState:
     announcement: str = ""  # the latest plan, for the screen
 
     def keep(self, **changes: object) -> None:
-        """Change what is kept of the sweep."""
+        """Change the kept state of the sweep and write it to the folder."""
         self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
         report.write_state(self.folder.path, self.kept)
 
     def put(self, record: ExperimentRecord) -> None:
-        """Keep a record in place of an earlier one of the same run."""
+        """Keep a record. It replaces an earlier record of the same run."""
         records = [earlier for earlier in self.kept.records if earlier.key != record.key]
         self.keep(records=(*records, record))
 
     def is_late(self, seconds: float = 0.0) -> bool:
-        """Tell whether the time limit is over, or is by then."""
+        """Tell whether the time limit is over now, or will be in `seconds`."""
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
-        """The next job of a lane; None where there is none left, or no time for it. Time that was too short for a job
-        goes to the finalists.
+        """Return the next job of a lane; None if no job is left or there is no time for one.
+
+        Time that is too short for one job is left to the finalists.
         """
         for job in self.jobs(lane):
             if self.is_open(job, lane) and self.take(job, lane):
@@ -87,8 +88,10 @@ class SweepState:
         return None
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield what a lane may run, in order. In each round it begins with the baseline, so that whatever follows is
-        compared with its own GPU, or, where rounds alternate, ends every second one with it.
+        """Yield the jobs that a lane may run, in order.
+
+        Each round begins with the baseline, so that the others are compared with a baseline on their own GPU. If rounds
+        alternate, every second round runs backwards and ends with the baseline.
         """
         options = self.options
         changes = sorted(self.chosen[1:], key=attrgetter("priority"), reverse=True)
@@ -104,7 +107,10 @@ class SweepState:
             yield from self.turn(self.finals, 0, lane, final=True)
 
     def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
-        """The baseline and what is not begun yet of a round; nothing where all others are."""
+        """Return the baseline and the open jobs of a round.
+
+        Empty if all other jobs of the round are done, unless rounds alternate.
+        """
         base, *jobs = (Job(item, number, final) for item in items)
         open_jobs = [job for job in jobs if self.is_open(job, lane)]
         if jobs and not open_jobs and not self.options.alternate:
@@ -112,7 +118,7 @@ class SweepState:
         return [base, *open_jobs]
 
     def is_open(self, job: Job, lane: Lane) -> bool:
-        """Tell whether it is neither running nor has ended."""
+        """Tell whether a job is neither running nor finished."""
         key, final_statuses = job.key(lane), ENDED
         if job.item.name in self.options.again:
             final_statuses = ("complete",)
@@ -120,8 +126,9 @@ class SweepState:
         return key not in self.taken and key not in ended
 
     def take(self, job: Job, lane: Lane) -> bool:
-        """Tell whether there is time for it; then no other lane gets it. After one was too long, finalists
-        alone are.
+        """Tell whether there is time for a job, and reserve it for this lane if so.
+
+        Once a job was too long, only finalists run.
         """
         seconds = self.seconds_of(job)
         if job.item.is_estimate:
@@ -135,9 +142,9 @@ class SweepState:
         return True
 
     def seconds_of(self, job: Job) -> float:
-        """Seconds it will take, by its own earlier runs or else the mean of all; 0 where none is known.
+        """Estimate the seconds of a job by its own earlier runs, else by the mean of all runs; 0 if there are none.
 
-        The first at full length is expected to take as long as a short one: longer is not known.
+        The first run at full length is expected to take as long as a short one, because nothing better is known.
         """
         done = [record for record in self.kept.records if record.seconds]
         if not done:
@@ -147,7 +154,7 @@ class SweepState:
         return mean(record.seconds for record in of_same_item or of_same_length or done)
 
     def extend(self) -> bool:
-        """Tell whether more is to be run once all is done: the best estimate capped, and then the finalists."""
+        """Tell whether more is to run after the rounds, and plan it: the capped best estimate, then the finalists."""
         results, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
         if is_ranked:
             capped = self.kept.capped or cap_fastest(results)
@@ -167,8 +174,10 @@ class SweepState:
         return bool(self.finals)
 
     def full(self, item: Experiment) -> Experiment:
-        """An experiment at full official length; one that was estimated as a search for its rate, no longer than the
-        time that is left allows for two full tests.
+        """Return an experiment at full official length.
+
+        An estimated experiment becomes a search for its rate, with full tests short enough that two fit into the time
+        left.
         """
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
         if item.is_estimate:
@@ -184,7 +193,7 @@ class SweepState:
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
-        """The experiments that some round lacks, or the finalists, by name where they are chosen."""
+        """The experiments that lack a round, or the word "finalists" if those are not chosen yet."""
         labels = []
         for job in self.jobs(Lane()):
             if job.item.name != BASELINE:
@@ -193,8 +202,9 @@ class SweepState:
 
 
 def cap_fastest(results: Results) -> Experiment | None:
-    """The fastest of the estimated experiments with no more requests running than keep TPOT near its limit; None where
-    that is not known, or no more run anyway.
+    """Return the fastest estimated experiment with a cap on running requests that keeps TPOT near its limit.
+
+    None if the cap is not known, or if no more requests run anyway.
     """
     best = best_estimate(results)
     running = best.numbers.get(CAP_METRIC.name) if best else None
