@@ -21,4 +21,4 @@ def test_what_loadgen_cuts_off_is_no_disagreement(answers: list[tuple[int, int]]
         for point, value in vars(logged).items()
     }
     assert {claim.verdict for claim in said.values()} == {"equal"}
-    assert said["mean"]._replace(said=logged.mean - 5e-6).verdict == "differs"
+    assert said["mean"]._replace(stated=logged.mean - 5e-6).verdict == "differs"
