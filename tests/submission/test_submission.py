@@ -720,7 +720,7 @@ def test_no_submission_out_of_the_logs_of_another_run(
 def test_a_quantized_checkpoint_is_not_called_quantized_by_vllm(
     offline: Finished, system: Path, tmp_path: Path
 ) -> None:
-    run = Path(shutil.copytree(offline.folder, tmp_path / "run"))
+    run = of_version(offline.folder, "5.1", tmp_path / "run")
     found = {"quantization": "fp8", "quantized_checkpoint": True}
     change(run / "config.json", lambda facts: facts["plan"]["running"].update(found))
     built = build(tmp_path / "out", system, [run])
