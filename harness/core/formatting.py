@@ -41,7 +41,7 @@ def first_of(texts: Sequence[str], most: int) -> str:
     """Return the first texts of a list in one line, and how many more there are."""
     if len(texts) <= most:
         return ", ".join(texts)
-    return f"{', '.join(texts[:most])} and {len(texts) - most} more"
+    return f"{', '.join(texts[:most])} and {len(texts) - most:,} more"
 
 
 def plural(count: float, noun: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from harness.core import word_list
+from harness.core.formatting import first_of
 from harness.engines.server_metrics import RANKS, SOURCES, parse_rows, with_plain_names
 
 MODEL_LABELS = word_list.names_in("model_name served_model_name model model_id")
@@ -92,5 +93,4 @@ def is_one_of(model: str, names: Collection[str]) -> bool:
 
 
 def values_text(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED_MODELS:,} more" if len(names) > MOST_NAMED_MODELS else ""
-    return f"{', '.join(name or '(none)' for name in names[:MOST_NAMED_MODELS])}{more}"
+    return first_of([name or "(none)" for name in names], MOST_NAMED_MODELS)

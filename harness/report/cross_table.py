@@ -39,7 +39,7 @@ class CrossTable(NamedTuple):
         metric = metric_called(metric_name)
         cells_by_place: dict[RowAndColumn, list[Cell]] = {}
         for cell in matrix.cells:
-            if figure_of(cell, metric).value is not None:
+            if cell.figures[metric.name].value is not None:
                 place = cell.places[row_axis], cell.places[column_axis]
                 cells_by_place.setdefault(place, []).append(cell)
         if not cells_by_place:
@@ -57,29 +57,32 @@ class CrossTable(NamedTuple):
         """Return the metric by row and column, and below it each other row's ratio to the first."""
         lines = []
         for row in self.rows:
-            figures = [self.figures.get((row, column), Figure(None)) for column in self.columns]
-            lines.append([row, *(self.metric.show(figure) for figure in figures)])
+            lines.append([row, *map(self.metric.show, self.figures_of(row))])
         for row in self.rows[1:]:
-            ratios = [self.ratio(row, column) for column in self.columns]
-            lines.append([f"{row} to {self.rows[0]}", *(ratio_text(ratio) for ratio in ratios)])
+            lines.append([f"{row} to {self.rows[0]}", *map(ratio_text, self.ratios_of(row))])
         return Table([f"{self.metric.label} by {self.column_axis}", *self.columns], lines)
 
-    def ratio(self, row: str, column: str) -> Figure:
-        """Return a row's figure over the first row's in the same column, with the doubts of both."""
-        first, other = self.figures.get((self.rows[0], column)), self.figures.get((row, column))
-        if first is None or other is None or not first.value or other.value is None:
-            return Figure(None)
-        return Figure(other.value / first.value, (*first.doubts, *other.doubts))
+    def figures_of(self, row: str) -> list[Figure]:
+        """Return a row's figure in each column; without a value if nothing was measured there."""
+        return [self.figures.get((row, column), Figure(None)) for column in self.columns]
+
+    def ratios_of(self, row: str) -> list[Figure]:
+        """Return a row's figures over those of the first row, with the doubts of both."""
+        ratios = []
+        for first, figure in zip(self.figures_of(self.rows[0]), self.figures_of(row), strict=True):
+            if first.value and figure.value is not None:
+                ratios.append(Figure(figure.value / first.value, (*first.doubts, *figure.doubts)))
+            else:
+                ratios.append(Figure(None))
+        return ratios
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
         """Return the columns and rows of a CSV file, the ratios among them; what may not be believed is left out."""
         lines: list[list[object]] = []
         for row in self.rows:
-            figures = [self.figures.get((row, column), Figure(None)) for column in self.columns]
-            lines.append([row, self.metric.name, *(figure.counted for figure in figures)])
+            lines.append([row, self.metric.name, *(figure.counted for figure in self.figures_of(row))])
         for row in self.rows[1:]:
-            ratios = [self.ratio(row, column) for column in self.columns]
-            sure_ratios = [None if ratio.doubts else ratio.value for ratio in ratios]
+            sure_ratios = [None if ratio.doubts else ratio.value for ratio in self.ratios_of(row)]
             lines.append([row, f"ratio to {self.rows[0]}", *sure_ratios])
         return [self.row_axis, "figure", *self.columns], lines
 
@@ -103,13 +106,9 @@ def metric_called(name: str) -> Metric:
     return METRIC_BY_NAME[name]
 
 
-def figure_of(cell: Cell, metric: Metric) -> Figure:
-    return cell.figures.get(metric.name, Figure(None))
-
-
 def mean_figure(cells: Sequence[Cell], metric: Metric) -> Figure:
     """Return the mean of a metric over the runs of one cell, with all their doubts."""
-    figures = [figure_of(cell, metric) for cell in cells]
+    figures = [cell.figures[metric.name] for cell in cells]
     doubts = dict.fromkeys(doubt for figure in figures for doubt in figure.doubts)
     return Figure(fmean(figure.value for figure in figures if figure.value is not None), tuple(doubts))
 
