@@ -117,12 +117,12 @@ def print_matrix(
 ) -> None:
     """Prints the runs in one table, or a metric of theirs across the axes; writes it where files are asked for."""
     matrix = Matrix.of([run.summary for run in runs], axes, reference)
-    shown = CrossTable.of(matrix, axes, metric_name) if metric_name else matrix
-    say(shown.table())
+    table = CrossTable.of(matrix, axes, metric_name) if metric_name else matrix
+    say(table.table())
     if csv:
-        csv_files.write_table(csv, *shown.numbers())
+        csv_files.write_table(csv, *table.numbers())
     if plot:
-        compare_picture.write_picture(plot, [shown.picture()], runs)
+        compare_picture.write_picture(plot, [table.picture()], runs)
     say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
 
 
@@ -151,10 +151,10 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
         compare_page.write_csv(csv, runs)
     if plot:
         compare_picture.write_picture(plot, compare_picture.panels(runs), runs)
-    found = compare_page.document(runs)
+    comparison_document = compare_page.document(runs)
     if page:
-        compare_page.write_html(page, runs, found)
-    show(found)
+        compare_page.write_html(page, runs, comparison_document)
+    show(comparison_document)
 
 
 def show(document: Document) -> None:

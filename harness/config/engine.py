@@ -140,7 +140,7 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Whether vLLM uses GPUs of other hosts, by Ray or by its own means.
+        """Tell whether vLLM uses GPUs of other hosts, by Ray or by its own means.
 
         The GPUs seen here are then only some of all.
         """
@@ -158,7 +158,7 @@ class EngineConfig(Settings):
 
     @property
     def loads_weights(self) -> bool:
-        """Whether an engine in this process reads the model's weights."""
+        """Tell whether an engine in this process reads the model's weights."""
         return self.backend in ("auto", "vllm") and not self.has_dummy_weights
 
 
@@ -221,7 +221,7 @@ class ServerFlags(EngineConfig):
 
     @property
     def is_in_process(self) -> bool:
-        """Whether this process and the processes that it starts compute the answers.
+        """Tell whether this process and the processes that it starts compute the answers.
 
         They use this machine's GPUs, if it has any.
         """

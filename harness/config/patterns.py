@@ -84,7 +84,7 @@ class Load:
 
     @property
     def whole_rounds(self) -> bool:
-        """Whether the samples belong together, so that each must be asked as often as any other."""
+        """Tell whether the samples belong together, so that each must be asked as often as any other."""
         return bool(self.request_set and self.request_set.whole_rounds)
 
 

@@ -74,7 +74,7 @@ class Plan(Load):
 
     @property
     def watched_gpus(self) -> int | None:
-        """How many of this machine's visible GPUs the engine uses, counted from the first. None if it may use all."""
+        """The number of visible GPUs that the engine uses, counted from the first. None if it may use all."""
         if self.config.endpoint:
             return None if server_addresses.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
         return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size

@@ -228,12 +228,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def is_timed(self) -> bool:
-        """Whether the time of each token is a result."""
+        """Tell whether the time of each token is a result."""
         return self.scenario_rules.pattern.is_streamed and self.mode != "accuracy"
 
     @property
     def may_see_gpus(self) -> bool:
-        """Whether the GPUs that the run records are the ones that compute the answers."""
+        """Tell whether the GPUs that the run records are the ones that compute the answers."""
         return server_addresses.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property
@@ -242,7 +242,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def most_in_flight(self) -> int:
-        """How many requests all endpoints together take at once."""
+        """The number of requests that all endpoints together take at once."""
         return self.max_in_flight * len(self.endpoint)
 
     @property
@@ -260,12 +260,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def has_several_rates(self) -> bool:
-        """Whether several rates are tested before the run itself."""
+        """Tell whether several rates are tested before the run itself."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
     def takes_minutes(self) -> bool:
-        """Whether the run is a search or a curve, which --minutes can shorten."""
+        """Tell whether the run is a search or a curve, which --minutes can shorten."""
         has_levels = self.concurrency in ("auto", "max") or len(self.levels) > 1
         return self.quick or self.has_several_rates or has_levels
 

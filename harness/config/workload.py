@@ -162,7 +162,7 @@ class WorkloadFlags(Settings):
 
     @property
     def is_replay(self) -> bool:
-        """Whether requests come at the times of a trace."""
+        """Tell whether requests come at the times of a trace."""
         return self.arrivals is not None and parse_arrivals(self.arrivals) is None
 
     @property
@@ -173,12 +173,12 @@ class WorkloadFlags(Settings):
 
     @property
     def has_own_rate(self) -> bool:
-        """Whether the arrivals have a rate of their own."""
+        """Tell whether the arrivals have a rate of their own."""
         return self.is_replay or bool(self.rate_ends)
 
     @property
     def is_official_workload(self) -> bool:
-        """Whether the requests are MLPerf's own samples."""
+        """Tell whether the requests are MLPerf's own samples."""
         return self.workload == OFFICIAL_WORKLOAD and self.input_len is None and not self.is_replay
 
     @property
@@ -189,7 +189,7 @@ class WorkloadFlags(Settings):
 
     @property
     def is_synthetic(self) -> bool:
-        """Whether prompts are random ones of given lengths."""
+        """Tell whether prompts are random ones of given lengths."""
         return self.input_len is not None or self.output_len is not None
 
     @property
@@ -199,7 +199,7 @@ class WorkloadFlags(Settings):
 
     @property
     def lengths_from(self) -> str:
-        """What sets the lengths of answers if it is not a file of requests, in words. Empty if nothing does."""
+        """The source of the lengths of answers other than a file of requests, in words. Empty if nothing does."""
         if self.is_synthetic:
             return "--output-len"
         if self.is_replay:

@@ -57,7 +57,7 @@ class Command(TyperCommand):
 
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # topics of the help, in order
-    lists: Mapping[str, Mapping[str, str]] = {}  # what a flag's value may name, by the list's title: name and summary
+    lists: Mapping[str, Mapping[str, str]] = {}  # lists below the flags, by title: a summary for each name
     rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
     prints: bool = True  # whether it only reads files and prints, so that nothing must be ended in order
     basic: Sequence[str] = ()  # the flags of -h, where --help-all has more

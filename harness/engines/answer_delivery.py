@@ -45,12 +45,12 @@ class Delivery(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer came in one message, so that it has no time per output token."""
+        """Tell whether the answer came in one message, so that it has no time per output token."""
         return self.messages == 1 and self.tokens > 1
 
     @property
     def is_bundled(self) -> bool:
-        """Whether a buffer held the answer back.
+        """Tell whether a buffer held the answer back.
 
         A buffer did so if the answer came whole, if its first tokens were more than twice the mean of a message, or if
         half of its messages were rushed. Messages of several tokens at even distances are steps of an engine.
@@ -169,7 +169,7 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def is_buffered(self) -> bool:
-        """Whether a buffer held back half of the answers, so that TTFT and TPOT are not those of the engine."""
+        """Tell whether a buffer held back half of the answers, so that TTFT and TPOT are not those of the engine."""
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
     @property

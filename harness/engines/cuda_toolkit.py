@@ -50,7 +50,7 @@ def make_links(packages: Path) -> str:
 
     Return why this failed, with the command. Empty if it worked.
     """
-    environment = packages.parents[2]  # of environment/lib/python3.N/site-packages
+    environment = packages.parents[2]  # The packages lie in environment/lib/python3.N/site-packages.
     command = f"sh {LINKS_SCRIPT} {environment}"
     done = subprocess.run(
         ["sh", str(LINKS_SCRIPT), str(environment)], capture_output=True, text=True, timeout=60, check=False

@@ -248,7 +248,7 @@ class OpenAI(Engine):
 
     @property
     def concurrency(self) -> int:
-        """How many requests of a trial make a full load: as many as may be in flight, but fewer for a small model."""
+        """The requests of a trial that make a full load: as many as may be in flight, but fewer for a small model."""
         few, most = self.config.model_spec.sequences, self.config.most_in_flight
         return min(most, len(self.config.endpoint) * few) if few else most
 

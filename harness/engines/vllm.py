@@ -299,5 +299,5 @@ class RemoteEngineConnections:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a connection has ended. An engine does not end one while it lives."""
+        """Tell whether a connection has ended. An engine does not end one while it lives."""
         return bool(self._events.poll(0))

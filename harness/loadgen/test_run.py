@@ -262,21 +262,21 @@ class TestRun:
 
     @cached_property
     def machine(self) -> "MachineUse":
-        """What the test took of the machine. Raises UsageError if the file is damaged."""
+        """The test's use of the machine. Raises UsageError if the file is damaged."""
         from harness.loadgen.machine_use import MachineUse
 
         return files.read_if_any(self.folder / MACHINE_FILE, MachineUse) or MachineUse()
 
     @cached_property
     def server(self) -> "ServerUse | None":
-        """What the server counted during the test. None without a server. Raises UsageError if the file is damaged."""
+        """The server's own counts during the test. None without a server. Raises UsageError if the file is damaged."""
         from harness.engines.answer_delivery import ServerUse
 
         return files.read_if_any(self.folder / SERVER_FILE, ServerUse)
 
     @property
     def is_buffered(self) -> bool:
-        """Whether a buffer between the engine and this client makes TTFT and TPOT unusable."""
+        """Tell whether a buffer between the engine and this client makes TTFT and TPOT unusable."""
         return self.server is not None and self.server.is_buffered
 
     @cached_property
@@ -347,7 +347,7 @@ class TestRun:
 
     @property
     def is_timed(self) -> bool:
-        """Whether the times of each request are known."""
+        """Tell whether the times of each request are known."""
         return any(request.latency_ms is not None for request in self.requests)
 
 

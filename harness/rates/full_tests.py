@@ -182,7 +182,7 @@ class FullTests(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """What is known of the highest rate, in words."""
+        """Return what is known of the highest rate, in words."""
         held = self.held
         if held is None:
             return self.summary_of_failures

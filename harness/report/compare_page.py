@@ -140,21 +140,21 @@ def document(runs: Runs) -> Document:
     refused = {letter: reason for (letter, _), reason in zip(named, reasons, strict=True) if reason}
     comparable_runs = [run for letter, run in named if letter not in refused]
     is_refused = is_of_one_side(comparable_runs, runs)
-    found = finding_of(runs, comparable_runs, is_refused)
+    speed_finding = finding_of(runs, comparable_runs, is_refused)
     if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
         title, is_refused = pair.words, False
     elif is_refused:
         title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
     else:
-        title = found.text or NOTHING_TO_COMPARE
+        title = speed_finding.text or NOTHING_TO_COMPARE
     lines = list[Line]()
-    if is_refused and found.text:
-        lines.append(Line("measured", f"{found.text}: not reliable", "careful"))
+    if is_refused and speed_finding.text:
+        lines.append(Line("measured", f"{speed_finding.text}: not reliable", "careful"))
     if not is_refused:
         for letter, reason in refused.items():
             lines.append(Line("not comparable", f"{named[start][0]} and {letter}: {reason}", "careful"))
     lines += [*answer_lines(runs, pair), Line("differs", difference(runs))]
-    if found.has_interval:
+    if speed_finding.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
     lines += [caution_line(caution) for caution in cautions(named)]
     lines += [Line(letter, str(run.folder)) for letter, run in named]
@@ -176,7 +176,7 @@ def is_of_one_side(comparable_runs: Runs, runs: Runs) -> bool:
 
 
 class SpeedFinding(NamedTuple):
-    """What a comparison of speeds found, in one sentence; empty where the runs share no measurement."""
+    """The finding of a comparison of speeds, in one sentence; empty if the runs share no measurement."""
 
     text: str = ""
     has_interval: bool = False

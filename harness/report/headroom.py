@@ -1,4 +1,4 @@
-"""What a VALID result leaves to try: a higher rate below the limits, or the setting that what bounded it calls for."""
+"""Suggestions after a VALID result: a higher rate within the limits, or another setting."""
 
 from harness.config.patterns import Burst, Poisson
 from harness.core.document import Line

@@ -213,7 +213,7 @@ class Summary(File):
 
     @property
     def background_load(self) -> list[str]:
-        """What other programs took during the result's test, or during a faster level that might have been the result
+        """The load of other programs during the result's test, or during a faster level that might have been the result
         on an idle machine.
         """
         result = self.result

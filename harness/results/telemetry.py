@@ -197,8 +197,8 @@ def useless_room(full: Sequence[Statement]) -> Statement:
     """Join statements on full cache and slots into one that says that more room would not help, because something else
     was busy.
     """
-    first, *others = full
-    if others:
+    first, *further = full
+    if further:
         what = f"{first.what}; all request slots were in use as well, and more of either would not help"
     else:
         what = f"{first.what}; more would not help"

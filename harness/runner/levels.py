@@ -166,7 +166,7 @@ class Level(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether another test would not change the verdict.
+        """Tell whether another test would not change the verdict.
 
         A level is sure if its p99 is far from the limit, or was tested several times.
         """

@@ -153,7 +153,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """Start the run's engine. Return the session in which its tests run."""
-    config, taken = run.config, background_load.busy_gpus()
+    config, busy_gpus = run.config, background_load.busy_gpus()
     if config.is_in_process and (warning := cuda_toolkit.provide(config.engine_args)):
         run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
@@ -168,7 +168,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     gc.collect()
     gc.freeze()  # the garbage collector need not look through loaded objects while measuring
     return LoadGenSession(
-        run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=taken
+        run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=busy_gpus
     )
 
 

@@ -114,7 +114,7 @@ class ExperimentResult:
 
     @property
     def left_out(self) -> str:
-        """How many runs are left out of all figures, and why."""
+        """The number of runs that no figure counts, and why."""
         count = len(self.done) - len(self.runs)
         if not count:
             return ""
@@ -197,7 +197,7 @@ class ExperimentResult:
 
     @property
     def is_valid(self) -> bool | None:
-        """Whether LoadGen calls every run VALID; None if nothing was measured."""
+        """Tell whether LoadGen calls every run VALID; None if nothing was measured."""
         verdicts = [run.valid for run in self.runs if run.valid is not None]
         if not verdicts:
             return None
@@ -205,7 +205,7 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """What other programs took of the machine during the tests of this experiment or of the baseline."""
+        """The load of other programs during the tests of this experiment or of the baseline."""
         loads = [run.background_load for run in self.runs_of_both or self.complete]
         return distinct_statements(chain.from_iterable(loads))
 
@@ -219,7 +219,7 @@ class ExperimentResult:
 
     @property
     def flaws(self) -> list[str]:
-        """What keeps the figures from being compared. LoadGen's INVALID is not among these flaws."""
+        """The reasons why the figures may not be compared. LoadGen's INVALID is not among these flaws."""
         flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
         return distinct_statements(flaw for flaw in flaws if flaw != INVALID)
 
