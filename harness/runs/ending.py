@@ -21,6 +21,8 @@ from harness.core.message_text import LONGEST_QUOTE, first_line, line_of, plain
 from harness.core.processes import by_signal, end_children, ignore_signals
 from harness.runs.run_folder import RunFolder
 
+BESIDE_RESULTS = ("config.json", "engine.log", "status.json")  # files of every run, whatever it measured
+
 
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     """Print in one line on `errors` why a run cannot go on, and keep the reason in its status. Return the exit code."""
@@ -48,8 +50,14 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
     if run.path.is_dir():
-        errors.print(f"partial results: {run.path}", markup=False, soft_wrap=True)
+        label = "partial results" if has_results(run.path) else "run folder"
+        errors.print(f"{label}: {run.path}", markup=False, soft_wrap=True)
     return code
+
+
+def has_results(folder: Path) -> bool:
+    """Tell whether a run left anything beside its settings, its status and its log."""
+    return any(path.is_file() and path.name not in BESIDE_RESULTS for path in folder.rglob("*"))
 
 
 def is_within(path: Path | None, folder: Path) -> bool:

@@ -48,7 +48,7 @@ def test_errors_of_a_run_are_on_standard_error(tmp_path: Path, command: str, fla
     words = [sys.executable, command, "--model", "demo", "--results-dir", str(tmp_path), *flags]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and "partial results: " in done.stderr
+    assert done.stderr.startswith("error: ") and "run folder: " in done.stderr
     assert "error" not in done.stdout.replace(str(tmp_path), "")
     assert list(tmp_path.rglob("status.json"))
 

@@ -106,3 +106,11 @@ def test_what_ended_an_engine(log: list[str], cause: str, tmp_path: Path) -> Non
 def test_workers_on_a_cpu_ask_for_amx() -> None:
     asked = "import torch; torch.cpu._init_amx = lambda: print('asked'); import harness.engines.worker"
     assert subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True).stdout == b"asked\n"
+
+
+@pytest.mark.parametrize(("name", "is_result"), [("engine.log", False), ("Performance/mlperf_log_detail.txt", True)])
+def test_a_run_that_measured_nothing_has_no_partial_results(tmp_path: Path, name: str, is_result: bool) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a line\n")
+    assert ending.has_results(tmp_path) is is_result
