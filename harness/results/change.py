@@ -123,8 +123,8 @@ class Change(NamedTuple):
             return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
         if not change.has_interval:
             return (
-                f"not known to be {up} or {down}: {change.signed} on a busy machine, {self.basis}; an interval takes "
-                f"{FEWEST_PAIRS}"
+                f"not known to be {up} or {down}: {change.signed} on a busy machine, {self.basis}; "
+                f"an interval needs at least {FEWEST_PAIRS}"
             )
         if change.effect == "unclear":
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"

@@ -105,7 +105,7 @@ def test_a_busy_machine_gives_no_verdict() -> None:
     start = state(busy(ran(BASELINE, 100)), ran("b", 50))
     assert [row.effect for row in plots.experiment_rows(start)] == ["unknown", "busy machine"]
     assert screen_lines(SweepReport(start, tuple(plots.experiment_rows(start))))[0] == (
-        "b is not known to be faster or slower: -50 % on a busy machine, one run of each; an interval takes 3"
+        "b is not known to be faster or slower: -50 % on a busy machine, one run of each; an interval needs at least 3"
     )
 
 
