@@ -120,9 +120,10 @@ class Discovery:
                 "start the server with a longer one, or give --max-model-len."
             )
         name = engine_name(chosen, header)
-        model = str(chosen.get("id", UNNAMED_MODEL))
-        if model == UNNAMED_MODEL or named:
-            model = named or config.model_path
+        listed_name = str(chosen.get("id", UNNAMED_MODEL))
+        if listed_name == UNNAMED_MODEL:
+            listed_name = config.model_path
+        model = named or listed_name
         return Server(address, model, name, await self.version(address), other_model(config, chosen))
 
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
