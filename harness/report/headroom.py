@@ -6,10 +6,9 @@ from harness.core.formatting import number
 from harness.core.processes import with_flag
 from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Summary
+from harness.results.telemetry import BUSY_PERCENT
 
 AMPLE_SHARE = 0.8  # A p99 below this share of its limit leaves room for a higher rate.
-# Names of statements on what bounded a test, where only less work for each token makes it faster.
-BOUNDS_BY_WORK = ("busy", "held_by_power")
 
 
 def headroom_lines(summary: Summary) -> list[Line]:
@@ -44,12 +43,24 @@ def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
 
     Other limits of the speed have their own remedies. The format of a server's weights is not known.
     """
-    meta, bounds = summary.meta, test.details.ran_out
-    is_bound_by_work = bool(bounds) and bounds[0].name in BOUNDS_BY_WORK
+    meta = summary.meta
     has_16_bits = meta.quantization == "none" and meta.checkpoint is None
-    if not (is_bound_by_work and has_16_bits and summary.gpu_models):
+    if not (is_bound_by_gpu_work(test) and has_16_bits and summary.gpu_models):
         return []
     return [
         Line("worth trying", "fp8: about half the work of a token; the accuracy test shows what it costs in ROUGE"),
         Line("next", with_flag(meta.command, "--quantization", "fp8"), is_command=True),
     ]
+
+
+def is_bound_by_gpu_work(test: Outcome) -> bool:
+    """Tell whether the GPU's work set the speed, so that only less work for each token makes the test faster.
+
+    A CPU that was busy is another limit of the speed: fewer bits on the GPU would not help.
+    """
+    bounds, load = test.details.ran_out, test.details.usage.get("gpu_load_percent")
+    if not bounds:
+        return False
+    if bounds[0].name == "busy":
+        return load is not None and load.mean >= BUSY_PERCENT
+    return bounds[0].name == "held_by_power"

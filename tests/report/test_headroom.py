@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from harness.core.statements import Statement
+from harness.loadgen.machine_use import Usage
 from harness.report import report as rendering
 from harness.report.headroom import headroom_lines
 from harness.results.outcome import Outcome
@@ -57,24 +58,30 @@ def test_an_invalid_test_or_one_on_a_busy_machine_leaves_none(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("bound", "quantization", "is_advised"),
+    ("bound", "gpu_load", "quantization", "is_advised"),
     [
-        ("held_by_power", "none", True),
-        ("busy", "none", True),
-        ("kv_cache", "none", False),
-        ("busy", "compressed-tensors", False),
-        ("", "none", False),
+        ("held_by_power", 99.0, "none", True),
+        ("busy", 99.0, "none", True),
+        ("busy", 60.0, "none", False),  # the CPU was
+        ("kv_cache", 99.0, "none", False),
+        ("busy", 99.0, "compressed-tensors", False),
+        ("", 99.0, "none", False),
     ],
 )
 def test_fewer_bits_are_advised_where_work_bounds_the_gpu(
-    tmp_path: Path, bound: str, quantization: str, is_advised: bool
+    tmp_path: Path, bound: str, gpu_load: float, quantization: str, is_advised: bool
 ) -> None:
     example_runs.run(tmp_path / "run", system=HOPPER, model="other")
     summary = rendering.build_report(tmp_path / "run")
     test = summary.run.performance
     assert test is not None
     bounds = [Statement("what set the speed", name=bound)] if bound else []
-    own = test.with_details(test.details.model_copy(update={"ran_out": bounds}), test.trend)
+    own = test.with_details(
+        test.details.model_copy(
+            update={"ran_out": bounds, "usage": {"gpu_load_percent": Usage(mean=gpu_load, max=100.0)}}
+        ),
+        test.trend,
+    )
     run = summary.run.model_copy(update={"performance": own})
     meta = summary.meta.model_copy(update={"quantization": quantization})
     lines = headroom_lines(summary.model_copy(update={"run": run, "meta": meta}))
