@@ -4,7 +4,9 @@
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.core import csv_files, given_values, last_screen, progress
 from harness.core.command import argument, make_command, option, take_several
@@ -57,42 +59,82 @@ def report(
         "CONDITION",
     ),
     may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
+    json: bool = option(False, "With --fail-if: print the verdicts as JSON alone on standard output."),
 ) -> int:
-    refusals = {
-        "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags.": (
-            sum(bool(choice) or choice == 0 for choice in (run, compare, last)) != 1
-        ),
-        "--baseline needs a RUN before it, and --fail-if after it.": baseline and not (run and fail_if),
-        "--fail-if and --may-differ need --baseline.": (fail_if or may_differ) and not baseline,
-        "--check takes one RUN.": check and (baseline or matrix or not run),
-        "--page needs --compare or --last, --plot one of them or --matrix.": (page or (plot and not matrix)) and run,
-        "--csv needs RUN alone, --matrix, --compare or --last.": csv and (baseline or check),
-        "--reference and --of need --matrix.": (reference or of) and not matrix,
-        "--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ...": matrix and not run,
-        f"--plot {plot}: the name must end with .png.": plot and plot.suffix != ".png",
-    }
-    for message, is_so in refusals.items():
-        if is_so:
-            raise UsageError(message)
-    if baseline:
-        return gate(read_runs(baseline, results_dir), read_runs(run, results_dir), fail_if, may_differ)
-    if check:
-        return check_run(find.find_run(run, results_dir, "one is checked at a time."))
-    if matrix:
-        print_matrix(read_runs(run, results_dir), matrix.replace("-", "_").split(","), reference, of, csv, plot)
-        return DONE
-    if run:
-        folder = find.find_run(run, results_dir, "one is rendered at a time, --compare takes several.")
-        if csv and not (folder / "config.json").exists():
-            raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
-        (sweep_report if (folder / "sweep.json").exists() else rendering).build_report(folder)
-        say(folder / "report.html")
-        if csv:
-            compare_page.write_csv(csv, [comparison.read_run(folder)])
+    words = Words(
+        run,
+        compare,
+        matrix,
+        of,
+        reference,
+        last,
+        check,
+        results_dir,
+        plot,
+        page,
+        csv,
+        baseline,
+        fail_if,
+        may_differ,
+        json,
+    )
+    for problem in problems(words):
+        raise UsageError(problem)
+    if words.baseline:
+        return gate(words)
+    if words.check:
+        return check_run(find.find_run(words.run, results_dir, "one is checked at a time."))
+    if words.matrix:
+        print_matrix(words, words.matrix.replace("-", "_").split(","))
+    elif words.run:
+        render(words)
     else:
-        folders = find.folders(compare, results_dir) if compare else comparison.last_runs(results_dir, last or 0)
-        compare_runs(folders, csv, plot, page)
+        compare_runs(folders_of(words), csv, plot, page)
     return DONE
+
+
+class Words(NamedTuple):
+    """The operands and flags of the command, as they were typed."""
+
+    run: list[str]
+    compare: list[str]
+    matrix: str | None
+    of: str | None
+    reference: str
+    last: int | None
+    check: bool
+    results_dir: Path
+    plot: Path | None
+    page: Path | None
+    csv: Path | None
+    baseline: list[str]
+    fail_if: list[str]
+    may_differ: list[str]
+    json: bool
+
+
+def problems(words: Words) -> Iterator[str]:
+    """Yield a sentence for each combination of flags that has no meaning."""
+    subjects = [bool(words.run), bool(words.compare), words.last is not None]
+    if sum(subjects) != 1:
+        yield "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags."
+    if words.baseline and not (words.run and words.fail_if):
+        yield "--baseline needs a RUN before it, and --fail-if after it."
+    if (words.fail_if or words.may_differ or words.json) and not words.baseline:
+        yield "--fail-if, --may-differ and --json need --baseline."
+    if words.check and (words.baseline or words.matrix or not words.run):
+        yield "--check takes one RUN."
+    has_picture_of_comparison = words.plot and not words.matrix
+    if words.run and (words.page or has_picture_of_comparison):
+        yield "--page needs --compare or --last, --plot one of them or --matrix."
+    if words.csv and (words.baseline or words.check):
+        yield "--csv needs RUN alone, --matrix, --compare or --last."
+    if (words.reference or words.of) and not words.matrix:
+        yield "--reference and --of need --matrix."
+    if words.matrix and not words.run:
+        yield "--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ..."
+    if words.plot and words.plot.suffix != ".png":
+        yield f"--plot {words.plot}: the name must end with .png."
 
 
 command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("--compare", "--baseline"))
@@ -107,22 +149,37 @@ def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRu
     return runs
 
 
-def print_matrix(
-    runs: list[comparison.ComparedRun],
-    axes: list[str],
-    reference: str,
-    metric_name: str | None,
-    csv: Path | None,
-    plot: Path | None,
-) -> None:
-    """Prints the runs in one table, or a metric of theirs across the axes; writes it where files are asked for."""
-    matrix = Matrix.of([run.summary for run in runs], axes, reference)
-    table = CrossTable.of(matrix, axes, metric_name) if metric_name else matrix
+def folders_of(words: Words) -> list[Path]:
+    """Return the folders of the runs to compare. Raises UsageError."""
+    if words.compare:
+        return find.folders(words.compare, words.results_dir)
+    return comparison.last_runs(words.results_dir, words.last or 0)
+
+
+def render(words: Words) -> None:
+    """Writes the report of one run or sweep again, and a run's numbers to a CSV file if one is asked for."""
+    folder = find.find_run(words.run, words.results_dir, "one is rendered at a time, --compare takes several.")
+    if words.csv and not (folder / "config.json").exists():
+        raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
+    if (folder / "sweep.json").exists():
+        sweep_report.build_report(folder)
+    else:
+        rendering.build_report(folder)
+    say(folder / "report.html")
+    if words.csv:
+        compare_page.write_csv(words.csv, [comparison.read_run(folder)])
+
+
+def print_matrix(words: Words, axes: list[str]) -> None:
+    """Prints the runs in one table, or a metric of theirs across the axes; writes it to files on demand."""
+    runs = read_runs(words.run, words.results_dir)
+    matrix = Matrix.of([run.summary for run in runs], axes, words.reference)
+    table = CrossTable.of(matrix, axes, words.of) if words.of else matrix
     say(table.table())
-    if csv:
-        csv_files.write_table(csv, *table.numbers())
-    if plot:
-        compare_picture.write_picture(plot, [table.picture()], runs)
+    if words.csv:
+        csv_files.write_table(words.csv, *table.numbers())
+    if words.plot:
+        compare_picture.write_picture(words.plot, [table.picture()], runs)
     say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
 
 
@@ -165,19 +222,33 @@ def show(document: Document) -> None:
         say(to_markdown(document))
 
 
-def gate(before: comparison.Runs, after: comparison.Runs, fail_if: list[str], may_differ: list[str]) -> int:
+def gate(words: Words) -> int:
     """Prints whether the runs are worse than the baseline; returns the exit code."""
-    conditions = [regression.parse_condition(text) for text in fail_if]
-    if both := {run.folder for run in before} & {run.folder for run in after}:
-        raise UsageError(f"--baseline {min(both)}: a run cannot be its own baseline.")
-    allowed = [name.strip().removeprefix("--").replace("-", "_") for words in may_differ for name in words.split(",")]
-    settings = sorted({name for run in (*before, *after) for name in run.flags})
-    for name in allowed:
-        if name not in settings:
-            raise UsageError(
-                f"--may-differ {name}: not a setting of these runs{given_values.did_you_mean(name, settings)}"
-            )
+    before = read_runs(words.baseline, words.results_dir)
+    after = read_runs(words.run, words.results_dir)
+    conditions = [regression.parse_condition(text) for text in words.fail_if]
+    on_both_sides = {run.folder for run in before} & {run.folder for run in after}
+    if on_both_sides:
+        raise UsageError(f"--baseline {min(on_both_sides)}: a run cannot be its own baseline.")
+    allowed = settings_that_may_differ(words.may_differ, [*before, *after])
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)
-    show(regression.document(sides, judgements))
+    if words.json:
+        say(regression.to_json(judgements))
+    else:
+        show(regression.document(sides, judgements))
     return regression.exit_code(judgements)
+
+
+def settings_that_may_differ(texts: list[str], runs: list[comparison.ComparedRun]) -> list[str]:
+    """Return the settings that --may-differ names. Raises UsageError for one that the runs do not have."""
+    settings = sorted({name for run in runs for name in run.flags})
+    allowed = []
+    for text in texts:
+        for word in text.split(","):
+            name = word.strip().removeprefix("--").replace("-", "_")
+            if name not in settings:
+                hint = given_values.did_you_mean(name, settings)
+                raise UsageError(f"--may-differ {name}: not a setting of these runs{hint}")
+            allowed.append(name)
+    return allowed

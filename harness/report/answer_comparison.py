@@ -40,6 +40,11 @@ class AnswerPair(NamedTuple):
     differing: list[Divergence]
 
     @property
+    def changed_percent(self) -> float:
+        """Return how many answers have other tokens, in percent of all."""
+        return 100 * len(self.differing) / self.samples
+
+    @property
     def words(self) -> str:
         text = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         if self.differing:

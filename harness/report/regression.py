@@ -4,6 +4,7 @@ It judges nothing where the settings, the work or the machine differ, where a ma
 too much among themselves to tell.
 """
 
+import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -35,6 +36,7 @@ METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
 IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
 IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
+PERCENT_DIGITS = 3  # decimal places of a percentage in JSON
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
 
 
@@ -68,12 +70,22 @@ class Judgement(NamedTuple):
     verdict: GateVerdict
     baseline: str = ""
     run: str = ""
-    change: str = ""
+    change: Change | None = None
+    """From the baseline to the runs; None for a bound on a value or on the answers, and where nothing was judged."""
+    answers: AnswerPair | None = None
+    """The answers of both sides, for a condition on how many changed."""
     why: str = ""
 
     @property
+    def change_text(self) -> str:
+        """Return the change in percent with its interval, or how many answers changed. Empty if neither was judged."""
+        if self.answers:
+            return self.answers.words
+        return self.change.signed if self.change else ""
+
+    @property
     def figures(self) -> str:
-        figures = [self.change, self.run]
+        figures = [self.change_text, self.run]
         if self.baseline:
             figures.append(f"baseline {self.baseline}")
         return joined("; ", *figures)
@@ -163,8 +175,10 @@ def judge_gate(failed: Sequence[str]) -> list[Judgement]:
     return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")]
 
 
-def not_judged(condition: Condition, why: str, before: str = "", after: str = "", change: str = "") -> Judgement:
-    return Judgement(condition.text, "NOT JUDGED", before, after, change, why)
+def not_judged(
+    condition: Condition, why: str, before: str = "", after: str = "", change: Change | None = None
+) -> Judgement:
+    return Judgement(condition.text, "NOT JUDGED", before, after, change, why=why)
 
 
 def judge_condition(sides: Sides, condition: Condition) -> Judgement:
@@ -198,14 +212,12 @@ def judge_values(
     return judge_change(condition, change, shown_before, shown_after)
 
 
-def judge_worst(
-    condition: Condition, values: Iterable[float], before: str = "", after: str = "", change: str = ""
-) -> Judgement:
+def judge_worst(condition: Condition, values: Iterable[float], before: str = "", after: str = "") -> Judgement:
     """Return FAIL if any of the values is beyond the bound, else PASS."""
     verdict: GateVerdict = "PASS"
     if any(map(condition.holds, values)):
         verdict = "FAIL"
-    return Judgement(condition.text, verdict, before, after, change)
+    return Judgement(condition.text, verdict, before, after)
 
 
 def judge_change(condition: Condition, change: Change, before: str, after: str) -> Judgement:
@@ -220,12 +232,12 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
     if side == "unclear":
         things = "samples" if change.basis == "samples" else "runs"
         why = f"the {things} scatter too much to say whether it is beyond {condition.bound:+g} %: add {things}"
-        return not_judged(condition, why, before, after, change.signed)
+        return not_judged(condition, why, before, after, change)
     verdict: GateVerdict = "PASS"
     if (side == "above") == condition.above:
         verdict = "FAIL"
     doubt = CHANCE_NOTE if change.may_be_chance else ""
-    return Judgement(condition.text, verdict, before, after, change.signed, doubt)
+    return Judgement(condition.text, verdict, before, after, change, why=doubt)
 
 
 def judge_answers(sides: Sides, condition: Condition) -> Judgement:
@@ -252,8 +264,7 @@ def judge_pair(condition: Condition, pair: AnswerPair) -> Judgement:
     """Return the judgement of a condition on a score, or on how many answers have other tokens."""
     if condition.metric:
         return judge_score(condition, pair, condition.metric.name)
-    changed_percent = 100 * len(pair.differing) / pair.samples
-    return judge_worst(condition, [changed_percent], change=pair.words)
+    return judge_worst(condition, [pair.changed_percent])._replace(answers=pair)
 
 
 def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
@@ -289,6 +300,41 @@ def gravest(judgements: Sequence[Judgement]) -> Judgement:
 
 def exit_code(judgements: Sequence[Judgement]) -> int:
     return EXIT_CODES[gravest(judgements).verdict]
+
+
+def to_json(judgements: Sequence[Judgement]) -> str:
+    """Return the deciding verdict and every condition's verdict, change, interval and reason, as JSON for scripts."""
+    content = {
+        "verdict": gravest(judgements).verdict,
+        "exit_code": exit_code(judgements),
+        "conditions": [condition_entry(judgement) for judgement in judgements],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def condition_entry(judgement: Judgement) -> dict[str, object]:
+    """Return a condition's entry for JSON: changes in percent, null where there is none; values as they are shown."""
+    change, percent, interval = judgement.change, None, None
+    if change:
+        percent = percent_of(change.mean)
+        if change.has_interval:
+            interval = [percent_of(change.low), percent_of(change.high)]
+    elif judgement.answers:
+        percent = round(judgement.answers.changed_percent, PERCENT_DIGITS)
+    return {
+        "condition": judgement.condition,
+        "verdict": judgement.verdict,
+        "change_percent": percent,
+        "interval_percent": interval,
+        "interval_basis": change.basis if change else None,
+        "baseline": judgement.baseline or None,
+        "run": judgement.run or None,
+        "reason": judgement.why or None,
+    }
+
+
+def percent_of(ratio: float) -> float:
+    return round(100 * (ratio - 1), PERCENT_DIGITS)
 
 
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:

@@ -33,7 +33,7 @@ class StepFinding:
         """The change that the step was judged by, or the judgment in words."""
         if self.judgement is None:
             return ""
-        return self.judgement.change or self.judgement.run
+        return self.judgement.change_text or self.judgement.run
 
 
 @dataclass(frozen=True)
@@ -144,4 +144,4 @@ class BisectFindings:
 
 def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:
     """Tell whether more rounds may decide: an interval can become narrower, or the machine was only busy."""
-    return bool(judgement.change or result.background_load or result.doubt)
+    return bool(judgement.change_text or result.background_load or result.doubt)

@@ -181,7 +181,7 @@ def experiment_table(results: Results, judgements: dict[str, regression.Judgemen
         if judgement is None:
             return result.accuracy
         word = ACCURACY_WORDS[judgement.verdict]
-        return f"{result.accuracy} ({SCORES[SCORE_METRIC]} {judgement.change}: {word})"
+        return f"{result.accuracy} ({SCORES[SCORE_METRIC]} {judgement.change_text}: {word})"
 
     base = result_named(results, BASELINE)
     columns: dict[str, TableColumn[ExperimentResult]] = {"experiment": attrgetter("name")}
