@@ -1,6 +1,7 @@
 """Finished runs in order, and those that are named deleted with their lines: `python -m harness runs`."""
 
 import sys
+from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 from harness.core import given_values, last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
+from harness.core.formatting import joined
 from harness.core.message_text import say
+from harness.results.metrics import METRIC_BY_NAME, Metric, value_at
 from harness.runs import find, history
 
 
@@ -19,7 +22,6 @@ def runs(
 ) -> None:
     """List finished runs, of each scenario the best first and flawed ones last, or delete runs and their lines."""
     from harness.report.report import write_index
-    from harness.results.metrics import METRIC_BY_NAME, value_at
 
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
@@ -30,22 +32,41 @@ def runs(
             say(f"deleted {name}")
         write_index(results_dir)
         return
-    metric = METRIC_BY_NAME[by]
+    existing = [line for line in history.read_history(results_dir) if (results_dir / str(line["run"])).is_dir()]
+    show_table(run_table(existing, METRIC_BY_NAME[by]))
+
+
+def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:
+    """Return a row for each run: of each scenario the best first, and those last whose figures do not count."""
     sign = 1 if metric.better == "higher" else -1
 
-    def rank(line: dict[str, Any]) -> tuple[str, bool, float]:
-        value = line.get(by)
-        return str(line.get("scenario")), bool(line.get("flaws")), inf if value is None else -sign * value
+    def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
+        value = line.get(metric.name)
+        does_not_count = bool(line.get("flaws")) or line.get("verdict") == "FAIL"
+        return str(line.get("scenario")), does_not_count, inf if value is None else -sign * value
 
-    existing = (line for line in history.read_history(results_dir) if (results_dir / str(line["run"])).is_dir())
-    names = ("run", "label", "scenario", "engine", "result", by)
-    rows = [
-        [*map({**line, "engine": value_at(line, ("setup", "backend"))}.get, names)]
-        for line in sorted(existing, key=rank)
-    ]
-    table = tables.Table([*names[:-1], metric.label], rows)
+    rows = []
+    for line in sorted(lines, key=rank):
+        engine = value_at(line, ("setup", "backend"))
+        rows.append([line["run"], line.get("label"), engine, result_text(line), line.get(metric.name)])
+    # There is no column for the scenario, since it is a part of the run's name.
+    return tables.Table(["run", "label", "engine", "result", metric.label], rows)
+
+
+def result_text(line: Mapping[str, Any]) -> str:
+    """Return what a run came to: its test's verdict, a failed accuracy gate, and whether the machine was busy.
+
+    A run without a performance test has the verdict of its accuracy gate alone.
+    """
+    verdict, gate = line.get("result"), line.get("verdict")
+    gate_text = f"accuracy {gate}" if gate and (gate == "FAIL" or not verdict) else ""
+    load = "busy" if line.get("others") else ""  # a line's key for what other programs took of the machine
+    return joined(", ", verdict or "", gate_text, load)
+
+
+def show_table(table: tables.Table) -> None:
     if sys.stdout.isatty():
-        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(table))
+        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(table, whole_columns=1))
     else:
         say(table)
 

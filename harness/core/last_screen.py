@@ -1,9 +1,10 @@
 """The last screen of a command: the answer, a labelled sentence for each finding, and one path."""
 
+from collections.abc import Sequence
 from textwrap import wrap
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -50,13 +51,27 @@ def show(console: Console, document: Document, path: object = None) -> None:
             console.print(grid(block) if isinstance(block, Table) else Text(plain(hide_text(block_text(block)))))
 
 
-def grid(table: Table) -> RichTable:
-    """Return a table for the terminal. Long cells are broken into lines."""
-    columns = [Column(head, overflow="fold") for head in table.columns]
+def grid(table: Table, whole_columns: int = 0) -> RichTable:
+    """Return a table for the terminal.
+
+    Numbers stand under each other at the right. Long cells are broken into lines, but for those of the first
+    `whole_columns` columns.
+    """
+    columns = []
+    for place, head in enumerate(table.columns):
+        cells = [row[place] for row in table.rows]
+        justify: JustifyMethod = "right" if are_numbers(cells) else "left"
+        columns.append(Column(head, overflow="fold", justify=justify, no_wrap=place < whole_columns))
     rich_table = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in table.rows:
         rich_table.add_row(*map(cell_markup, row))
     return rich_table
+
+
+def are_numbers(cells: Sequence[object]) -> bool:
+    """Return whether a column holds numbers, and perhaps cells without one."""
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(isinstance(cell, int | float) for cell in known)
 
 
 def cell_markup(cell: object) -> str:

@@ -30,7 +30,25 @@ def test_scenarios_stand_apart_and_what_is_flawed_last(place: Path) -> None:
         history.finish(run, {"scenario": "offline", "label": f"more{number}", "tokens_per_sec": 1e6, **more})
     rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
     assert [row[2] for row in rows] == ["more1", "fast", "middling", "slow", "more0"]
-    assert rows[-1][4] == "echo"
+    assert rows[-1][3] == "echo"
+
+
+def test_the_result_tells_the_gate_and_a_busy_machine(place: Path) -> None:
+    lines: dict[str, dict[str, object]] = {
+        "sound": {"result": "VALID", "verdict": "PASS", "tokens_per_sec": 1.0},
+        "bad-answers": {"result": "VALID", "verdict": "FAIL", "tokens_per_sec": 9e6},
+        "busy": {"result": "VALID", "others": ["other programs used 1 of 2 CPU cores"], "tokens_per_sec": 2.0},
+        "answers-only": {"result": None, "verdict": "PASS"},
+    }
+    for number, (label, line) in enumerate(lines.items(), 1):
+        run = run_folder.RunFolder(place, f"2026030{number}-100000-more")
+        run.path.mkdir()
+        history.finish(run, {"scenario": "zero", "label": label, **line})
+    rows = [[cell.strip() for cell in row.split("|")] for row in runs(place)[1].splitlines()[2:]]
+    results = {row[2]: row[4] for row in rows}
+    assert results["sound"] == "VALID" and results["busy"] == "VALID, busy"
+    assert results["bad-answers"] == "VALID, accuracy FAIL" and results["answers-only"] == "accuracy PASS"
+    assert rows[-1][2] == "bad-answers"  # the fastest, but its answers are wrong
 
 
 def runs(place: Path, *words: str) -> tuple[int, str, str]:
