@@ -32,15 +32,17 @@ from harness.core.message_text import why
 from harness.core.reading import as_text, load_yaml, read_text
 
 BASELINE = "baseline"
+VERDICTS_FILE = "verdicts.json"  # what came of each --fail-if, for scripts
 LARGEST_SWEEP_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
 ExperimentKind = Literal["baseline", "isolation", "stacked", "grid", "capped", "step"]
 FilePart = Literal["set", "engine", "env"]
 FILE_PARTS: tuple[FilePart, ...] = ("set", "engine", "env")
-SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run")  # the sweep's own business
+# The sweep itself decides about these.
+SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run", "json")
 CAPPED_KIND = "capped"  # made of the best estimate
 NAME_PATTERN, LONGEST_EXPERIMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", BASELINE}
+RESERVED = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", VERDICTS_FILE, BASELINE}
 
 ValuesByName = dict[str, Any]
 SettingsByPart = dict[tuple[FilePart, str], Any]  # settings by the part of a file that they stand in, and their name

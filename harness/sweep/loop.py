@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from rich.console import Console
+
 from harness.config.comparability import Comparable, differences
 from harness.config.run import RunConfig
 from harness.core import files, last_screen, processes, progress, system
@@ -27,7 +29,7 @@ from harness.sweep.bisect import BisectState
 from harness.sweep.bisection import Bisection
 from harness.sweep.crew import Crew, Runner
 from harness.sweep.experiment import State, run_experiment
-from harness.sweep.file import Experiment, Sweep
+from harness.sweep.file import VERDICTS_FILE, Experiment, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.servers import Servers, config_of
 from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepState
@@ -74,13 +76,24 @@ def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
     """Run a sweep and end this process. What libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
-        with ends_in_one_line(), progress.screen(log) as (console, _), Display(console) as display:
-            code = run_sweep(state, places, display)
-            results_dir = state.folder.results_dir.parent
-            tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
+        with ends_in_one_line(), progress.screen(log) as (console, errors):
+            with Display(errors if state.options.json else console) as display:
+                code = run_sweep(state, places, display)
+                results_dir = state.folder.results_dir.parent
+                tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
+            if state.options.json:
+                print_verdicts(state.folder.path, console)
     except SystemExit as end:
         code = int(end.code or DONE)
     ending.exit(code, log)
+
+
+def print_verdicts(folder: Path, console: Console) -> None:
+    """Print the verdicts of --fail-if as they are stored. An interrupted comparison may have none."""
+    verdicts = folder / VERDICTS_FILE
+    if verdicts.exists():
+        console.file.write(verdicts.read_text())
+        console.file.flush()
 
 
 def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
@@ -135,6 +148,7 @@ def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
     if state.kept.bisection:
         return bisect_report.exit_code(results)
     if results.judgements:
+        files.write_text(folder.path / VERDICTS_FILE, f"{regression.to_json(results.judgements)}\n")
         return regression.exit_code(results.judgements)
     return DONE
 

@@ -46,6 +46,7 @@ class SweepOptions(NamedTuple):
     again: Sequence[str] = ()  # those that are tried again where they failed
     alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
     mlflow: bool = False
+    json: bool = False  # the verdicts of --fail-if go to standard output, all else to standard error
 
 
 @dataclass
