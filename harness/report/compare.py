@@ -102,6 +102,18 @@ class ComparedRun(NamedTuple):
         """Return what other programs took of the machine during its performance test."""
         return "; ".join(self.summary.background_load)
 
+    @property
+    def has_unknown_load(self) -> bool:
+        """Tell whether the run has a test during which other programs were not watched."""
+        test = self.summary.result
+        return test is not None and not self.busy and test.details.machine.others_cpu_cores is None
+
+    @property
+    def flaws(self) -> str:
+        """Return what keeps the figures of its test from being compared."""
+        test = self.summary.result
+        return "; ".join(test.flaws) if test else ""
+
 
 Runs = Sequence[ComparedRun]
 
@@ -116,13 +128,12 @@ BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, which 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:
     """Yield what other programs took of a run's machine, or that it is not known; and what else its figures lack."""
-    result = run.summary.result
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
-    elif result and result.details.machine.others_cpu_cores is None:
+    if run.has_unknown_load:
         yield f"other programs were not measured in {name}"
-    if result and result.flaws:
-        yield f"{name}: {'; '.join(result.flaws)}"
+    if run.flaws:
+        yield f"{name}: {run.flaws}"
 
 
 def value_text(value: object) -> str:

@@ -3,7 +3,7 @@
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, starmap
 from pathlib import Path
 from statistics import mean
@@ -151,8 +151,9 @@ def document(runs: Runs) -> Document:
     if is_refused and speed_finding.text:
         lines.append(Line("measured", f"{speed_finding.text}: not reliable", "careful"))
     if not is_refused:
-        for letter, reason in refused.items():
-            lines.append(Line("not comparable", f"{named[start][0]} and {letter}: {reason}", "careful"))
+        for reason, letters in letters_by_text(refused.items()).items():
+            text = f"{named[start][0]} and {letter_ranges(letters)}: {reason}"
+            lines.append(Line("not comparable", text, "careful"))
     lines += [*answer_lines(runs, pair), Line("differs", difference(runs))]
     if speed_finding.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
@@ -288,16 +289,67 @@ def table(runs: Runs) -> Table:
 
 
 def run_letters(count: int) -> list[str]:
+    """Return what the runs of a comparison are called: A to Z, then 27 and so on."""
     return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
 
 
+def run_number(letter: str) -> int:
+    """Return the place of a run in its comparison, from 1 on: the inverse of `run_letters`."""
+    return int(letter) if letter.isdigit() else ascii_uppercase.index(letter) + 1
+
+
 def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
-    """Yield what a reader must know of the runs, by letter."""
+    """Yield what a reader must know of the runs, by letter: of two runs each in detail, of more one line a matter."""
+    if len(named) == 2:
+        for letter, run in named:
+            yield from compare.cautions(run, letter)
+    else:
+        yield from shared_cautions(named)
     first = named[0][1]
+    elsewhere = []
     for letter, run in named:
-        yield from compare.cautions(run, letter)
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
-            yield f"A and {letter} ran on different machines; the ratio includes that difference"
+            elsewhere.append(letter)
+    if elsewhere:
+        yield f"A and {letter_ranges(elsewhere)} ran on different machines; the ratio includes that difference"
+
+
+def shared_cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+    """Yield each matter once, with the letters of all runs that it concerns."""
+    busy = [letter for letter, run in named if run.busy]
+    if busy:
+        yield f"the machine was busy in {letter_ranges(busy)}"
+    unknown = [letter for letter, run in named if run.has_unknown_load]
+    if unknown:
+        yield f"other programs were not measured in {letter_ranges(unknown)}"
+    for flaws, letters in letters_by_text((letter, run.flaws) for letter, run in named).items():
+        yield f"{letter_ranges(letters)}: {flaws}"
+
+
+def letters_by_text(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the letters of the runs that share a text, by that text; runs without one are left out."""
+    letters = dict[str, list[str]]()
+    for letter, text in texts:
+        if text:
+            letters.setdefault(text, []).append(letter)
+    return letters
+
+
+def letter_ranges(letters: Sequence[str]) -> str:
+    """Return letters of runs in order as text, those that follow each other as a range: "A to E, H"."""
+    ranges = list[list[str]]()
+    for letter in letters:
+        if ranges and run_number(letter) == run_number(ranges[-1][-1]) + 1:
+            ranges[-1].append(letter)
+        else:
+            ranges.append([letter])
+    texts = list[str]()
+    for members in ranges:
+        if len(members) > 2:
+            texts.append(f"{members[0]} to {members[-1]}")
+        else:
+            texts += members
+    return ", ".join(texts)
 
 
 def difference(runs: Runs) -> str:

@@ -1,6 +1,7 @@
 """A run against a baseline: what is a regression, what must not be judged, and how runs are named."""
 
 import io
+import json
 import math
 import shlex
 import subprocess
@@ -67,7 +68,10 @@ def test_what_is_a_regression(tmp_path: Path, text: str, before: list[float], af
 def test_one_run_of_each_is_judged_by_its_change_with_the_interval_beside_it(tmp_path: Path) -> None:
     one, two, three = (run(tmp_path / name, 1000 - 40 * n) for n, name in enumerate("abc"))
     found = judged("tokens_per_sec<-3%", [one], [two])
-    assert (found.verdict, found.change) == ("FAIL", "-4 % (-9.18 to +1.47 %)") and "chance may decide" in found.why
+    assert (found.verdict, found.change_text) == (
+        "FAIL",
+        "-4 % (-9.18 to +1.47 %)",
+    ) and "chance may decide" in found.why
     assert "chance may decide" not in judged("tokens_per_sec<-3%", [one, three], [two]).why
 
 
@@ -218,7 +222,52 @@ def test_answers_are_judged_with_the_paired_interval(
     found = judged(text, [run(tmp_path / "a")], [run(tmp_path / "b")])
     assert found.verdict == verdict
     if text == "answers changed":
-        assert tells(found.change, "4 of 200 answers differ", "sample 17 ", "token 5 ")
+        assert tells(found.change_text, "4 of 200 answers differ", "sample 17 ", "token 5 ")
+
+
+def test_verdicts_are_printed_as_json_alone(tmp_path: Path) -> None:
+    speeds = {"a0": 1000.0, "a1": 1002.0, "a2": 998.0, "b0": 900.0, "b1": 902.0, "b2": 898.0}
+    for name, speed in speeds.items():
+        run(tmp_path / name, speed)
+    before, after = ([str(tmp_path / f"{side}{n}") for n in range(3)] for side in "ab")
+    conditions = ["--fail-if", "tokens_per_sec<-3%", "--fail-if", "tokens_per_sec<500", "--fail-if", "answers changed"]
+    done = report(*after, "--baseline", *before, *conditions, "--json")
+    verdicts = json.loads(done.stdout)
+    assert done.returncode == verdicts["exit_code"] == 1 and verdicts["verdict"] == "FAIL"
+    speed, bound, answers = verdicts["conditions"]
+    assert speed["verdict"] == "FAIL" and speed["condition"] == "tokens_per_sec<-3%"
+    low, high = speed["interval_percent"]
+    assert low < speed["change_percent"] < high < -3 and speed["change_percent"] == pytest.approx(-10, abs=0.2)
+    assert bound["verdict"] == "PASS" and bound["change_percent"] is None and bound["interval_percent"] is None
+    assert answers["verdict"] == "NOT JUDGED" and answers["reason"]
+
+
+def test_the_json_of_changed_answers_has_their_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
+    found = judged("answers changed", [run(tmp_path / "a")], [run(tmp_path / "b")])
+    (entry,) = json.loads(regression.to_json([found]))["conditions"]
+    assert entry["change_percent"] == 100 * len(PAIR.differing) / PAIR.samples and entry["interval_percent"] is None
+
+
+@pytest.mark.parametrize(
+    ("letters", "text"),
+    [
+        (["A"], "A"),
+        (["A", "B"], "A, B"),
+        (["A", "B", "C", "D", "E", "H", "I", "J"], "A to E, H to J"),
+        (["Y", "Z", "27", "29"], "Y to 27, 29"),
+    ],
+)
+def test_runs_in_a_row_are_a_range(letters: list[str], text: str) -> None:
+    assert compare_page.letter_ranges(letters) == text
+
+
+def test_what_many_runs_share_is_said_once(tmp_path: Path) -> None:
+    busy = ["other programs used 1.2 of 2 CPU cores during the test"]
+    runs = [run(tmp_path / f"{n}", others=busy if n not in (5, 6) else None) for n in range(10)]
+    named = [*zip(compare_page.run_letters(10), runs, strict=True)]
+    about_load = [text for text in compare_page.cautions(named) if "busy" in text]
+    assert len(about_load) == 1 and about_load[0].endswith("A to E, H to J")
 
 
 def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +331,7 @@ def test_the_exit_code_says_it(tmp_path: Path) -> None:
     [
         (["--baseline", "a"], "give one RUN_DIR"),
         (["a", "--baseline", "b"], "--baseline needs a RUN"),
-        (["a", "--fail-if", "x<1"], "--fail-if and --may-differ need"),
+        (["a", "--fail-if", "x<1"], "--fail-if, --may-differ and --json need"),
         (["a", "b"], "a: no path"),
     ],
 )
