@@ -22,15 +22,15 @@ from harness.core.message_text import plain
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
-PALETTE = {  # colours by the names that page.css has for its own
-    "blue": "#2f6db5",
-    "amber": "#e07b39",
-    "grey": "#8a8f98",
-    "red": "#c0392b",
-    "green": "#3a8f5c",
-    "purple": "#8e5ea2",
+PALETTE = {  # the colours of the page in light mode, by the names that page.css has for them
+    "blue": "#0b5cad",
+    "amber": "#875400",
+    "grey": "#545d68",
+    "red": "#b3261e",
+    "green": "#176f33",
+    "purple": "#7a3f96",
 }
 LIMIT_LINE: dict[str, Any] = {"color": PALETTE["red"], "linestyle": "--", "linewidth": 1}
 HEADROOM_FACTOR = 1.06  # times the largest value: of an axis above its highest mark
@@ -367,13 +367,18 @@ def draw_figure(panels: Sequence[Panel]) -> "Figure":
     figure: Figure
     figure, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
-        panel.draw(axis)
-        axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
-        axis.xaxis.set_major_formatter(tick_text)
-        axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
+        draw_panel(panel, axis)
     return figure
+
+
+def draw_panel(panel: Panel, axis: "Axes") -> None:
+    """Draw a panel with its title, and its legend at the right."""
+    panel.draw(axis)
+    axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
+    axis.xaxis.set_major_formatter(tick_text)
+    axis.set_title("\n".join(wrap(panel.title, TITLE_CHARACTERS)), fontsize=11, loc="left")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, frameon=False)
 
 
 TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
@@ -392,8 +397,11 @@ def write_png(figure: "Figure", path: Path, words: str = "") -> None:
     write_bytes(path, content.getvalue())
 
 
-def draw_overview(document: Document, path: Path) -> Picture:
-    """Draw a document's answer as a picture to pass on: title, subject, and each line in the color of its tone."""
+def draw_overview(document: Document, panel: Panel | None, path: Path) -> Picture:
+    """Draw a document's answer as a picture to pass on: its text, and below it a panel if there is one.
+
+    The text is the title, the subject, and each line in the color of its tone.
+    """
     rows = wrapped_rows(document.title, TITLE_WRAP, 16, "black", "bold")
     rows += wrapped_rows(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):
@@ -401,13 +409,24 @@ def draw_overview(document: Document, path: Path) -> Picture:
         if line.tone:
             color = PALETTE[TONE_COLORS[line.tone]]
         rows += wrapped_rows(f"{line.label}: {line.text}", TEXT_WRAP, 10, color)
-    high = len(rows) + 1
-    drawn = pyplot().figure(figsize=(FIGURE_WIDTH_IN, LINE_HIGH * high))
-    for place, row in enumerate(rows, start=1):
-        drawn.text(0.02, 1 - place / high, row.text, fontsize=row.size, color=row.color, weight=row.weight, va="center")
+    text_inches = LINE_HIGH * (len(rows) + 1)
+    panel_inches = panel.inches if panel else 0.0
+    figure = pyplot().figure(figsize=(FIGURE_WIDTH_IN, text_inches + panel_inches), layout="constrained")
+    text_area = figure
+    if panel:
+        text_area, panel_area = figure.subfigures(2, 1, height_ratios=[text_inches, panel_inches])
+        draw_panel(panel, panel_area.subplots())
+    draw_text(text_area, rows)
     path.parent.mkdir(exist_ok=True)
-    write_png(drawn, path)
+    write_png(figure, path)
     return Picture(path.stem, "The answer in short", f"{path.parent.name}/{path.name}", [])
+
+
+def draw_text(area: "FigureBase", rows: Sequence["TextRow"]) -> None:
+    """Draw rows of text below each other, so that they fill the height of a part of a figure."""
+    count = len(rows) + 1
+    for place, row in enumerate(rows, start=1):
+        area.text(0.02, 1 - place / count, row.text, fontsize=row.size, color=row.color, weight=row.weight, va="center")
 
 
 class TextRow(NamedTuple):

@@ -1,6 +1,6 @@
 """The pictures of a run, from LoadGen's own logs. Each answers one question."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -27,6 +27,26 @@ TITLES = {
     "profile": "Share of each kind of work",
     "timeline": "Where the time went",
 }
+# A run's main picture is the first of these that it has; "search" has one or more loads.
+MAIN_PICTURES = ("search", "tokens_per_sec", "latency_cdf", "scores", "timeline")
+
+
+def main_picture(pictures: Mapping[str, Picture]) -> Picture | None:
+    """Return the picture that shows a run's answer; None if the run has no such picture."""
+    for name in MAIN_PICTURES:
+        if name in pictures:
+            return pictures[name]
+    return None
+
+
+def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
+    """Return the first panel of the main picture; None without one."""
+    picture = main_picture(pictures)
+    if picture is None:
+        return None
+    panel = picture.panels[0]
+    assert isinstance(panel, Bars | LinePanel)  # of the kinds that draw_pictures draws
+    return panel
 
 
 def draw_pictures(

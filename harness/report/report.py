@@ -12,7 +12,7 @@ from harness.core.files import write_json, write_text
 from harness.core.schema import RENDERED
 from harness.report import answer, load_view
 from harness.report.charts import draw_overview
-from harness.report.pictures import draw_pictures
+from harness.report.pictures import draw_pictures, main_panel
 from harness.report.run_page import run_page
 from harness.report.run_report import RunReport
 from harness.report.run_summary import summary_of
@@ -45,7 +45,8 @@ def build_report(folder: Path) -> Summary:
     paths = {name: picture.path for name, picture in pictures.items()}
     summary = summary.model_copy(update={"plots": summary.plots | paths})
     document = answer.document(summary, whole=True)
-    pictures |= {"overview": draw_overview(document, folder / "plots" / "overview.png")}
+    overview = draw_overview(document, main_panel(pictures), folder / "plots" / "overview.png")
+    pictures |= {"overview": overview}
     report = RunReport(summary, facts, pictures, loads)
     sections = chain.from_iterable(make_sections(report) for make_sections in SECTIONS)
     document = document._replace(sections=list(sections))

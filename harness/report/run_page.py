@@ -10,11 +10,10 @@ from harness.report import answer, page, published_strip, request_bars
 from harness.report.charts import Bar, Bars, StackedPart
 from harness.report.load_view import LoadPicture
 from harness.report.machine_pictures import gpu_times
+from harness.report.pictures import main_picture
 from harness.report.run_report import RunReport
 from harness.results.outcome import Outcome
 
-# A page without a picture of loads has the first of these.
-MAIN_PICTURES = ("tokens_per_sec", "latency_cdf", "scores", "timeline")
 LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
 
 
@@ -23,7 +22,7 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
     summary, loads, result = report.summary, report.loads, report.summary.result
     main = None
     if not loads:
-        main = main_picture(report)
+        main = main_picture(report.pictures)
     watts = mean_watts(result)
     lines = [*level_lines(loads), *document.lines]
     return page.page(
@@ -41,14 +40,6 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
         shares=gpu_time_chart(result),
         bars=request_bars.bars(test.requests) if test else None,
     )
-
-
-def main_picture(report: RunReport) -> Picture | None:
-    """Return the picture at the top of a page that has no picture of loads; None if the run has no such picture."""
-    for name in MAIN_PICTURES:
-        if name in report.pictures:
-            return report.pictures[name]
-    return None
 
 
 def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str:

@@ -15,6 +15,7 @@
   const few = (test, key) => test.few && key.endsWith("_p99_ms"); // the p99 of few is their slowest
   let point = "p99";
   document.documentElement.classList.add("js");
+  if (matchMedia("(max-width: 560px)").matches) every("details.table").forEach((fold) => { fold.open = false; });
 
   // Four significant digits, whole from 1,000 on; a dash for what is not known.
   const number = (x) => x == null || !Number.isFinite(x) ? "–"

@@ -116,6 +116,27 @@ def test_places_and_users_stay_behind(run: Path) -> None:
     assert "http://host:8000/v1" in page
 
 
+def test_a_phone_shows_the_selected_test_first_and_the_table_in_a_fold(run: Path, tab: Tab) -> None:
+    tops = "['.cells', '.controls', '.pair'].map(css => document.querySelector(css).getBoundingClientRect().top)"
+    tab.open(run / "report.html", 400)
+    assert tab.run(f"{tops}.every((top, i, all) => i == 0 || all[i - 1] < top)")
+    assert not tab.run("document.querySelector('details.table').open")
+    tab.open(run / "report.html", 1280)
+    assert tab.run("document.querySelector('details.table').open")
+    assert tab.run("getComputedStyle(document.querySelector('details.table > summary')).display") == "none"
+
+
+def test_without_a_price_the_cost_is_one_line(tmp_path: Path, tab: Tab) -> None:
+    folder = example_runs.run(tmp_path / "run", scenario="server", server_target_qps="4,7,9,12,8.5")
+    rendering.build_report(folder)
+    tab.open(folder / "report.html")
+    assert tab.run("[...document.querySelectorAll('.tile')].every(tile => !tile.textContent.includes('Cost'))")
+    tab.type("#price", "2")
+    assert "a million output tokens cost 0.5425" in " ".join(
+        tab.run("document.querySelector('p.cost').textContent").split()
+    )
+
+
 @pytest.mark.parametrize("width", [360, 1280, 1600])
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_fits_every_width_in_both_themes(run: Path, tab: Tab, width: int, dark: bool) -> None:

@@ -10,9 +10,10 @@ import pytest
 from harness.core import files
 from harness.core.formatting import number
 from harness.loadgen.test_run import MACHINE_FILE, RECORDING
-from harness.report import answer
+from harness.report import answer, charts
 from harness.report import report as rendering
 from harness.results.summary import Summary
+from tests.conftest import ROOT
 from tests.support import example_runs
 
 
@@ -32,11 +33,7 @@ def tiles(folder: Path) -> dict[str, str]:
         ({"price_per_hour": 2.0}, False, ["Speed", "Cost and energy"]),
         ({}, True, ["Speed", "Bounded by"]),
         ({"price_per_hour": 1.0}, True, ["Speed", "Cost and energy", "Bounded by"]),  # as make demo has them
-        (
-            {"scenario": "server", "server_target_qps": 8.5},
-            False,
-            ["Speed", "Latency against the limits", "Cost and energy"],  # the last has the field for a price
-        ),
+        ({"scenario": "server", "server_target_qps": 8.5}, False, ["Speed", "Latency against the limits"]),
     ],
 )
 def test_a_tile_with_nothing_to_say_is_left_out(
@@ -78,3 +75,9 @@ def test_the_tile_of_speed_is_the_figure_of_the_title(tmp_path: Path) -> None:
     (largest,) = re.findall(r'class="big">(.*?)<small>(.*?)</small>', text)
     assert largest == (number(result.samples_per_sec), "samples/s")
     assert "tokens/s with the prompts" in text
+
+
+def test_pictures_have_the_colours_of_the_page() -> None:
+    (light, *_) = re.findall(r":root \{(.*?)\}", (ROOT / "templates" / "page" / "page.css").read_text(), re.S)
+    page_colors = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
+    assert {name: page_colors[name] for name in charts.PALETTE} == charts.PALETTE
