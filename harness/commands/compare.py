@@ -13,7 +13,7 @@ from harness.config.patterns import Poisson
 from harness.config.run import CHOOSES, RunConfig, scenario_of
 from harness.config.setting_types import positive
 from harness.core.errors import DONE
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.report.compare_page import run_letters
 from harness.runs import find
 from harness.sweep import sweep_state
@@ -55,7 +55,7 @@ class CompareConfig(RunConfig):
         flags_of_servers = self.given - {"side", "results_dir"}
         if self.side and flags_of_servers:
             yield (
-                f"{as_flag(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
+                f"{flag_name(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
                 "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
             )
         if self.has_several_rates or self.batches or len(self.levels) > 1 or self.concurrency in ("max", "auto"):

@@ -160,7 +160,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
 def show(document: Document) -> None:
     """Prints a document: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
-        last_screen.show(progress.lasting_console(sys.stdout.fileno()), document)
+        last_screen.show(progress.failsafe_console(sys.stdout.fileno()), document)
     else:
         say(to_markdown(document))
 
@@ -175,7 +175,7 @@ def gate(before: comparison.Runs, after: comparison.Runs, fail_if: list[str], ma
     for name in allowed:
         if name not in settings:
             raise UsageError(
-                f"--may-differ {name}: not a setting of these runs{given_values.did_you_mean(name, settings)}"
+                f"--may-differ {name}: not a setting of these runs{given_values.spelling_hint(name, settings)}"
             )
     sides = regression.Sides(before, after, allowed)
     judgements = regression.judge(sides, conditions)

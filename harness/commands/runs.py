@@ -24,7 +24,7 @@ def runs(
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
     if by not in METRIC_BY_NAME:
-        raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*METRIC_BY_NAME])}")
+        raise UsageError(f"--by {by}: no such metric{given_values.spelling_hint(by, [*METRIC_BY_NAME])}")
     if delete:
         for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
             say(f"deleted {name}")
@@ -45,7 +45,7 @@ def runs(
     ]
     table = tables.Table([*names[:-1], metric.label], rows)
     if sys.stdout.isatty():
-        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(table))
+        progress.failsafe_console(sys.stdout.fileno()).print(last_screen.grid(table))
     else:
         say(table)
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Self
 
 from harness.core.formatting import gpu_names
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.system import System
 
@@ -118,7 +118,7 @@ def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
         return "; ".join(flaw_text(difference, names) for difference in differing)
     settings = [difference.name for difference in differing]
     if aspect == "work":
-        settings = [as_flag(name) for name in settings]
+        settings = [flag_name(name) for name in settings]
     return f"other {aspect} ({', '.join(sorted(settings))})"
 
 

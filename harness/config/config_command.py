@@ -11,8 +11,8 @@ import typer
 from harness.config.flags import PANELS, RESULTS_TOPIC, Settings
 from harness.config.value_types import TYPE_WORDS, choices, kinds
 from harness.core.command import Command, make_command
-from harness.core.errors import ends_in_one_line
-from harness.core.given_values import as_flag
+from harness.core.errors import one_line_errors
+from harness.core.given_values import flag_name
 
 Config = TypeVar("Config", bound=Settings)
 
@@ -31,7 +31,7 @@ def config_command(
             source = context.get_parameter_source(name)
             if source is not None and source.name != "DEFAULT":
                 named_flags[name] = value
-        with ends_in_one_line(Path(config) if config else None):
+        with one_line_errors(Path(config) if config else None):
             return main(kind.load(Path(config), **named_flags) if config else kind(**named_flags))
 
     accepted = command_parameters(kind)
@@ -39,7 +39,7 @@ def config_command(
     function.__annotations__ = {
         accepted_parameter.name: accepted_parameter.annotation for accepted_parameter in accepted
     }
-    basic = [*map(as_flag, kind.BASIC.split()), "--config"]
+    basic = [*map(flag_name, kind.BASIC.split()), "--config"]
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
@@ -79,7 +79,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
         hint = Literal[tuple(words)]
     elif default is not None:
         default = str(default)
-    flag = as_flag(name)
+    flag = flag_name(name)
     if hint is bool:
         flag = f"{flag}/--no-{flag[2:]}"
     metavar = setting_flag.metavar or "|".join(filter(None, [takes, *words]))

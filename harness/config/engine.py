@@ -11,10 +11,10 @@ from harness.config.flags import ENGINE_TOPIC, MODEL_TOPIC, RESULTS_TOPIC, SERVE
 from harness.config.server_addresses import check_addresses
 from harness.config.setting_types import AtOnce, Auto, Context, Count, Seconds, positive
 from harness.core.errors import UsageError
-from harness.core.given_values import as_flag, require
+from harness.core.given_values import flag_name, require
 from harness.core.plain_numbers import decimal_number, whole_number
-from harness.core.reading import TooLargeError, from_yaml
-from harness.core.secrets import noted, secrets_in
+from harness.core.reading import TooLargeError, yaml_value
+from harness.core.secrets import noted_secrets, secrets_in
 from harness.core.word_list import names_in
 
 GPU_MEMORY_SHARE = 0.9
@@ -46,7 +46,7 @@ def is_pair(text: str) -> str:
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
-        noted.update(secrets_in({key: from_yaml(value)}))
+        noted_secrets.update(secrets_in({key: yaml_value(value)}))
     except TooLargeError as error:  # the value contains itself through a YAML alias
         raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text
@@ -110,7 +110,7 @@ class EngineConfig(Settings):
         for name in self.engine_args:
             field = "precision" if name == "dtype" else name
             if field in type(self).model_fields:
-                yield f"--engine-arg {name}: use {as_flag(field)}."
+                yield f"--engine-arg {name}: use {flag_name(field)}."
         if self.engine_patch and self.backend == "echo":
             yield f"--engine-patch changes vLLM: remove it, or --backend {self.backend}."
         if self.engine_patch and "worker_extension_cls" in self.engine_args:
@@ -136,7 +136,7 @@ class EngineConfig(Settings):
     def engine_args(self) -> dict[str, object]:
         """The engine arguments by key. Their values are read as YAML, so 8, true, {"mode": 3} and text all work."""
         pairs = [argument.split("=", 1) for argument in self.engine_arg]
-        return {key: from_yaml(text) for key, text in pairs}
+        return {key: yaml_value(text) for key, text in pairs}
 
     @property
     def has_other_hosts(self) -> bool:
@@ -217,7 +217,7 @@ class ServerFlags(EngineConfig):
     def ineffective_flags(self) -> str:
         """The flags that were given but have no effect, either with an endpoint or without one."""
         names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
-        return ", ".join(as_flag(name) for name in names if name in self.given)
+        return ", ".join(flag_name(name) for name in names if name in self.given)
 
     @property
     def is_in_process(self) -> bool:

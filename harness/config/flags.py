@@ -22,9 +22,9 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS
 from harness.core.given_values import (
     RENAMED_SETTINGS,
-    as_flag,
     check_path,
     check_printable,
+    flag_name,
     read_given,
     unknown_setting,
 )
@@ -101,7 +101,7 @@ class Settings(BaseModel):
     )
     BASIC: ClassVar = ""
     """The flags of -h, in its order; --help-all has the rest."""
-    named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
+    named: ClassVar[Callable[[str], str]] = flag_name  # as messages call a setting
 
     def __init__(self, /, **settings: object) -> None:
         try:

@@ -10,7 +10,7 @@ from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL_WORKLOAD, RequestSet
 from harness.core.formatting import number
-from harness.core.schema import stored_as
+from harness.core.schema import stored_field
 from harness.core.secrets import hide_word
 from harness.core.statements import Statement
 
@@ -45,9 +45,11 @@ class Plan(Load):
     seeds: mlperf.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     random_weights: bool = False  # whether its weights were drawn at random
-    engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
+    engine_state: Annotated[EngineState, stored_field("running", "engine_state")] = (
+        EngineState()
+    )  # once the engine is up
     notes: tuple[str, ...] = ()
-    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = None  # None for MLPerf's samples
+    request_set: Annotated[RequestSet | None, stored_field("asked", "request_set")] = None  # None for MLPerf's samples
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property

@@ -10,7 +10,7 @@ from harness.config.hub_refusals import why_not_given
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_text
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import check_regular
 from harness.core.stored_text import POINTER, data_files, is_pointer
 from harness.core.tokenizer import Tokenizer
@@ -90,7 +90,7 @@ def check_model_files(folder: Path, config: EngineConfig) -> None:
             if path.exists():
                 check_regular(path.stat(), path, LARGEST_MODEL_JSON)
         except OSError as error:
-            raise UsageError(f"{config.model}: {path.name}: {why(error)}.", flag="--model") from None
+            raise UsageError(f"{config.model}: {path.name}: {system_reason(error)}.", flag="--model") from None
 
 
 def load_tokenizer(config: EngineConfig) -> Tokenizer:

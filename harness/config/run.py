@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from harness.config import engine, lengths, mlperf, server_addresses, workload
 from harness.config.flags import ACCURACY_TOPIC, BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, RESULTS_TOPIC, flag
 from harness.config.setting_types import AtOnce, Auto, Count, Distinct, Milliseconds, Rate, Seconds, Seed, positive
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
 
@@ -171,20 +171,20 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             )
         for name in UNTESTED:
             if self.quick and name in self.given:
-                yield f"--quick makes no test and no report: remove {as_flag(name)}."
+                yield f"--quick makes no test and no report: remove {flag_name(name)}."
 
     def scenario_problems(self) -> Iterator[str]:
         """Yield a sentence for each setting that the scenario does not use, or that its category does not allow."""
         chooser_name = scenario_flag(self.given)
-        chosen_by = as_flag(chooser_name) if chooser_name else f"--scenario {self.scenario}"
+        chosen_by = flag_name(chooser_name) if chooser_name else f"--scenario {self.scenario}"
         for name in (*CHOOSES, "ttft_limit", "tpot_limit"):
             if name not in self.given or name in self.scenario_rules.flags:
                 continue
             takers = ", ".join(rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags)
             if CHOOSES.get(name) == takers:
-                yield f"{as_flag(name)} implies --scenario {takers}: remove {chosen_by}."
+                yield f"{flag_name(name)} implies --scenario {takers}: remove {chosen_by}."
             else:
-                yield f"{as_flag(name)} has no effect with {chosen_by}: use --scenario {takers}."
+                yield f"{flag_name(name)} has no effect with {chosen_by}: use --scenario {takers}."
         allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
         if self.scenario not in allowed:
             yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
@@ -197,7 +197,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         Raises UsageError.
         """
         for name in {"input_len", "output_len"} & given:
-            lengths.lengths(as_flag(name), getattr(self, name))
+            lengths.lengths(flag_name(name), getattr(self, name))
         scenario = CHOOSES.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {

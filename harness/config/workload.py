@@ -16,7 +16,7 @@ from harness.config.arrival_patterns import ARRIVAL_FORMS, Numbers, Replay, pars
 from harness.config.flags import BENCHMARK_TOPIC, LOAD_TOPIC, Settings, flag
 from harness.config.lengths import Lengths, Shared, lengths
 from harness.core.errors import UsageError
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 
 WORKLOADS_FOLDER = ROOT / "workloads"
@@ -195,7 +195,7 @@ class WorkloadFlags(Settings):
     @property
     def official_flag(self) -> str:
         """The given flag that is only for MLPerf's samples. Empty if there is none."""
-        return next((as_flag(name) for name in ("compliance", "dataset_path") if name in self.given), "")
+        return next((flag_name(name) for name in ("compliance", "dataset_path") if name in self.given), "")
 
     @property
     def lengths_from(self) -> str:

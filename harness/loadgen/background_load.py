@@ -16,7 +16,7 @@ import psutil
 
 from harness.core.formatting import Measured
 from harness.core.nvml import ask_gpus, memory_of
-from harness.core.system import container_s, core_count, cores
+from harness.core.system import container_cpu_s, core_count, cores
 
 # A speed does not show how much of the machine other programs used during a test, so it is measured here.
 CPU_SHARE = 0.1  # if answers are computed on the CPU, others' load counts from this share of the cores
@@ -64,7 +64,7 @@ def busy_s() -> float:
     The seconds are summed over the cores. If a quota limits a container to fewer cores, return the CPU seconds of the
     container. Programs outside the container take nothing from its quota.
     """
-    if (used := container_s()) is not None:
+    if (used := container_cpu_s()) is not None:
         return used
     online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # psutil lists the same cores in this order
     core_times = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)

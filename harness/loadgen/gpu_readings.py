@@ -16,7 +16,7 @@ import psutil
 from harness.core.formatting import Measured
 from harness.core.nvml import SM_CLOCK, answer_or_none, ask_gpus, energies_mj, is_split, name_of, nvml_gpus
 from harness.core.nvml_library import NVML, FieldNumber, GPUHandle
-from harness.core.processes import by_signal
+from harness.core.processes import signal_text
 from harness.engines import server_metrics
 
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -195,7 +195,7 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
             process.join(timeout=READ_S)  # only after a join is the exit code known
         code = process.exitcode
         if code is not None:
-            ended = by_signal(-code) if code < 0 else f"ended with code {code}"
+            ended = signal_text(-code) if code < 0 else f"ended with code {code}"
             troubles.append(f"--extra-metrics: the process that reads the GPUs {ended}, so that values are missing")
 
 

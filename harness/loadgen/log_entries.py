@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from harness.core.errors import BAD_INPUT, BenchmarkError
 from harness.core.file_limits import LARGEST_LOADGEN_LOG
 from harness.core.formatting import Measured
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import open_regular
 from harness.core.word_list import names_in
 
@@ -82,7 +82,7 @@ def records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]
                     case _:
                         raise LogError(f"{path}:{number}: {entry_fault(lines)}.")
     except OSError as error:
-        raise LogError(f"{path}: {why(error)}.") from None
+        raise LogError(f"{path}: {system_reason(error)}.") from None
 
 
 def entry_fault(lines: TextIO) -> str:

@@ -17,7 +17,7 @@ from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_LOADGEN_LOG, LARGEST_REQUESTS
 from harness.core.formatting import Measured
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
 from harness.loadgen.log import Latency
@@ -51,7 +51,7 @@ def read_trace(folder: Path) -> list[Sample]:
                 except DAMAGED:
                     raise LogError(f"{path}: {entry_fault(lines)}.") from None
     except OSError as error:
-        raise LogError(f"{path}: {why(error)}.") from None
+        raise LogError(f"{path}: {system_reason(error)}.") from None
     if not reader.has_end:
         raise LogError(f"{path}: the trace has no end (LastTrace): the run was ended, or its copy is cut short.")
     return sorted(reader.samples, key=lambda sample: sample.order)
@@ -212,7 +212,7 @@ def read_requests(folder: Path) -> list[Request]:
             for cells in table:
                 requests.append(parse_line(cells, len(requests)))
     except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.", path=path) from None
+        raise UsageError(f"{path}: {system_reason(error)}.", path=path) from None
     except (ValueError, csv.Error) as error:
         raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.", path=path) from None
     return requests
@@ -222,7 +222,7 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """Return the request of a line. Raises ValueError if a cell does not hold what its column should."""
     if len(cells) != len(REQUEST_COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
-    counts, times = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])]
+    counts, times = [*map(int, cells[:4])], [*map(csv_files.finite_number, cells[4:8])]
     clock = next((known for known in CLOCKS if known == cells[8]), None)
     if clock is None:
         raise ValueError(f"unknown clock {cells[8]!r:.40}")

@@ -132,7 +132,7 @@ def value_text(value: object) -> str:
             return "unset"
         case list() | tuple():
             return " ".join(map(str, value)) or "none"
-    return reading.as_text(value)
+    return reading.setting_text(value)
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:

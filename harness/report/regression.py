@@ -12,7 +12,7 @@ from harness.config import comparability, mlperf
 from harness.core import given_values, statistics
 from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
-from harness.core.formatting import joined, number
+from harness.core.formatting import joined_text, number
 from harness.core.processes import command_of
 from harness.report import compare, compare_page, subject
 from harness.report.answer_comparison import AnswerPair
@@ -76,11 +76,11 @@ class Judgement(NamedTuple):
         figures = [self.change, self.run]
         if self.baseline:
             figures.append(f"baseline {self.baseline}")
-        return joined("; ", *figures)
+        return joined_text("; ", *figures)
 
     @property
     def text(self) -> str:
-        return joined(": ", self.figures, self.why)
+        return joined_text(": ", self.figures, self.why)
 
 
 def parse_condition(text: str) -> Condition:
@@ -95,7 +95,7 @@ def parse_condition(text: str) -> Condition:
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = METRIC_BY_NAME.get(METRIC_ALIASES.get(name, name))
     if metric is None:
-        hint = given_values.did_you_mean(name, [*METRIC_BY_NAME, *METRIC_ALIASES])
+        hint = given_values.spelling_hint(name, [*METRIC_BY_NAME, *METRIC_ALIASES])
         raise UsageError(f"--fail-if {text!r}: no metric {name}{hint}")
     if sign and not percent:
         raise UsageError(

@@ -69,7 +69,7 @@ class RunFacts(Facts):
                 settings = {flags.setting(str(name)): value for name, value in config.items()}
                 unread = []
                 for name in sorted(settings.keys() - RunConfig.model_fields.keys()):
-                    unread.append(f"config.json: {given_values.as_flag(name)} is no setting of this version")
+                    unread.append(f"config.json: {given_values.flag_name(name)} is no setting of this version")
                 return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": unread}
         return data
 

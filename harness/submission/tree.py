@@ -12,10 +12,10 @@ from harness.config import mlperf
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.files import write_json, write_text
-from harness.core.formatting import joined
+from harness.core.formatting import joined_text
 from harness.core.given_values import check_folder_name, read_given
 from harness.core.locations import ROOT
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import read_text
 from harness.core.templates import render
 from harness.core.word_list import names_in
@@ -76,7 +76,7 @@ def write_entries(entries: Sequence[Entry], description: Description, system: st
         note = (
             f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(declared_texts)}."
         )
-        known["sw_notes"] = joined(" ", str(known.get("sw_notes", "")), note)
+        known["sw_notes"] = joined_text(" ", str(known.get("sw_notes", "")), note)
     write_json(base / "systems" / f"{system}.json", known)
     (base / NOTES).parent.mkdir(exist_ok=True)
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
@@ -151,4 +151,4 @@ def copy_file(source: Path, target: Path, names: Sequence[str]) -> None:
         try:
             shutil.copyfile(source / name, target / name)
         except OSError as error:
-            raise UsageError(f"{source / name}: {why(error)}; a submission needs it.") from None
+            raise UsageError(f"{source / name}: {system_reason(error)}; a submission needs it.") from None

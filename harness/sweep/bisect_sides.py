@@ -15,9 +15,9 @@ from harness.config.comparability import Comparable, differences
 from harness.config.run import RunConfig
 from harness.core import software, system
 from harness.core.errors import UsageError
-from harness.core.given_values import as_flag
-from harness.core.message_text import why
-from harness.core.reading import as_text
+from harness.core.given_values import flag_name
+from harness.core.message_text import system_reason
+from harness.core.reading import setting_text
 from harness.core.secrets import MASK
 from harness.report import compare
 from harness.report.regression import Condition
@@ -122,9 +122,9 @@ def check_work(good: Side, bad: Side) -> None:
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
-            values = f"{as_text(before)} and {as_text(after)}"
+            values = f"{setting_text(before)} and {setting_text(after)}"
             raise UsageError(
-                f"--bisect: {good.name} and {bad.name} are of different work: {as_flag(name)} {values}; "
+                f"--bisect: {good.name} and {bad.name} are of different work: {flag_name(name)} {values}; "
                 "give both the same."
             )
 
@@ -172,7 +172,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
     for name in MODEL_SETTINGS:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
-            texts.append(f"{name} ({as_text(before)}, {as_text(after)}: every step has the first)")
+            texts.append(f"{name} ({setting_text(before)}, {setting_text(after)}: every step has the first)")
     for name in dict.fromkeys([*good.engine, *bad.engine]):
         before, after = good.engine.get(name), bad.engine.get(name)
         if before != after and MASK in (before, after):
@@ -195,7 +195,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
 def value_text(value: object) -> str:
     if value is None:
         return "not recorded"
-    return as_text(value)
+    return setting_text(value)
 
 
 def installed_in(python: str) -> dict[str, str]:
@@ -206,7 +206,7 @@ def installed_in(python: str) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     except OSError as error:
-        raise UsageError(f"--python {python}: {why(error)}.") from None
+        raise UsageError(f"--python {python}: {system_reason(error)}.") from None
     except ValueError:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     if done.returncode:

@@ -12,7 +12,7 @@ from harness.config.mlperf import SCORES
 from harness.config.run import RunConfig
 from harness.core.document import Document, Line, Section, Tone, caution_line
 from harness.core.formatting import first_of, number, plural
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.progress import clock
 from harness.report import answer_comparison, regression, subject
 from harness.report.regression import Condition, Judgement
@@ -298,7 +298,7 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
 def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
     """Yield the experiments that have a figure but did other work than the baseline."""
     for result in report.rows:
-        flags = [as_flag(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
+        flags = [flag_name(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
         if result.figure and flags:
             text = f"{result.name}: its work is not the baseline's ({', '.join(flags)})"
             yield Line("not compared", text, "careful")

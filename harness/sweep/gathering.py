@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.config.comparability import Comparable, differences
 from harness.core import processes
 from harness.core.errors import UsageError
-from harness.core.formatting import joined
+from harness.core.formatting import joined_text
 from harness.runs.run_folder import RunFolder, open_run
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.file import BASELINE, Sweep
@@ -50,7 +50,7 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
         run = record.run
         if run:
             run = os.path.relpath(path / run, folder)
-        yield replace(record, node=joined("/", record.node, task), run=run)
+        yield replace(record, node=joined_text("/", record.node, task), run=run)
 
 
 def notes_text(tasks: dict[Path, State]) -> str:

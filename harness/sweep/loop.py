@@ -12,10 +12,10 @@ from typing import NoReturn
 from harness.config.comparability import Comparable, differences
 from harness.config.run import RunConfig
 from harness.core import files, last_screen, processes, progress, system
-from harness.core.errors import DONE, BenchmarkError, UsageError, ends_in_one_line
+from harness.core.errors import DONE, BenchmarkError, UsageError, one_line_errors
 from harness.core.formatting import plural
 from harness.core.interrupts import INTERRUPTED
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.progress import Display
 from harness.report import regression
 from harness.runner import doctor, tracking
@@ -54,7 +54,7 @@ def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runne
         except BenchmarkError as error:
             raise failure_of(state, error) from None
         except OSError as error:
-            raise failure_of(state, BenchmarkError(f"{folder.path}: {why(error)}.")) from None
+            raise failure_of(state, BenchmarkError(f"{folder.path}: {system_reason(error)}.")) from None
 
 
 def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
@@ -74,10 +74,10 @@ def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
     """Run a sweep and end this process. What libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
-        with ends_in_one_line(), progress.screen(log) as (console, _), Display(console) as display:
+        with one_line_errors(), progress.screen(log) as (console, _), Display(console) as display:
             code = run_sweep(state, places, display)
             results_dir = state.folder.results_dir.parent
-            tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
+            tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.leave_line)
     except SystemExit as end:
         code = int(end.code or DONE)
     ending.exit(code, log)
