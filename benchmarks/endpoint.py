@@ -124,7 +124,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
         min_duration=SECONDS,
         max_in_flight=8192,
     )
-    engine = OpenAI(config.changed(model="demo"), 2668, processes=clients)
+    engine = OpenAI(config.with_settings(model="demo"), 2668, processes=clients)
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
     library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, "one prompt")

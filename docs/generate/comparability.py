@@ -31,7 +31,7 @@ MEANING = {
     "software": "engine, Python, packages, environment variables",
     "busyness": "other programs on the machine meanwhile",
     "validity": "what keeps a speed from counting",
-    "rate": f"queries/s that were sent, within {100 * comparability.SAME_RATE:g} %",
+    "rate": f"queries/s that were sent, within {100 * comparability.RATE_TOLERANCE:g} %",
 }
 COMPARISONS: Mapping[str, Collection[str]] = {
     "experiment and baseline of a sweep": experiment_result.IGNORED_BETWEEN_EXPERIMENTS,
@@ -45,11 +45,11 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "runs of one entry of a submission": entries.IGNORED_IN_ENTRY,
     "entries of one submission": refusals.IGNORED_BETWEEN_SYSTEMS,
 }
-FLAGS = {"work": RunConfig.affecting("work"), "settings": RunConfig.affecting("answers", "speed")}
+FLAGS = {"work": RunConfig.flags_by_effect("work"), "settings": RunConfig.flags_by_effect("answers", "speed")}
 NAMES = FLAGS | {
     "machine": ("driver",),
     "software": ("python", "variables"),
-    "validity": (*comparability.NOT_COUNTED, comparability.CONFIGURED),
+    "validity": (*comparability.DISQUALIFYING_FLAWS, comparability.CONFIGURED_RATE),
 }
 
 

@@ -247,7 +247,7 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         )
     if config.model != DEFAULT_MODEL or not names:
         return config
-    served = config.changed(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
+    served = config.with_settings(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
     try:
         pretrained.load_tokenizer(served)
     except UsageError:

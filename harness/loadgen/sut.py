@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mlperf_loadgen as lg
 
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.plan import Plan
 from harness.core import progress
 from harness.core.errors import EmptyAnswerError, EndpointError, ServerFullError
@@ -124,7 +124,7 @@ class SUT:
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
-        most = may_fail(self.max_failed, total)
+        most = failure_allowance(self.max_failed, total)
         if self._failed > most:
             count = ""
             if most:

@@ -239,7 +239,7 @@ class TestRun:
         """
         mixed = plan.request_set is not None
         test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
-        at_once = None if plan.config.batch_size else plan.pattern.kept_in_flight(plan, engine_concurrency)
+        at_once = None if plan.config.batch_size else plan.pattern.steady_concurrency(plan, engine_concurrency)
         return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
     @classmethod

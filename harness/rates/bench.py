@@ -100,7 +100,7 @@ class Bench:
     def limit_in_flight(self, most: int) -> None:
         """From now on, keep at most `most` requests at the server, because it refused more."""
         per_server = self.session.engine.limit_in_flight(most)
-        config = self.plan.config.changed(max_in_flight=per_server)
+        config = self.plan.config.with_settings(max_in_flight=per_server)
         note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
         self.run.adopt(self.plan.with_note(note, config=config))
 

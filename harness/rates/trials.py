@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number
@@ -44,10 +44,10 @@ class TolerantEngine:
     """
 
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
-        allowed = may_fail(max_failed, 10**9) > 0
+        allowed = failure_allowance(max_failed, 10**9) > 0
         self.engine = engine
         self.is_probe = is_probe
-        self.failures_left = max(1, may_fail(max_failed, requests)) if allowed else 0
+        self.failures_left = max(1, failure_allowance(max_failed, requests)) if allowed else 0
         self.rule = ""
         if allowed:
             self.rule = (

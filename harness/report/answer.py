@@ -217,7 +217,7 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
     """Return LoadGen's verdict with the number of queries, the seconds, and what would make the test VALID."""
     details = test.details
-    basis = f"{number(test.queries, 9)} {summary.scenario.pattern.queries_are} in {number(details.duration_s)} s"
+    basis = f"{number(test.queries, 9)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
     if test.valid and summary.run.search and not summary.run.attempts:
         basis += ", at the first attempt"
     remedies = dict.fromkeys(reason.remedy for reason in details.invalid_reasons)

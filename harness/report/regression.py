@@ -33,7 +33,7 @@ METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
 # A judgement lets these differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
-IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
+IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED_RATE)
 IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
 

@@ -91,5 +91,5 @@ class BenchmarkRun(NamedTuple):
         write_json(self.folder.path / "config.json", record)
 
     def warn_short(self) -> None:
-        if self.plan.too_short:
-            self.display.say(self.plan.too_short, style="yellow")
+        if self.plan.duration_problem:
+            self.display.say(self.plan.duration_problem, style="yellow")

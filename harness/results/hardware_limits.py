@@ -51,5 +51,5 @@ def bits_of_linear_layers(plan: Plan) -> int:
     quantization, model = plan.engine_state.quantization, plan.config.model
     if quantization == "none":
         return 16
-    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
+    is_known = model in models.QUANTIZED or models.source_model(model)  # another checkpoint may have any number of bits
     return 8 if quantization == "fp8" or is_known else 0

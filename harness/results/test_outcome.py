@@ -154,7 +154,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         samples_per_query=plan.samples_per_query,
         concurrency=plan.concurrency,
         arrivals=plan.config.arrivals,
-        arrivals_cv=arrival_patterns.variation(sent_s) if sent_s else None,
+        arrivals_cv=arrival_patterns.gap_variation(sent_s) if sent_s else None,
         target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
         achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
         failed_requests=len(failures) if engine.allows_failures(plan.config.max_failed) else None,

@@ -76,11 +76,11 @@ def load_side(word: str, results_dir: Path) -> Side:
     path = Path(word)
     if path.is_file():
         config = RunConfig.load(path)
-        machine = Comparable.on(system.detect())
+        machine = Comparable.of_machine(system.detect())
         return side_of(word, config, None, machine)
     folder = find.find_runs(word, results_dir)[-1]  # a label means its latest run
     facts = facts_of(folder)
-    return side_of(word, facts.config, facts.system.variables, Comparable.on(facts.system))
+    return side_of(word, facts.config, facts.system.variables, Comparable.of_machine(facts.system))
 
 
 def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
@@ -118,7 +118,7 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
 
 def check_work(good: Side, bad: Side) -> None:
     """Raise UsageError if the sides do different work. No step between them could be judged then."""
-    names = [*RunConfig.affecting("work"), "quick", "server_target_qps"]
+    names = [*RunConfig.flags_by_effect("work"), "quick", "server_target_qps"]
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
@@ -132,7 +132,7 @@ def check_work(good: Side, bad: Side) -> None:
 def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
     """Return the differences that a run can set, in the order of the flags."""
     changes = []
-    for name in RunConfig.affecting("answers", "speed"):
+    for name in RunConfig.flags_by_effect("answers", "speed"):
         before, after = good.settings.get(name), bad.settings.get(name)
         is_left_out = name in SPLIT_SETTINGS or name in MODEL_SETTINGS or name in UNBISECTED
         if not is_left_out and value_of(good, name) != value_of(bad, name):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import mean
 
-from harness.config.comparability import CONFIGURED
+from harness.config.comparability import CONFIGURED_RATE
 from harness.config.mlperf import SCORES
 from harness.config.run import RunConfig
 from harness.core.document import Document, Line, Section, Tone, caution_line
@@ -132,7 +132,7 @@ class SweepReport:
         if incomparable_reason(result.experiment, result.base.experiment):
             return "its work is not the baseline's"
         if result.experiment.has_fixed_rate and metric.is_of_rate:
-            return CONFIGURED
+            return CONFIGURED_RATE
         if result.background_load:
             return "; ".join(result.background_load)
         if result.doubt:

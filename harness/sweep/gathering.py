@@ -56,11 +56,11 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
 def notes_text(tasks: dict[Path, State]) -> str:
     """Return what has no result yet, and how the nodes differ, in words."""
     first_task = next(iter(tasks.values()))
-    machine = Comparable.on(first_task.system)
+    machine = Comparable.of_machine(first_task.system)
     done, unlike = {BASELINE}, set[str]()
     for state in tasks.values():
         done.update(record.experiment for record in state.records if record.status == "complete")
-        changes = differences(machine, Comparable.on(state.system), IGNORED_BETWEEN_MACHINES)
+        changes = differences(machine, Comparable.of_machine(state.system), IGNORED_BETWEEN_MACHINES)
         unlike.update(difference.name for difference in changes)
     missing = [item.name for item in first_task.sweep.experiments if item.name not in done]
     texts = []

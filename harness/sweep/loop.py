@@ -173,7 +173,9 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
     if before.asked != (sweep, bisection):
         origin = "with other settings or differences" if bisection else "from a different version of the file"
         raise UsageError(f"{path} was made {origin}; run without --resume.")
-    unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED_ON_RESUME)
+    unlike = differences(
+        Comparable.of_machine(before.system), Comparable.of_machine(system.detect()), IGNORED_ON_RESUME
+    )
     if unlike:
         names = " and ".join(difference.name for difference in unlike)
         raise UsageError(f"{path} was made with different {names}; run without --resume.")

@@ -90,7 +90,7 @@ def download_model(name: str) -> None:
             say(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # the library raises many kinds of errors about networks, names and tokens
             raise UsageError(
-                f"{pretrained.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
+                f"{pretrained.load_failure_text(engine.EngineConfig(model=name), error)} Try again: what came is kept."
             ) from None
 
 

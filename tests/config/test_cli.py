@@ -433,7 +433,7 @@ def test_a_switch_that_is_off_is_not_given(parse, file):
     off = ("--sort-by-length=0", "--no-profile")
     config = parse("--config", path, *off, "--endpoint", "http://h/v1", "--scenario", "server")
     assert not config.sort_by_length and not config.profile
-    assert parse("--keep-all", "0").changed(label="a").keep_all is False
+    assert parse("--keep-all", "0").with_settings(label="a").keep_all is False
 
 
 def test_a_value_that_is_refused_shows_no_secret(refusal):
@@ -471,8 +471,8 @@ def test_a_huge_file_is_no_configuration(refusal, tmp_path: Path):
 
 def test_every_flag_says_what_it_affects():
     assert {flag.affects for flag in RunConfig.flags().values()} == {"work", "answers", "speed", "nothing"}
-    assert "max_num_seqs" in RunConfig.affecting("speed")
-    assert "results_dir" not in RunConfig.affecting("answers", "speed")
+    assert "max_num_seqs" in RunConfig.flags_by_effect("speed")
+    assert "results_dir" not in RunConfig.flags_by_effect("answers", "speed")
 
 
 def test_the_table_of_scenarios():

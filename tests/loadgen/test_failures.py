@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.mlperf import LatencyLimits
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -29,7 +29,7 @@ from tests.support.fake_servers import TOKENS, Fake, serving, whole
 
 @pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
 def test_how_many_may_fail(most: str, requests: int, count: int) -> None:
-    assert may_fail(most, requests) == count
+    assert failure_allowance(most, requests) == count
 
 
 @pytest.mark.parametrize("most", ["-1", "1.5", "101%", "nan%", "some", ""])
