@@ -135,7 +135,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
             raise tested.failure
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen_test.LoadGenSettings().of(plan, Path(folder))
+        settings = loadgen_test.LoadGenSettings().prepare(plan, Path(folder))
         before = cpu_s(server.pid)
         loadgen_test.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))

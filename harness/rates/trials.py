@@ -16,7 +16,7 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import EVERY_S, Engine, TokenStream
 from harness.loadgen.admission import Admission
 from harness.loadgen.senders import ask
-from harness.loadgen.sending import trial
+from harness.loadgen.sending import trial_sender
 from harness.workloads.sample_library import Prompt
 
 TRIAL_S = 60.0  # A trial ends after this many seconds with the answers that came.
@@ -95,7 +95,7 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     The trial ends after `TRIAL_S` with the answers so far, or with the first answer if none came by then. Raises
     EngineError, or EndpointError if no request was answered.
     """
-    sender = trial(plan, at_once)
+    sender = trial_sender(plan, at_once)
 
     async def answer(prompt: Prompt) -> None:
         await ask(engine, prompt, plan.pattern)

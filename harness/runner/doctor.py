@@ -388,7 +388,7 @@ CHECKS = (
     ),
     Requirement(
         "telemetry",
-        lambda run: gpu_names(exporter.read(run.telemetry_url).models),
+        lambda run: gpu_names(exporter.exporter_reading(run.telemetry_url).models),
         attrgetter("telemetry_url"),
         first=True,
     ),

@@ -32,7 +32,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         if plan.engine_state.prefix_caching:  # what the tests left in the cache must not be used in the profile
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario, without end, on the run's samples over and over.
-        sender = sending.endless(plan, engine.concurrency)
+        sender = sending.endless_sender(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(profile_window(engine, load, ramp))
         profiled = with_traffic(profile_of(folder), plan)

@@ -19,7 +19,7 @@ from harness.core.message_text import system_reason
 from harness.core.reading import read_text
 from harness.core.templates import render
 from harness.core.word_list import names_in
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.accuracy import accuracy_txt, log_digest
 from harness.results.scoring import CUT
 from harness.runs.run_folder import TEST_FOLDERS
@@ -86,7 +86,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_file(source, target, LOGS)
-    log = source / ANSWERS
+    log = source / ANSWERS_FILE
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
     sha256 = log_digest(log)
     rouge = entry.accuracy.scores
@@ -99,7 +99,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
     if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
         text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
-    write_text(target / ANSWERS, text)
+    write_text(target / ANSWERS_FILE, text)
     copy_file(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
@@ -134,7 +134,7 @@ def put_test06(entry: Entry, folder: Path) -> None:
         return
     source, target = entry.test06.folder("test06"), folder / Path(TEST_FOLDERS["test06"]).name
     copy_file(source, target, ("verify_accuracy.txt",))
-    copy_file(source, target / "accuracy", (ANSWERS,))
+    copy_file(source, target / "accuracy", (ANSWERS_FILE,))
     copy_file(source, target / "performance" / "run_1", LOGS)
 
 

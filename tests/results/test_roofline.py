@@ -55,7 +55,7 @@ def shares(  # noqa: PLR0913
         data_parallel_size=replicas,
     )
     facts = SimpleNamespace(plan=plan, concurrency=concurrency, system=SimpleNamespace(gpus=gpus))
-    test: Any = SimpleNamespace(result=result, answered=requests)
+    test: Any = SimpleNamespace(result=result, answered_requests=requests)
     return hardware_limits.peak_shares(test, facts)  # type: ignore[arg-type]
 
 
