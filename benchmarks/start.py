@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from harness.core import processes
-from harness.core.errors import ends_in_one_line
+from harness.core.errors import one_line_errors
 
 
 def start(main: Callable[[], int | None]) -> NoReturn:
@@ -13,5 +13,5 @@ def start(main: Callable[[], int | None]) -> NoReturn:
     dies.
     """
     processes.install_signal_handlers()
-    with ends_in_one_line():
+    with one_line_errors():
         sys.exit(main())

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.core.errors import BAD_INPUT
+from harness.core.given_values import spelling_hint
 
 if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec(name)]:
     print(
@@ -19,7 +20,6 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 # isort: split
 from harness.commands import COMMANDS
 from harness.core.command import HELP, Command, Group, start
-from harness.core.given_values import did_you_mean
 from harness.core.software import PROGRAM_NAME
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Application(Group):
 
     def get_command(self, ctx: "Context", cmd_name: str) -> Command | Group:
         if cmd_name not in COMMANDS:
-            ctx.fail(f"no command {cmd_name!r:.60}{did_you_mean(cmd_name, list(COMMANDS))}")
+            ctx.fail(f"no command {cmd_name!r:.60}{spelling_hint(cmd_name, list(COMMANDS))}")
         return command_of(cmd_name)
 
 

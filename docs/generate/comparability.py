@@ -14,7 +14,7 @@ from harness.config import comparability
 from harness.config.comparability import FLAWS, Comparable
 from harness.config.run import RunConfig
 from harness.core.files import write_text
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.tables import Table
 from harness.report import compare_page, regression
 from harness.results import history_line
@@ -31,7 +31,7 @@ MEANING = {
     "software": "engine, Python, packages, environment variables",
     "busyness": "other programs on the machine meanwhile",
     "validity": "what keeps a speed from counting",
-    "rate": f"queries/s that were sent, within {100 * comparability.SAME_RATE:g} %",
+    "rate": f"queries/s that were sent, within {100 * comparability.RATE_TOLERANCE:g} %",
 }
 COMPARISONS: Mapping[str, Collection[str]] = {
     "experiment and baseline of a sweep": experiment_result.IGNORED_BETWEEN_EXPERIMENTS,
@@ -45,11 +45,11 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "runs of one entry of a submission": entries.IGNORED_IN_ENTRY,
     "entries of one submission": refusals.IGNORED_BETWEEN_SYSTEMS,
 }
-FLAGS = {"work": RunConfig.affecting("work"), "settings": RunConfig.affecting("answers", "speed")}
+FLAGS = {"work": RunConfig.flags_by_effect("work"), "settings": RunConfig.flags_by_effect("answers", "speed")}
 NAMES = FLAGS | {
     "machine": ("driver",),
     "software": ("python", "variables"),
-    "validity": (*comparability.NOT_COUNTED, comparability.CONFIGURED),
+    "validity": (*comparability.DISQUALIFYING_FLAWS, comparability.CONFIGURED_RATE),
 }
 
 
@@ -58,7 +58,7 @@ def section() -> str:
     aspects = [*Comparable._fields]
     head = ["comparison", *(f"{name}: {MEANING[name]}" for name in aspects)]
     lines = [[who, *(cell(name, ignored) for name in aspects)] for who, ignored in COMPARISONS.items()]
-    work = ", ".join(f"`{as_flag(flag)}`" for flag in FLAGS["work"])
+    work = ", ".join(f"`{flag_name(flag)}`" for flag in FLAGS["work"])
     return f"{Table(head, lines)}\n\n*work*: {work}. *settings*: every other flag that answers or speed depend on.\n"
 
 
@@ -66,7 +66,7 @@ def cell(aspect: str, ignored: Collection[str]) -> str:
     """What a comparison asks of an aspect."""
     if aspect in ignored:
         return "any"
-    names = [as_flag(name) if aspect in FLAGS else name for name in NAMES.get(aspect, ()) if name in ignored]
+    names = [flag_name(name) if aspect in FLAGS else name for name in NAMES.get(aspect, ()) if name in ignored]
     return " but: ".join(["none" if aspect in FLAWS else "the same", *filter(None, [", ".join(names)])])
 
 

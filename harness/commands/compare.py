@@ -10,10 +10,10 @@ from harness.config.config_command import config_command
 from harness.config.flags import BENCHMARK_TOPIC, RESULTS_TOPIC, flag
 from harness.config.mlperf import SCENARIOS
 from harness.config.patterns import Poisson
-from harness.config.run import CHOOSES, RunConfig, scenario_of
-from harness.config.setting_types import positive
+from harness.config.run import SCENARIO_BY_FLAG, RunConfig, scenario_of
+from harness.config.setting_types import positive_bounds
 from harness.core.errors import DONE
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.report.compare_page import run_letters
 from harness.runs import find
 from harness.sweep import sweep_state
@@ -34,11 +34,11 @@ class CompareConfig(RunConfig):
     """The settings of a comparison: what each server is asked, and when enough is known."""
 
     side: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="RUN")
-    within: Annotated[float, positive(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")
+    within: Annotated[float, positive_bounds(100)] = flag(2.0, BENCHMARK_TOPIC, "nothing")
     """Stop when the first metric's interval is narrower than X percent."""
-    rounds: Annotated[int, positive(1000)] = flag(8, BENCHMARK_TOPIC, "nothing")
+    rounds: Annotated[int, positive_bounds(1000)] = flag(8, BENCHMARK_TOPIC, "nothing")
     """Rounds A B B A: at least 2, at most N."""
-    minutes: Annotated[float, positive(10**5)] = flag(60.0, BENCHMARK_TOPIC, "nothing")
+    minutes: Annotated[float, positive_bounds(10**5)] = flag(60.0, BENCHMARK_TOPIC, "nothing")
     """Stop after this many minutes."""
     resume: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Continue the last comparison of these servers and settings."""
@@ -52,10 +52,10 @@ class CompareConfig(RunConfig):
         yield from super().problems()
         if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
             yield "compare needs at least two servers, or at least two finished runs."
-        flags_of_servers = self.given - {"side", "results_dir"}
+        flags_of_servers = self.named_settings - {"side", "results_dir"}
         if self.side and flags_of_servers:
             yield (
-                f"{as_flag(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
+                f"{flag_name(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
                 "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
             )
         if self.has_several_rates or self.batches or len(self.levels) > 1 or self.concurrency in ("max", "auto"):
@@ -79,7 +79,7 @@ class CompareConfig(RunConfig):
             defaults["total_sample_count"] = min(
                 DEFAULT_SAMPLES, self.model_spec.task("datacenter", "concurrency").samples
             )
-        if not given & {"scenario", *CHOOSES}:
+        if not given & {"scenario", *SCENARIO_BY_FLAG}:
             defaults["concurrency"] = 16
         left = {name: value for name, value in defaults.items() if name not in given}
         return super().implications(given | frozenset(left)) | left
@@ -131,7 +131,7 @@ def compare(config: CompareConfig) -> int:
 
 def sweep_of(config: CompareConfig) -> Sweep:
     """The first server as the baseline, each other as an experiment by its letter."""
-    flags = RunConfig.differing(to_jsonable_python(vars(config))).items()
+    flags = RunConfig.non_default_settings(to_jsonable_python(vars(config))).items()
     own_flags = (*SWEEP_FLAGS, "minutes")  # these are the comparison's own, not its runs'
     settings = {name: value for name, value in flags if name not in own_flags}
     first, *challengers = ({"endpoint": address} for address in config.endpoint)

@@ -26,14 +26,14 @@ def doctor(config: RunConfig) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.core.progress import safe_markup
+    from harness.core.progress import escape_rich
     from harness.runner.doctor import findings
 
     results = [*findings(config)]
     console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
     for result in results:
         if result.status != "not needed":
-            table.add_row(f"[{STATUS_STYLES[result.status]}]{result.status}[/]", result.name, safe_markup(result.text))
+            table.add_row(f"[{STATUS_STYLES[result.status]}]{result.status}[/]", result.name, escape_rich(result.text))
     if config.json:
         say(json.dumps([result._asdict() for result in results], indent=2))
     else:

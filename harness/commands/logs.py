@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.core.command import argument, make_command, option
 from harness.core.errors import DONE, NOT_ACCEPTED
 from harness.core.message_text import say
-from harness.loadgen.log import as_json
+from harness.loadgen.log import result_json
 from harness.results import claims
 
 
@@ -16,7 +16,7 @@ def logs(
     check: bool = option(False, "Recompute what the run claims: equal, differs or cannot be recomputed, a line each."),
 ) -> int:
     """Print a LoadGen log as JSON."""
-    lines, agrees = claims.report_claims(folder) if check else ([as_json(folder)], True)
+    lines, agrees = claims.report_claims(folder) if check else ([result_json(folder)], True)
     say("\n".join(lines))
     return DONE if agrees else NOT_ACCEPTED
 

@@ -12,7 +12,7 @@ from harness.core.errors import NotAcceptedError, UsageError
 from harness.core.files import is_locked, read
 from harness.core.formatting import gpu_names
 from harness.core.message_text import first_line, say
-from harness.core.reading import as_text
+from harness.core.reading import setting_text
 from harness.core.secrets import hide_text
 from harness.core.system import System
 from harness.core.word_list import names_in
@@ -94,7 +94,7 @@ class Store:
         run = self.run(item, identity, at)
         self.client.log_batch(
             run,
-            params=[Param(key, as_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
+            params=[Param(key, setting_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
             tags=[RunTag(key, str(value)) for key, value in item.tags.items()],
             metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
         )

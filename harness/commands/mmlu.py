@@ -24,7 +24,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
-                config = config.changed(model=with_served_model(config.run, display.say).model)
+                config = config.with_settings(model=with_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)

@@ -217,7 +217,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
 def show(document: Document) -> None:
     """Prints a document: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
-        last_screen.show(progress.lasting_console(sys.stdout.fileno()), document)
+        last_screen.show(progress.failsafe_console(sys.stdout.fileno()), document)
     else:
         say(to_markdown(document))
 
@@ -248,7 +248,7 @@ def settings_that_may_differ(texts: list[str], runs: list[comparison.ComparedRun
         for word in text.split(","):
             name = word.strip().removeprefix("--").replace("-", "_")
             if name not in settings:
-                hint = given_values.did_you_mean(name, settings)
+                hint = given_values.spelling_hint(name, settings)
                 raise UsageError(f"--may-differ {name}: not a setting of these runs{hint}")
             allowed.append(name)
     return allowed

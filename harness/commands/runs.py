@@ -9,7 +9,7 @@ from typing import Any
 from harness.core import given_values, last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
-from harness.core.formatting import joined
+from harness.core.formatting import joined_text
 from harness.core.message_text import say
 from harness.results.metrics import METRIC_BY_NAME, Metric, value_at
 from harness.runs import find, history
@@ -26,7 +26,7 @@ def runs(
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
     if by not in METRIC_BY_NAME:
-        raise UsageError(f"--by {by}: no such metric{given_values.did_you_mean(by, [*METRIC_BY_NAME])}")
+        raise UsageError(f"--by {by}: no such metric{given_values.spelling_hint(by, [*METRIC_BY_NAME])}")
     if delete:
         for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
             say(f"deleted {name}")
@@ -61,12 +61,12 @@ def result_text(line: Mapping[str, Any]) -> str:
     verdict, gate = line.get("result"), line.get("verdict")
     gate_text = f"accuracy {gate}" if gate and (gate == "FAIL" or not verdict) else ""
     load = "busy" if line.get("others") else ""  # a line's key for what other programs took of the machine
-    return joined(", ", verdict or "", gate_text, load)
+    return joined_text(", ", verdict or "", gate_text, load)
 
 
 def show_table(table: tables.Table) -> None:
     if sys.stdout.isatty():
-        progress.lasting_console(sys.stdout.fileno()).print(last_screen.grid(table, whole_columns=1))
+        progress.failsafe_console(sys.stdout.fileno()).print(last_screen.grid(table, whole_columns=1))
     else:
         say(table)
 

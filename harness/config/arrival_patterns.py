@@ -34,7 +34,9 @@ class Shape(NamedTuple):
 
     def read(self, text: str) -> Numbers:
         """Return the numbers after the colon. Raises ValueError if their count or one of them is not allowed."""
-        words = text.split("-", self.wanted - 1) if text else []
+        words = []
+        if text:
+            words = text.split("-", self.wanted - 1)
         if len(words) != self.wanted:
             raise ValueError
         numbers = []
@@ -46,22 +48,27 @@ class Shape(NamedTuple):
         return tuple(numbers)
 
 
-def exponential(source: Random, numbers: Numbers) -> float:
+def exponential_gap(source: Random, numbers: Numbers) -> float:
     return source.expovariate(1.0)
 
 
-def bursts(source: Random, numbers: Numbers) -> float:
+def constant_gap(source: Random, numbers: Numbers) -> float:
+    return 1.0
+
+
+def gamma_gap(source: Random, numbers: Numbers) -> float:
+    """Return a gap with the mean 1 and, as standard deviation, the coefficient of variation."""
     (cv,) = numbers
-    return source.gammavariate(cv**-2, cv**2)  # mean 1, standard deviation cv
+    return source.gammavariate(cv**-2, cv**2)
 
 
 ARRIVAL_SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("poisson", "poisson", exponential),
-        Shape("constant", "constant", lambda source, numbers: 1.0),
-        Shape("gamma", "gamma:CV", bursts, 1, LEAST_CV, MOST_CV),
-        Shape("ramp", "ramp:A-B", exponential, 2, has_ends=True),
+        Shape("poisson", "poisson", exponential_gap),
+        Shape("constant", "constant", constant_gap),
+        Shape("gamma", "gamma:CV", gamma_gap, 1, LEAST_CV, MOST_CV),
+        Shape("ramp", "ramp:A-B", exponential_gap, 2, has_ends=True),
     )
 }
 TRACE_COLUMNS, TRACE_PREFIX_COLUMNS = (
@@ -77,7 +84,8 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
     None if the value names a file. Raises UsageError if the numbers are not allowed for the shape.
     """
     name, _, rest = text.partition(":")
-    if not (shape := ARRIVAL_SHAPES.get(name)):
+    shape = ARRIVAL_SHAPES.get(name)
+    if shape is None:
         return None
     try:
         return shape, shape.read(rest)
@@ -90,7 +98,7 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 
 
 @lru_cache(maxsize=4)
-def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
+def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
     """Return when each request of a shape arrives, in seconds from the start.
 
     `rate` is the mean rate in requests a second. The first request arrives at 0, and the last one is the first at or
@@ -101,12 +109,17 @@ def times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...
     shape, numbers = parsed
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"{text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.", flag="--arrivals")
-    first, last = numbers if shape.has_ends else (1.0, 1.0)
-    scale = rate / ((first + last) / 2)
-    source, due, work = Random(seed), [0.0], 0.0
+    first_rate = last_rate = rate
+    if shape.has_ends:
+        first, last = numbers
+        scale = rate / ((first + last) / 2)
+        first_rate, last_rate = scale * first, scale * last
+    source = Random(seed)
+    count = 0.0  # requests at the mean rate, which a gap need not make whole
+    due = [0.0]
     while due[-1] < seconds:
-        work += shape.gap(source, numbers)
-        due.append(arrival_s(work, scale * first, scale * last, seconds))
+        count += shape.gap(source, numbers)
+        due.append(arrival_s(count, first_rate, last_rate, seconds))
     return tuple(due)
 
 
@@ -115,19 +128,24 @@ def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
 
     The rate changes linearly from `first` to `last` within `seconds`, and then stays at `last`.
     """
+    if not count:
+        return 0.0
     whole = (first + last) / 2 * seconds
     if count > whole:
         return seconds + (count - whole) / last
-    return 2 * count / (first + sqrt(first**2 + 2 * (last - first) * count / seconds)) if count else 0.0
+    rate = sqrt(first**2 + 2 * (last - first) * count / seconds)  # the rate when that many have arrived
+    return 2 * count / (first + rate)
 
 
-def variation(due: Sequence[float]) -> float | None:
+def gap_variation(due: Sequence[float]) -> float | None:
     """Return the coefficient of variation of the gaps between arrivals.
 
     None if there are no gaps. 0 means regular arrivals, 1 random ones (Poisson), and more than 1 bursts.
     """
     gaps = [after - before for before, after in pairwise(sorted(due))]
-    return pstdev(gaps) / fmean(gaps) if any(gaps) else None
+    if not any(gaps):
+        return None
+    return pstdev(gaps) / fmean(gaps)
 
 
 @dataclass(frozen=True)
@@ -152,4 +170,7 @@ class Replay:
 
         The time of the last arrival is rounded down to whole milliseconds.
         """
-        return given if given is not None else max(1, floor(1000 * self.seconds)) / 1000
+        if given is not None:
+            return given
+        last_ms = floor(1000 * self.seconds)
+        return max(1, last_ms) / 1000

@@ -1,11 +1,12 @@
 """The checkpoint: its shape, how much memory its weights take, whether it is the reference model; its tokenizer."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.config.engine import BYTES_PER_WEIGHT, EngineConfig
 from harness.config.models import QUANTIZE_JSON, QUANTIZED, SHAPE
 from harness.config.pretrained import ModelShape, load_shape
-from harness.config.quantization import Quantized, stored_formats
+from harness.config.quantization import QuantizationNote, StoredFormat, stored_formats
 from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
@@ -23,13 +24,10 @@ def weight_bytes(config: EngineConfig) -> int:
     file is missing.
     """
     shape = load_shape(config)
-    width = BYTES_PER_WEIGHT[config.precision]
     stored = stored_formats(config)
     on_disk = weight_files(Path(config.model_path), config.model, config.loads_weights)
     if stored and on_disk:
         return sum(path.stat().st_size for path in on_disk)
-    bits = max((stored_format.bits or 8 for stored_format in stored), default=8)
-    inner = min(bits, 16) / 8 if stored or config.quantization != "none" else width
     hidden, layers = shape.hidden_size, shape.num_hidden_layers
     if not 0 < layers <= MOST_LAYERS:
         raise UsageError(
@@ -37,8 +35,11 @@ def weight_bytes(config: EngineConfig) -> int:
         )
     attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
     feed_forward = 3 * hidden * shape.intermediate_size
-    embeddings = shape.vocab_size * hidden * (1 if shape.tie_word_embeddings else 2)
-    size = int(layers * (attention + feed_forward) * inner + embeddings * width)
+    embeddings = shape.vocab_size * hidden
+    if not shape.tie_word_embeddings:
+        embeddings *= 2
+    width = BYTES_PER_WEIGHT[config.precision]
+    size = int(layers * (attention + feed_forward) * layer_width(config, stored) + embeddings * width)
     if size > LARGEST_WEIGHTS_BYTES:
         raise UsageError(
             f"{config.model}: config.json means {size / 2**40:,.0f} TiB of weights; at most "
@@ -48,6 +49,14 @@ def weight_bytes(config: EngineConfig) -> int:
     return size
 
 
+def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
+    """Return the bytes of a weight of a layer, as the engine holds it. `stored` are the formats of the checkpoint."""
+    if not stored and config.quantization == "none":
+        return BYTES_PER_WEIGHT[config.precision]
+    bits = max((stored_format.bits or 8 for stored_format in stored), default=8)
+    return min(bits, 16) / 8
+
+
 def cache_bytes(config: EngineConfig, tokens: int) -> int:
     """Return the bytes that the attention cache of `tokens` tokens takes.
 
@@ -55,7 +64,8 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
     """
     shape = load_shape(config)
     width = 1 if config.kv_cache_dtype == "fp8" else BYTES_PER_WEIGHT[config.precision]
-    return int(2 * shape.num_hidden_layers * shape.num_key_value_heads * head_width(shape) * width * tokens)
+    numbers_per_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * head_width(shape)
+    return int(numbers_per_token * width * tokens)
 
 
 def head_width(shape: ModelShape) -> int:
@@ -67,11 +77,12 @@ def title(config: EngineConfig) -> str:
     name = f"quantized checkpoint {config.model}"
     if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
-    if (path := Path(config.model_path) / QUANTIZE_JSON).is_file():
-        quantized = files.read(path, Quantized)
-        calibration = f"calibrated on {quantized.samples:,} samples of {quantized.data}"
-        return f"{name} (of {quantized.model}: {quantized.scheme}; {calibration})"
-    return name
+    path = Path(config.model_path) / QUANTIZE_JSON
+    if not path.is_file():
+        return name
+    quantized = files.read(path, QuantizationNote)
+    calibration = f"calibrated on {quantized.samples:,} samples of {quantized.data}"
+    return f"{name} (of {quantized.model}: {quantized.scheme}; {calibration})"
 
 
 def is_reference(config: EngineConfig) -> bool:
@@ -87,7 +98,8 @@ def has_random_weights(config: EngineConfig) -> bool:
 
 def check_architecture(config: EngineConfig) -> None:
     """Raise UsageError if the installed vLLM has no class for the model."""
-    classes, names = vllm_source.architectures(), getattr(load_shape(config), "architectures", None) or ["none"]
+    classes = vllm_source.architectures()
+    names = getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):
         raise UsageError(
             f"{config.model}: this vLLM has no model of its architecture, {', '.join(names)}.", flag="--model"

@@ -5,18 +5,19 @@ table.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple, Self
 
 from harness.core.formatting import gpu_names
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.system import System
 
-SAME_RATE = 0.01  # if rates differ by more, their latencies cannot be compared
+RATE_TOLERANCE = 0.01  # if rates differ by more, their latencies cannot be compared
 FLAWS = ("busyness", "validity")  # aspects that must be empty in both runs; all other aspects must be the same in both
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
-GATE_FAILED, CONFIGURED = "the accuracy gate failed", "the speed follows from the configured rate"
-NOT_COUNTED = (INVALID, OVER_LIMIT, GATE_FAILED)
+GATE_FAILED, CONFIGURED_RATE = "the accuracy gate failed", "the speed follows from the configured rate"
+DISQUALIFYING_FLAWS = (INVALID, OVER_LIMIT, GATE_FAILED)
 NamedValues = Mapping[str, object]  # values by name; a flaw is named in words
 NO_VALUES: NamedValues = {}
 
@@ -33,7 +34,7 @@ class Comparable(NamedTuple):
     rate: NamedValues = NO_VALUES
 
     @classmethod
-    def on(cls, system: System, engine: str | None = None, **aspects: NamedValues) -> Self:
+    def of_machine(cls, system: System, engine: str | None = None, **aspects: NamedValues) -> Self:
         """Return a run with what is recorded of its machine, and with the name and version of its engine."""
         machine = {"gpus": gpu_names(system.gpus), "driver": system.driver, "cpu": system.cpu, "cores": system.cores}
         machine |= system.gpu_settings
@@ -43,14 +44,15 @@ class Comparable(NamedTuple):
     @classmethod
     def from_history(cls, line: Mapping[str, object]) -> Self:
         """Return a run from its line of a history. What the line does not hold stays empty."""
-        settings = dict_or_empty(line, "setup")
-        columns = {name: line.get(name) or None for name in ("category", "batch_size", "concurrency")}
+        settings = dict(dict_or_empty(line, "setup"))
+        for name in ("category", "batch_size", "concurrency"):
+            settings[name] = line.get(name) or None
         validity = dict.fromkeys(map(str, list_or_empty(line, "flaws")), True)
         if not validity and line.get("valid") is not True:
             validity = {INVALID: True}
         return cls(
             work=dict_or_empty(line, "work"),
-            settings=settings | columns,
+            settings=settings,
             machine={"gpus": line.get("gpus")},
             busyness=dict.fromkeys(map(str, list_or_empty(line, "others")), True),
             validity=validity,
@@ -76,12 +78,12 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
         if aspect in ignore:
             continue
         for name in dict.fromkeys([*mine, *theirs]):
-            if name not in ignore and keeps_apart(aspect, name, mine, theirs):
+            if name not in ignore and is_obstacle(aspect, name, mine, theirs):
                 all_differences.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
     return all_differences
 
 
-def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
+def is_obstacle(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
     """Return whether a name within an aspect keeps the numbers of two runs from being compared."""
     if aspect in FLAWS:
         return True
@@ -93,7 +95,7 @@ def keeps_apart(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) 
 
 def is_same(mine: object, theirs: object, aspect: str) -> bool:
     if aspect == "rate" and isinstance(mine, float) and isinstance(theirs, float):
-        return max(mine, theirs) <= (1 + SAME_RATE) * min(mine, theirs)
+        return max(mine, theirs) <= (1 + RATE_TOLERANCE) * min(mine, theirs)
     return mine == theirs
 
 
@@ -105,24 +107,24 @@ def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     if not all_differences:
         return ""
     aspect = all_differences[0].aspect
-    differing = [difference for difference in all_differences if difference.aspect == aspect]
+    in_aspect = [difference for difference in all_differences if difference.aspect == aspect]
     if aspect == "busyness":
-        name_a, name_b = names
-        busy = []
-        if any(difference.a for difference in differing):
-            busy.append(name_a)
-        if any(difference.b for difference in differing):
-            busy.append(name_b)
-        return f"the machine was busy in {' and '.join(busy)}"
+        is_busy_a = any(difference.a for difference in in_aspect)
+        is_busy_b = any(difference.b for difference in in_aspect)
+        return f"the machine was busy in {runs_text(names, is_busy_a, is_busy_b)}"
     if aspect in FLAWS:
-        return "; ".join(flaw_text(difference, names) for difference in differing)
-    settings = [difference.name for difference in differing]
+        return "; ".join(flaw_text(difference, names) for difference in in_aspect)
+    settings = [difference.name for difference in in_aspect]
     if aspect == "work":
-        settings = [as_flag(name) for name in settings]
+        settings = list(map(flag_name, settings))
     return f"other {aspect} ({', '.join(sorted(settings))})"
 
 
 def flaw_text(difference: Difference, names: Sequence[str]) -> str:
     """Return a flaw with the names of the runs that have it."""
-    flawed = [name for name, has in zip(names, (difference.a, difference.b), strict=True) if has]
-    return f"{' and '.join(flawed)}: {difference.name}"
+    return f"{runs_text(names, difference.a, difference.b)}: {difference.name}"
+
+
+def runs_text(names: Sequence[str], is_a: object, is_b: object) -> str:
+    """Return the name of run A if `is_a`, and of run B if `is_b`."""
+    return " and ".join(compress(names, (is_a, is_b)))

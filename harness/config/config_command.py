@@ -1,7 +1,7 @@
 """A command whose flags are the settings of a configuration."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -9,10 +9,10 @@ from typing import Literal, TypeVar
 import typer
 
 from harness.config.flags import PANELS, RESULTS_TOPIC, Settings
-from harness.config.value_types import TYPE_WORDS, choices, kinds
+from harness.config.value_types import TYPE_WORDS, TypeSchema, choices, types_of
 from harness.core.command import Command, make_command
-from harness.core.errors import ends_in_one_line
-from harness.core.given_values import as_flag
+from harness.core.errors import one_line_errors
+from harness.core.given_values import flag_name
 
 Config = TypeVar("Config", bound=Settings)
 
@@ -31,15 +31,16 @@ def config_command(
             source = context.get_parameter_source(name)
             if source is not None and source.name != "DEFAULT":
                 named_flags[name] = value
-        with ends_in_one_line(Path(config) if config else None):
-            return main(kind.load(Path(config), **named_flags) if config else kind(**named_flags))
+        file = Path(config) if config else None
+        with one_line_errors(file):
+            if file is None:
+                return main(kind(**named_flags))
+            return main(kind.load(file, **named_flags))
 
-    accepted = command_parameters(kind)
-    function.__signature__ = inspect.Signature(accepted)  # type: ignore[attr-defined]
-    function.__annotations__ = {
-        accepted_parameter.name: accepted_parameter.annotation for accepted_parameter in accepted
-    }
-    basic = [*map(as_flag, kind.BASIC.split()), "--config"]
+    parameters = command_parameters(kind)
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    basic = [*map(flag_name, kind.BASIC.split()), "--config"]
     return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
 
 
@@ -65,24 +66,32 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     info = kind.model_fields[name]
     setting_flag, default = kind.flags()[name], info.default
     text = " ".join((info.description or "").split())
-    types = kinds(kind, name)
-    words = [*map(str, choices(types))]
-    takes = "".join(TYPE_WORDS[type_name][0] for type_name in types if type_name in TYPE_WORDS)
-    if "array" in types:
-        takes = f"{takes}[,{takes}...]"
+    types = types_of(kind, name)
+    flag = flag_name(name)
     hint: object = str
-    if "boolean" in types or "path" in types:
-        hint = bool if "boolean" in types else Path
+    if "boolean" in types:
+        hint = bool
+        flag = f"{flag}/--no-{flag[2:]}"
+    elif "path" in types:
+        hint = Path
     elif "texts" in types:
         hint, default = list[str], list(default)
-    elif [*types] == ["choice"]:
-        hint = Literal[tuple(words)]
+    elif list(types) == ["choice"]:
+        hint = Literal[tuple(map(str, choices(types)))]
     elif default is not None:
         default = str(default)
-    flag = as_flag(name)
-    if hint is bool:
-        flag = f"{flag}/--no-{flag[2:]}"
-    metavar = setting_flag.metavar or "|".join(filter(None, [takes, *words]))
+    metavar = setting_flag.metavar or value_name(types)
     return hint, typer.Option(
         default, flag, help=text, rich_help_panel=setting_flag.panel, hidden=not text, metavar=metavar
     )
+
+
+def value_name(types: Mapping[str, TypeSchema]) -> str:
+    """Return the values of a flag as the help names them, such as N|auto. `types` are those that the flag takes."""
+    name = ""
+    for type_name in types:
+        if type_name in TYPE_WORDS:
+            name += TYPE_WORDS[type_name][0]
+    if "array" in types:
+        name = f"{name}[,{name}...]"
+    return "|".join(filter(None, [name, *map(str, choices(types))]))

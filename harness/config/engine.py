@@ -9,12 +9,12 @@ from pydantic import AfterValidator
 from harness.config import models
 from harness.config.flags import ENGINE_TOPIC, MODEL_TOPIC, RESULTS_TOPIC, SERVER_TOPIC, Settings, flag
 from harness.config.server_addresses import check_addresses
-from harness.config.setting_types import AtOnce, Auto, Context, Count, Seconds, positive
+from harness.config.setting_types import Auto, Concurrency, Context, Count, Seconds, positive_bounds
 from harness.core.errors import UsageError
-from harness.core.given_values import as_flag, require
+from harness.core.given_values import flag_name, require
 from harness.core.plain_numbers import decimal_number, whole_number
-from harness.core.reading import TooLargeError, from_yaml
-from harness.core.secrets import noted, secrets_in
+from harness.core.reading import TooLargeError, yaml_value
+from harness.core.secrets import noted_secrets, secrets_in
 from harness.core.word_list import names_in
 
 GPU_MEMORY_SHARE = 0.9
@@ -41,22 +41,28 @@ class EngineState:
     other_model: str = ""  # the model that a server serves, if that is surely not the one that was named
 
 
-def is_pair(text: str) -> str:
+def check_pair(text: str) -> str:
     """Return an engine argument (KEY=VALUE) after a check. The secrets in it are masked in all output from now on."""
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
-        noted.update(secrets_in({key: from_yaml(value)}))
+        noted_secrets.update(secrets_in({key: yaml_value(value)}))
     except TooLargeError as error:  # the value contains itself through a YAML alias
         raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text
 
 
-KeyValue = Annotated[str, AfterValidator(is_pair)]
-Names = Annotated[
-    tuple[str, ...], AfterValidator(lambda texts: tuple(sorted({name for text in texts for name in text.split(",")})))
-]
-Copies = Annotated[int, positive(10**4)]
+def names_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names in texts such as "A,B", each once and in alphabetical order."""
+    names = set[str]()
+    for text in texts:
+        names.update(text.split(","))
+    return tuple(sorted(names))
+
+
+KeyValue = Annotated[str, AfterValidator(check_pair)]
+Names = Annotated[tuple[str, ...], AfterValidator(names_of)]
+Copies = Annotated[int, positive_bounds(10**4)]
 
 
 class EngineConfig(Settings):
@@ -85,7 +91,7 @@ class EngineConfig(Settings):
 
     max_model_len: Context | Auto = flag("auto", ENGINE_TOPIC, "answers")
     """Longest prompt plus answer, in tokens; out of memory: lower it. auto: 2668 (every sample fits); demo: 1024."""
-    gpu_memory_utilization: Annotated[float, positive(1)] | Auto = flag("auto", ENGINE_TOPIC, "speed")
+    gpu_memory_utilization: Annotated[float, positive_bounds(1)] | Auto = flag("auto", ENGINE_TOPIC, "speed")
     """Share of each GPU's memory that vLLM may take; out of memory at the start: lower it. auto: 0.9; on a CPU a
     quarter of what is free."""
     max_num_seqs: Count | None = flag(None, ENGINE_TOPIC, "speed")
@@ -110,7 +116,7 @@ class EngineConfig(Settings):
         for name in self.engine_args:
             field = "precision" if name == "dtype" else name
             if field in type(self).model_fields:
-                yield f"--engine-arg {name}: use {as_flag(field)}."
+                yield f"--engine-arg {name}: use {flag_name(field)}."
         if self.engine_patch and self.backend == "echo":
             yield f"--engine-patch changes vLLM: remove it, or --backend {self.backend}."
         if self.engine_patch and "worker_extension_cls" in self.engine_args:
@@ -125,7 +131,9 @@ class EngineConfig(Settings):
 
     @property
     def memory_share(self) -> float:
-        return GPU_MEMORY_SHARE if self.gpu_memory_utilization == "auto" else self.gpu_memory_utilization
+        if self.gpu_memory_utilization == "auto":
+            return GPU_MEMORY_SHARE
+        return self.gpu_memory_utilization
 
     @property
     def model_path(self) -> str:
@@ -135,8 +143,11 @@ class EngineConfig(Settings):
     @property
     def engine_args(self) -> dict[str, object]:
         """The engine arguments by key. Their values are read as YAML, so 8, true, {"mode": 3} and text all work."""
-        pairs = [argument.split("=", 1) for argument in self.engine_arg]
-        return {key: from_yaml(text) for key, text in pairs}
+        arguments = {}
+        for argument in self.engine_arg:
+            key, text = argument.split("=", 1)
+            arguments[key] = yaml_value(text)
+        return arguments
 
     @property
     def has_other_hosts(self) -> bool:
@@ -150,7 +161,9 @@ class EngineConfig(Settings):
     @property
     def least_context(self) -> int:
         """The longest prompt plus answer in tokens, as far as it is known before a workload is read."""
-        return self.model_spec.context if self.max_model_len == "auto" else self.max_model_len
+        if self.max_model_len == "auto":
+            return self.model_spec.context
+        return self.max_model_len
 
     @property
     def has_dummy_weights(self) -> bool:
@@ -163,13 +176,13 @@ class EngineConfig(Settings):
 
 
 # Settings that only an engine in this process can obey: a server was started with its own.
-IN_PROCESS = names_in(
+IN_PROCESS_FLAGS = names_in(
     """
     precision quantization kv_cache_dtype load_format tensor_parallel_size data_parallel_size gpu_memory_utilization
     max_num_seqs max_num_batched_tokens engine_arg engine_patch profile
     """
 )
-ENDPOINT_ONLY = names_in(
+ENDPOINT_FLAGS = names_in(
     """
     endpoint_api request_timeout wait_ready max_in_flight max_failed metrics_url telemetry_url served_model_name
     new_connections
@@ -185,9 +198,9 @@ class ServerFlags(EngineConfig):
     OPENAI_API_KEY in the environment."""
     request_timeout: Seconds = flag(600.0, SERVER_TOPIC, "nothing")
     """Seconds after which an unfinished request fails."""
-    wait_ready: Annotated[float, positive(24 * 3600)] | None = flag(None, SERVER_TOPIC, "nothing")
+    wait_ready: Annotated[float, positive_bounds(24 * 3600)] | None = flag(None, SERVER_TOPIC, "nothing")
     """Seconds to wait for a server that is still loading. Unset: none."""
-    max_in_flight: AtOnce = flag(1024, SERVER_TOPIC, "speed")
+    max_in_flight: Concurrency = flag(1024, SERVER_TOPIC, "speed")
     """Maximum concurrent requests per endpoint; others wait in the client."""
 
     served_model_name: str = flag("", SERVER_TOPIC, "answers", metavar="NAME")
@@ -216,8 +229,8 @@ class ServerFlags(EngineConfig):
     @property
     def ineffective_flags(self) -> str:
         """The flags that were given but have no effect, either with an endpoint or without one."""
-        names = IN_PROCESS if self.endpoint else ENDPOINT_ONLY
-        return ", ".join(as_flag(name) for name in names if name in self.given)
+        names = IN_PROCESS_FLAGS if self.endpoint else ENDPOINT_FLAGS
+        return ", ".join(flag_name(name) for name in names if name in self.named_settings)
 
     @property
     def is_in_process(self) -> bool:
@@ -247,18 +260,20 @@ ANY_NUMBER = 10**9  # so many requests that even a small share is a request or m
 
 def allows_failures(max_failed: str) -> bool:
     """Return whether --max-failed allows any request to fail. Raises UsageError if the value is neither N nor N%."""
-    return may_fail(max_failed, ANY_NUMBER) > 0
+    return failure_allowance(max_failed, ANY_NUMBER) > 0
 
 
-def may_fail(most: str, requests: int) -> int:
+def failure_allowance(most: str, requests: int) -> int:
     """Return how many of a test's requests may fail by --max-failed.
 
     Raises UsageError if the value is neither N nor N%.
     """
-    number, is_share = most.removesuffix("%"), most.endswith("%")
-    value = decimal_number(number) if is_share else whole_number(number)
-    if value is None or value > (100 if is_share else 2**40):
-        raise UsageError(
-            f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}."
-        )
-    return int(requests * value / 100) if is_share else int(value)
+    if most.endswith("%"):
+        percent = decimal_number(most.removesuffix("%"))
+        if percent is not None and percent <= 100:
+            return int(requests * percent / 100)
+    else:
+        count = whole_number(most)
+        if count is not None and count <= 2**40:
+            return count
+    raise UsageError(f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}.")

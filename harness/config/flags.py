@@ -17,14 +17,14 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from harness.config.value_types import choices, describe, kinds
+from harness.config.value_types import choices, type_text, types_of
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS
 from harness.core.given_values import (
     RENAMED_SETTINGS,
-    as_flag,
     check_path,
     check_printable,
+    flag_name,
     read_given,
     unknown_setting,
 )
@@ -101,7 +101,7 @@ class Settings(BaseModel):
     )
     BASIC: ClassVar = ""
     """The flags of -h, in its order; --help-all has the rest."""
-    named: ClassVar[Callable[[str], str]] = as_flag  # as messages call a setting
+    message_name: ClassVar[Callable[[str], str]] = flag_name  # as messages call a setting
 
     def __init__(self, /, **settings: object) -> None:
         try:
@@ -110,7 +110,7 @@ class Settings(BaseModel):
             raise UsageError(first_mistake(type(self), error, settings)) from None
 
     @classmethod
-    def of(cls, settings: Mapping[str, object]) -> Self:
+    def from_mapping(cls, settings: Mapping[str, object]) -> Self:
         """Return settings whose names are known only at run time. Raises UsageError."""
         return cls(**settings)
 
@@ -125,11 +125,12 @@ class Settings(BaseModel):
         data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, most=LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
             raise UsageError(f"{path}: expected lines of `flag: value`.", flag="--config", path=path)
-        settings = {setting(str(key)): value for key, value in data.items()}
-        if twice := [key for key in map(str, data) if setting(key) != key and setting(key) in data]:
-            raise UsageError(
-                f"{path}: {setting(twice[0])} is given twice, also as {twice[0]}.", flag="--config", path=path
-            )
+        settings = {}
+        for key, value in data.items():
+            name = setting(str(key))
+            if name != str(key) and name in data:
+                raise UsageError(f"{path}: {name} is given twice, also as {key}.", flag="--config", path=path)
+            settings[name] = value
         return cls(**settings | flags)
 
     @field_validator("*", mode="before")
@@ -140,27 +141,28 @@ class Settings(BaseModel):
         Raises ValueError if true or false, or digits that are not ASCII, stand for a number.
         """
         name = str(info.field_name)
-        types = kinds(cls, name)
+        types = types_of(cls, name)
         if isinstance(value, str):
-            check_printable(cls.named(name), value)
+            check_printable(cls.message_name(name), value)
             if "texts" not in types:
-                check_path(cls.named(name), value)
+                check_path(cls.message_name(name), value)
         for choice in choices(types):
             if str(choice) == str(value):
                 return choice
         if isinstance(value, bool) and "boolean" not in types:
             raise ValueError  # pydantic would take it as a number
-        if types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES:
-            items = value if isinstance(value, list | tuple) else [value]
-            if any(isinstance(item, str) and has_other_digits(item) for item in items):
-                raise ValueError  # pydantic would take them as numbers
+        takes_numbers_alone = types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES
+        if takes_numbers_alone and has_unusual_digits(value):
+            raise ValueError  # pydantic would take it as a number
         if "texts" in types and isinstance(value, str):
             return (value,)
-        return tuple(value.split(",")) if "array" in types and isinstance(value, str) and "," in value else value
+        if "array" in types and isinstance(value, str) and "," in value:
+            return tuple(value.split(","))
+        return value
 
     @model_validator(mode="after")
     def complete(self) -> Self:
-        self.__dict__.update(self.implications(self.given))
+        self.__dict__.update(self.implications(self.named_settings))
         for problem in self.problems():
             raise UsageError(problem)
         return self
@@ -170,19 +172,19 @@ class Settings(BaseModel):
         yield from ()
 
     @property
-    def given(self) -> frozenset[str]:
+    def named_settings(self) -> frozenset[str]:
         """The settings that the user named, even with their default value.
 
         A switch that is off and null do not count.
         """
-        named = self.values(self.model_fields_set).items()
-        return frozenset(name for name, value in named if value is not False and value is not None)
+        values = self.values(self.model_fields_set)
+        return frozenset(name for name, value in values.items() if value is not False and value is not None)
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Return the settings that follow from others. `given` are the settings that the user named."""
         return {}
 
-    def changed(self, **settings: object) -> Self:
+    def with_settings(self, **settings: object) -> Self:
         """Return these settings with some of them replaced. The new ones are checked as all are."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
@@ -190,7 +192,7 @@ class Settings(BaseModel):
         return {name: getattr(self, name) for name in names}
 
     @classmethod
-    def differing(cls, settings: Mapping[str, object]) -> dict[str, object]:
+    def non_default_settings(cls, settings: Mapping[str, object]) -> dict[str, object]:
         """Return the settings of a record that this version has and that differ from their default."""
         changed = dict[str, object]()
         for name, info in cls.model_fields.items():
@@ -204,33 +206,49 @@ class Settings(BaseModel):
         return {name: flag_of(info) for name, info in cls.model_fields.items()}
 
     @classmethod
-    def affecting(cls, *what: Affects) -> tuple[str, ...]:
+    def flags_by_effect(cls, *what: Affects) -> tuple[str, ...]:
         """Return the names of the settings that affect any of `what`."""
         return tuple(name for name, flag in cls.flags().items() if flag.affects in what)
+
+
+def has_unusual_digits(value: object) -> bool:
+    """Return whether a value, or an item of a list, is text with more than ASCII digits."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(item, str) and has_other_digits(item) for item in items)
 
 
 def flag_of(info: FieldInfo) -> Flag:
     """Return the help of a field of settings. It is empty if the field is no flag."""
     extra = info.json_schema_extra
-    flag: object = extra.get("flag") if isinstance(extra, dict) else None
-    return flag if isinstance(flag, Flag) else Flag("", "nothing")
+    if isinstance(extra, dict):
+        flag: object = extra.get("flag")
+        if isinstance(flag, Flag):
+            return flag
+    return Flag("", "nothing")
 
 
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the first mistake in these settings, in one line."""
-    errors = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+    errors = error.errors()
+    for detail in errors:
+        if detail["type"] == "extra_forbidden":
+            return unknown_setting(str(detail["loc"][0]), list(kind.model_fields))
     name = str(errors[0]["loc"][0])
-    if errors[0]["type"] == "extra_forbidden":
-        return unknown_setting(name, list(kind.model_fields))
-    own_messages = [str(detail["ctx"]["error"]) for detail in errors if detail["type"] == "value_error"]
-    own_message = next(filter(None, own_messages), "")
-    if own_message:
-        return f"{kind.named(name)}: {own_message}."
+    for detail in errors:
+        if detail["type"] == "value_error" and str(detail["ctx"]["error"]):
+            return f"{kind.message_name(name)}: {detail['ctx']['error']}."
     if errors[0]["type"] == "missing":
-        return f"{kind.named(name)} is missing."
-    metavar = kind.flags()[name].metavar
-    takes = " or ".join(describe(type_name, schema, metavar) for type_name, schema in kinds(kind, name).items())
+        return f"{kind.message_name(name)} is missing."
     got = settings[name]
     if isinstance(got, str):
         got = hide_word(got)
-    return f"{kind.named(name)} takes {takes}; got {got!r}."
+    return f"{kind.message_name(name)} takes {types_text(kind, name)}; got {got!r}."
+
+
+def types_text(kind: type[Settings], name: str) -> str:
+    """Return the values that a setting takes, in words."""
+    metavar = kind.flags()[name].metavar
+    texts = []
+    for type_name, schema in types_of(kind, name).items():
+        texts.append(type_text(type_name, schema, metavar))
+    return " or ".join(texts)

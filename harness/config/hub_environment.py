@@ -24,8 +24,11 @@ def proxy_of(address: SplitResult) -> str:
     in all its forms.
     """
     proxies = getproxies()
-    proxy = proxies.get(address.scheme) or proxies.get("all") or ""
-    return "" if not proxy or proxy_bypass(address.netloc.rpartition("@")[2]) else proxy
+    proxy = proxies.get(address.scheme) or proxies.get("all")
+    host = address.netloc.rpartition("@")[2]
+    if not proxy or proxy_bypass(host):
+        return ""
+    return proxy
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """The reason for which the Hugging Face hub did not give a model, in one line, by what its libraries raised."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.config.hub_environment import hub_address, is_hub_reachable
 from harness.core.message_text import first_line
@@ -17,32 +17,45 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def why_not_given(name: str, error: BaseException) -> str:
+def hub_refusal(name: str, error: BaseException) -> str:
     """Return why the hub did not give a model, and what the user can do."""
     from huggingface_hub import errors, get_token
 
     chain = list(causes(error))
-    refusals = [cause for cause in chain if isinstance(cause, errors.HfHubHTTPError)]
-    status = next((cause.response.status_code for cause in refusals if cause.response is not None), None)
-    is_gated = any(isinstance(cause, errors.GatedRepoError) for cause in chain)
+    status = status_of(chain)
+    is_gated = has_error(chain, errors.GatedRepoError)
     licence = f"accept its licence on huggingface.co/{name}"
     if is_gated and not get_token():
         return f"{name} is gated: {licence}, then set HF_TOKEN."
     if is_gated and status == FORBIDDEN:
         return f"{name} is gated, and the account of HF_TOKEN has no access: {licence}, and wait for it."
-    is_unknown = any(isinstance(cause, errors.RepositoryNotFoundError) for cause in chain)
     if status == UNAUTHORIZED and get_token():
         return f"{name}: the hub refuses HF_TOKEN: make a new one on huggingface.co/settings/tokens."
-    return f"cannot load {name}: {why_missing(chain, is_unknown)}. {DEMO_HINT}."
+    return f"cannot load {name}: {missing_model_reason(chain)}. {DEMO_HINT}."
 
 
-def why_missing(chain: list[BaseException], is_unknown: bool) -> str:
+def has_error(chain: Sequence[BaseException], kind: type[BaseException]) -> bool:
+    """Return whether an exception of a kind is among these."""
+    return any(isinstance(cause, kind) for cause in chain)
+
+
+def status_of(chain: Sequence[BaseException]) -> int | None:
+    """Return the HTTP status of the hub's first answer among these exceptions. None if the hub did not answer."""
+    from huggingface_hub import errors
+
+    for cause in chain:
+        if isinstance(cause, errors.HfHubHTTPError) and cause.response is not None:
+            return int(cause.response.status_code)
+    return None
+
+
+def missing_model_reason(chain: Sequence[BaseException]) -> str:
     """Return why a model was not found, if access rights are not the reason."""
     from huggingface_hub import constants, errors
 
-    if any(isinstance(cause, errors.HFValidationError) for cause in chain):
+    if has_error(chain, errors.HFValidationError):
         return "no such folder, and no name that the hub takes"
-    if is_unknown:
+    if has_error(chain, errors.RepositoryNotFoundError):
         return "no such folder, and no public model of the hub has this name; a private one takes HF_TOKEN"
     if constants.HF_HUB_OFFLINE:
         return f"HF_HUB_OFFLINE is set, and {constants.HF_HUB_CACHE} has no whole copy"

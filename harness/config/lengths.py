@@ -39,17 +39,20 @@ class Lengths(NamedTuple):
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
-        sigma = f"~{self.sigma:g}" if self.sigma else ""
-        bounds = f":{self.low}-{self.high}" if self.high else ""
-        return f"{self.median}{sigma}{bounds}"
+        text = f"{self.median}"
+        if self.sigma:
+            text += f"~{self.sigma:g}"
+        if self.high:
+            text += f":{self.low}-{self.high}"
+        return text
 
 
-LENGTHS = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
+LENGTHS_PATTERN = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
 SALT_TOKENS = 8
 MOST_DRAWS = 1000  # after so many draws all lengths between the bounds are taken as equally likely
 
 
-class Shared(Settings):
+class PromptParts(Settings):
     """The parts that prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a
     conversation of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
     """
@@ -59,7 +62,7 @@ class Shared(Settings):
     turns: Annotated[int, Field(ge=1, le=1000)] = 1
     salt: Literal["none", "start", "after-prefix"] = "none"
 
-    named = str
+    message_name = str
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
@@ -81,10 +84,13 @@ class Shared(Settings):
 
 def lengths(name: str, given: object) -> Lengths:
     """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH. Raises UsageError, which begins with `name`."""
-    if written := re.fullmatch(LENGTHS, str(given)):
-        median, sigma, low, high = written.groups()
-        parsed = Lengths(int(median), float(sigma or 0), int(low or 1), int(high) if high else None)
-        if 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS >= parsed.sigma:
+    match = re.fullmatch(LENGTHS_PATTERN, str(given))
+    if match:
+        median, sigma, low, high = match.groups()
+        highest = int(high) if high else None
+        parsed = Lengths(int(median), float(sigma or 0), int(low or 1), highest)
+        is_in_order = 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS
+        if is_in_order and parsed.sigma <= MOST_TOKENS:
             return parsed
     raise UsageError(
         f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "

@@ -15,7 +15,7 @@ PROMPT = (
 )
 MAX_NEW_TOKENS = 128
 MIN_NEW_TOKENS = 1
-STREAMED_LEAST = 2  # tokens of an answer that has a time per output token
+FEWEST_STREAMED_TOKENS = 2  # tokens of an answer that has a time per output token
 EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
 MEAN_PROMPT = 778  # about, of either set
@@ -48,8 +48,12 @@ class LatencyLimits:
 
     def tails(self, ttft_p99_ms: float | None, tpot_p99_ms: float | None) -> list[Tail]:
         """Return the known percentiles beside their limits. Every judgment about a limit is made from these."""
-        measured = (("TTFT", ttft_p99_ms, self.ttft), ("TPOT", tpot_p99_ms, self.tpot))
-        return [Tail(kind, p99_ms, limit_ms) for kind, p99_ms, limit_ms in measured if p99_ms is not None]
+        known = []
+        if ttft_p99_ms is not None:
+            known.append(Tail("TTFT", ttft_p99_ms, self.ttft))
+        if tpot_p99_ms is not None:
+            known.append(Tail("TPOT", tpot_p99_ms, self.tpot))
+        return known
 
 
 class Scenario(NamedTuple):
@@ -68,7 +72,9 @@ class Scenario(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        return (*self.pattern.flags, *(("ttft_limit", "tpot_limit") if self.limits else ()))
+        if self.limits is None:
+            return self.pattern.flags
+        return (*self.pattern.flags, "ttft_limit", "tpot_limit")
 
 
 SERVER_LIMITS = LatencyLimits(2000, 100)
@@ -183,5 +189,8 @@ def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[f
     None for no limit. ROUGE must reach 0.99 of the reference, or 0.999 for high accuracy. gen_len must be within 10 %
     of the reference.
     """
-    floors = {name: (GATE_SHARE[high_accuracy] * getattr(reference, name), None) for name in ROUGE}
-    return floors | {"gen_len": (0.9 * reference.gen_len, 1.1 * reference.gen_len)}
+    score_bounds: dict[str, tuple[float, float | None]] = {}
+    for name in ROUGE:
+        score_bounds[name] = (GATE_SHARE[high_accuracy] * getattr(reference, name), None)
+    score_bounds["gen_len"] = (0.9 * reference.gen_len, 1.1 * reference.gen_len)
+    return score_bounds

@@ -53,7 +53,7 @@ class JudgedPlan(Protocol):
 
 
 # The beginning of each deviation's text, with the deviation's name. Files of format 5 or older hold only the text.
-BEGINNINGS = {
+NAMES_BY_BEGINNING = {
     "the server serves ": "served model",
     "not Llama-3.1-8B": OTHER_MODEL,
     "dummy weights": DUMMY_WEIGHTS,
@@ -74,17 +74,19 @@ BEGINNINGS = {
 }
 
 
-def from_text(stored: object) -> object:
+def stored_deviation(stored: object) -> object:
     """Return the deviation as a statement. Files of format 5 or older hold only its text."""
     if not isinstance(stored, str):
         return stored
     if any(stored == spec.deviation for spec in models.MODELS.values()):
         return Statement(stored, name=OTHER_SHAPE, kind=StatementKind.DEVIATION)
-    names = [name for beginning, name in BEGINNINGS.items() if stored.startswith(beginning)]
-    return Statement(stored, name=names[0] if names else "", kind=StatementKind.DEVIATION)
+    for beginning, name in NAMES_BY_BEGINNING.items():
+        if stored.startswith(beginning):
+            return Statement(stored, name=name, kind=StatementKind.DEVIATION)
+    return Statement(stored, kind=StatementKind.DEVIATION)
 
 
-Deviation = Annotated[Statement, BeforeValidator(from_text)]
+Deviation = Annotated[Statement, BeforeValidator(stored_deviation)]
 
 
 def deviations(plan: JudgedPlan) -> list[Statement]:

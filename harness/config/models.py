@@ -81,11 +81,8 @@ class ModelSpec(NamedTuple):
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)
         measured = json.loads(read_text(self.references))[category]
-        return Task(
-            measured["samples"],
-            ReferenceScores(**{name: measured[name] for name in SCORES}),
-            self.min_duration_s[scenario],
-        )
+        scores = {name: measured[name] for name in SCORES}
+        return Task(measured["samples"], ReferenceScores(**scores), self.min_duration_s[scenario])
 
 
 DEFAULT_MODEL = "llama3.1-8b-instruct"
@@ -124,10 +121,10 @@ def model(name: str) -> ModelSpec:
     """
     if name in MODELS:
         return MODELS[name]
-    return MODELS.get(made_of(name), ModelSpec(name))._replace(path=name)
+    return MODELS.get(source_model(name), ModelSpec(name))._replace(path=name)
 
 
-def made_of(name: str) -> str:
+def source_model(name: str) -> str:
     """Return the model from which a folder was quantized. Empty if the name is no such folder."""
     try:
         return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])

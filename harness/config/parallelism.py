@@ -17,25 +17,39 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     not suffice.
     """
     tensor, data = config.tensor_parallel_size, config.data_parallel_size
-    most, units = (len(gpus), "GPUs") if gpus else (system.core_count(), "CPU cores, since there is no GPU")
     if tensor == "auto":
-        smallest = min((gpu.memory for gpu in gpus), default=inf)
-        fixed_copies = 1 if data == "auto" or config.has_other_hosts else data
-        available = max(1, len(gpus) // fixed_copies)
-        usable = 0.8 * config.memory_share * smallest
-        fitting = 1
-        while fitting < available and weight_bytes > fitting * usable:
-            fitting *= 2
-        if fitting > available or weight_bytes > fitting * usable:
-            raise UsageError(
-                f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
-                f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."
-            )
-        tensor = fitting
+        tensor = fewest_gpus(config, gpus, weight_bytes)
     copies = max(1, len(gpus) // tensor) if data == "auto" else data
+    check_size(config, gpus, tensor, copies)
+    return tensor, copies
+
+
+def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
+    """Return the fewest GPUs that hold one copy of the weights, a power of two. Raises UsageError if none do."""
+    fixed_copies = config.data_parallel_size
+    if fixed_copies == "auto" or config.has_other_hosts:
+        fixed_copies = 1
+    available = max(1, len(gpus) // fixed_copies)
+    smallest = min((gpu.memory for gpu in gpus), default=inf)
+    usable = 0.8 * config.memory_share * smallest
+    count = 1
+    while count < available and weight_bytes > count * usable:
+        count *= 2
+    if count > available or weight_bytes > count * usable:
+        raise UsageError(
+            f"{config.model} needs {weight_bytes / 2**30:.0f} GiB for its weights; {available} GPU(s) with "
+            f"{smallest / 2**30:.0f} GiB each do not hold it. Use more GPUs or --quantization fp8."
+        )
+    return count
+
+
+def check_size(config: EngineConfig, gpus: Sequence[GPU], tensor: int, copies: int) -> None:
+    """Raise UsageError if an engine of these sizes needs more GPUs than are visible, or more CPU cores without any."""
+    most, units = len(gpus), "GPUs"
+    if not gpus:
+        most, units = system.core_count(), "CPU cores, since there is no GPU"
     if tensor * copies > most and not config.has_other_hosts:
         raise UsageError(
             f"{tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; {most} visible.",
             flag="--tensor-parallel-size",
         )
-    return tensor, copies

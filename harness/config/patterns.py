@@ -79,7 +79,7 @@ class Load:
         raise NotImplementedError
 
     @property
-    def scheduled(self) -> int:
+    def schedule_length(self) -> int:
         raise NotImplementedError
 
     @property
@@ -91,7 +91,7 @@ class Load:
 class LoadPattern:
     """A way of sending queries."""
 
-    unit, queries_are = "queries/s", "queries"
+    unit, query_noun = "queries/s", "queries"
     load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
     flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
@@ -128,7 +128,9 @@ class LoadPattern:
         None if not known yet.
         """
         queries = self.queries(plan)
-        return (queries, queries / plan.target_qps) if queries and plan.target_qps else None
+        if not queries or not plan.target_qps:
+            return None
+        return queries, queries / plan.target_qps
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
         """Return the samples that the live line counts up to, and the shortest duration of the test in seconds.
@@ -136,41 +138,49 @@ class LoadPattern:
         The number of samples is None if all are issued at once. The duration is 0 if the settings do not give it.
         """
         queries = self.queries(plan)
-        return queries, queries / plan.target_qps if self.is_rated and queries and plan.target_qps else 0.0
+        if not (self.is_rated and queries and plan.target_qps):
+            return queries, 0.0
+        return queries, queries / plan.target_qps
 
-    def kept_in_flight(self, plan: Load, engine: int | None) -> int | None:
+    def steady_concurrency(self, plan: Load, engine: int | None) -> int | None:
         """Return how many requests are in flight between ramp and drain.
 
         None if their number varies. `engine` is the most requests that the engine computes at once.
         """
-        return (plan.concurrency or engine) if self.is_full else None
+        if not self.is_full:
+            return None
+        return plan.concurrency or engine
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them."""
+        values: LoadGenSettingValues = {"min_duration": round(1000 * plan.min_duration_s)}
+        if plan.target_qps is not None:
+            values["target_qps"] = plan.target_qps
+        if plan.expected_latency_ms is not None:
+            values["target_latency"] = plan.expected_latency_ms
         least = self.min_queries(plan)
         is_part = self.is_own_clock or plan.samples != plan.config.official_samples
-        values: dict[str, float | None] = {
-            "min_duration": round(1000 * plan.min_duration_s),
-            "target_qps": plan.target_qps,
-            "target_latency": plan.expected_latency_ms,
-            "performance_sample_count_override": plan.samples if is_part else None,
-            "min_query_count": least if is_part or least != plan.samples else None,
-        }
-        return {key: value for key, value in values.items() if value is not None}
+        if is_part:
+            values["performance_sample_count_override"] = plan.samples
+        if is_part or least != plan.samples:
+            values["min_query_count"] = least
+        return values
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings that are the same in all tests of a run."""
+        is_own = plan.request_set or self.is_own_clock
+        if not is_own or plan.whole_rounds:
+            return {}
         # LoadGen then issues as many of the user's own requests, or of requests that the client sends, as the duration
         # takes, not all of them.
-        is_own = (plan.request_set or self.is_own_clock) and not plan.whole_rounds
-        return {"sample_concatenate_permutation": 0} if is_own else {}
+        return {"sample_concatenate_permutation": 0}
 
 
 class Burst(LoadPattern):
     """Offline: all samples at once."""
 
     unit = "samples/s"
-    queries_are = "samples"
+    query_noun = "samples"
     demo_s = 10.0
     rate_flag = "offline_expected_qps"
     flags = (rate_flag, "batch_size", "sort_by_length")
@@ -198,9 +208,9 @@ class Poisson(LoadPattern):
         A minimum duration of the user's own is kept to, even if LoadGen cannot judge the percentile then. The same goes
         for a quick estimate, which has no verdict.
         """
-        if plan.config.min_duration != "auto" or plan.config.quick:
-            return 1 if plan.request_set else plan.samples
-        return max(plan.samples, SURE_QUERIES)
+        if plan.config.min_duration == "auto" and not plan.config.quick:
+            return max(plan.samples, SURE_QUERIES)
+        return 1 if plan.request_set else plan.samples
 
     def queries(self, plan: Load) -> int | None:
         return None if plan.target_qps is None else self.fewest(plan)
@@ -210,8 +220,10 @@ class Poisson(LoadPattern):
 
         If the rate is not known yet, return how many it has at any rate.
         """
-        wanted = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
-        return ceil(wanted) if plan.request_set else ceil(wanted / plan.samples) * plan.samples
+        least = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
+        if plan.request_set:
+            return ceil(least)
+        return ceil(least / plan.samples) * plan.samples
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings for all tests, with the user's latency limits in place of MLPerf's."""
@@ -237,7 +249,8 @@ class Sequential(LoadPattern):
 
         The number is rounded up to whole passes of the samples.
         """
-        queries = max(plan.samples, int(2000 * plan.min_duration_s / (plan.expected_latency_ms or inf)))
+        half_expected_ms = (plan.expected_latency_ms or inf) / 2
+        queries = max(plan.samples, int(1000 * plan.min_duration_s / half_expected_ms))
         return (queries // plan.samples + 1) * plan.samples
 
     def length(self, plan: Load) -> Length | None:
@@ -304,7 +317,10 @@ class ClosedLoop(LoadPattern):
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test. LoadGen has to issue more queries than the test will send."""
-        return super().settings(plan) | ({"target_qps": TRIAL_ROOM * plan.target_qps} if plan.target_qps else {})
+        values = super().settings(plan)
+        if plan.target_qps:
+            values["target_qps"] = TRIAL_ROOM * plan.target_qps
+        return values
 
 
 class Schedule(LoadPattern):
@@ -317,14 +333,15 @@ class Schedule(LoadPattern):
     is_rated = is_own_clock = True
 
     def min_queries(self, plan: Load) -> int:
-        return plan.scheduled
+        return plan.schedule_length
 
     def queries(self, plan: Load) -> int | None:
-        return plan.scheduled if plan.target_qps is not None else None
+        return plan.schedule_length if plan.target_qps is not None else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test.
 
         The rate is so low that LoadGen issues the schedule's queries and no more.
         """
-        return super().settings(plan) | {"target_qps": 0.9 * plan.scheduled / (RESERVE * plan.min_duration_s)}
+        rate = 0.9 * plan.schedule_length / (RESERVE * plan.min_duration_s)
+        return super().settings(plan) | {"target_qps": rate}

@@ -10,7 +10,7 @@ from harness.config.patterns import SURE_QUERIES, Load, LoadPattern, Poisson
 from harness.config.run import RunConfig
 from harness.config.workload import OFFICIAL_WORKLOAD, RequestSet
 from harness.core.formatting import number
-from harness.core.schema import stored_as
+from harness.core.schema import stored_field
 from harness.core.secrets import hide_word
 from harness.core.statements import Statement
 
@@ -24,7 +24,7 @@ class TestPart(NamedTuple):
     bound: Literal["", "at least ", "at most "] = ""
 
 
-class Resolved(TypedDict, total=False):
+class PlanChanges(TypedDict, total=False):
     """The fields of a plan that are resolved as the run goes on."""
 
     config: RunConfig
@@ -45,15 +45,18 @@ class Plan(Load):
     seeds: mlperf.Seeds
     reference_model: bool = True  # whether the model has Llama-3.1-8B's shape
     random_weights: bool = False  # whether its weights were drawn at random
-    engine_state: Annotated[EngineState, stored_as("running", "engine_state")] = EngineState()  # once the engine is up
+    # The defaults stand until the engine is up.
+    engine_state: Annotated[EngineState, stored_field("running", "engine_state")] = EngineState()
     notes: tuple[str, ...] = ()
-    request_set: Annotated[RequestSet | None, stored_as("asked", "request_set")] = None  # None for MLPerf's samples
+    request_set: Annotated[RequestSet | None, stored_field("asked", "request_set")] = None  # None for MLPerf's samples
     official_data: bool = True  # whether the samples are MLPerf's, once they are read
 
     @property
     def loadgen_model(self) -> str:
         """The model name under which `mlperf.conf` keeps this benchmark's settings."""
-        return "llama3_1-8b-edge" if self.config.category == "edge" else self.config.scenario_rules.loadgen_model
+        if self.config.category == "edge":
+            return "llama3_1-8b-edge"
+        return self.config.scenario_rules.loadgen_model
 
     @property
     def pattern(self) -> LoadPattern:
@@ -63,21 +66,29 @@ class Plan(Load):
     @property
     def max_new_tokens(self) -> int:
         """The longest answer, in tokens."""
-        return self.request_set.max_new_tokens if self.request_set else self.config.max_new_tokens
+        if self.request_set:
+            return self.request_set.max_new_tokens
+        return self.config.max_new_tokens
 
     @property
     def limits(self) -> mlperf.LatencyLimits | None:
-        official, config = self.config.scenario_rules.limits, self.config
+        official = self.config.scenario_rules.limits
         if official is None:
             return None
-        return replace(official, ttft=config.ttft_limit or official.ttft, tpot=config.tpot_limit or official.tpot)
+        ttft = self.config.ttft_limit or official.ttft
+        tpot = self.config.tpot_limit or official.tpot
+        return replace(official, ttft=ttft, tpot=tpot)
 
     @property
     def watched_gpus(self) -> int | None:
         """The number of visible GPUs that the engine uses, counted from the first. None if it may use all."""
-        if self.config.endpoint:
-            return None if server_addresses.is_here(self.config.endpoint) and not self.config.telemetry_url else 0
-        return None if self.config.has_other_hosts else self.tensor_parallel_size * self.data_parallel_size
+        config = self.config
+        if config.endpoint:
+            is_seen_here = server_addresses.is_here(config.endpoint) and not config.telemetry_url
+            return None if is_seen_here else 0
+        if config.has_other_hosts:
+            return None
+        return self.tensor_parallel_size * self.data_parallel_size
 
     @property
     def setup(self) -> dict[str, object]:
@@ -86,16 +97,19 @@ class Plan(Load):
         Another run's speed tells of this one's only if it has the same. They follow from what each flag affects. An
         `auto` is replaced by its value.
         """
-        flags = self.config.values(EngineConfig.affecting("answers", "speed"))
+        flags = self.config.values(EngineConfig.flags_by_effect("answers", "speed"))
         flags |= {
             "max_model_len": self.max_model_len,
             "tensor_parallel_size": self.tensor_parallel_size,
             "data_parallel_size": self.data_parallel_size,
         }
         del flags["engine_patch"]
-        lists = {"endpoint": self.config.endpoint, "engine_patch": self.config.engine_patch}
-        flags |= {name: list(values) for name, values in lists.items() if values}
-        flags |= {"workload": self.request_set.key} if self.request_set else {}
+        if self.config.endpoint:
+            flags["endpoint"] = list(self.config.endpoint)
+        if self.config.engine_patch:
+            flags["engine_patch"] = list(self.config.engine_patch)
+        if self.request_set:
+            flags["workload"] = self.request_set.key
         return flags | {
             "quantization": self.engine_state.quantization,
             "kv_cache_dtype": self.engine_state.kv_cache_dtype,
@@ -106,7 +120,7 @@ class Plan(Load):
     @property
     def settings(self) -> dict[str, object]:
         """The settings of `setup`, with the flags of the load and the values that the engine resolved."""
-        flags = self.config.values(RunConfig.affecting("answers", "speed"))
+        flags = self.config.values(RunConfig.flags_by_effect("answers", "speed"))
         load = {"min_duration": self.min_duration_s, "concurrency": self.concurrency}
         resolved = {name: value for name, value in asdict(self.engine_state).items() if value is not None}
         return flags | self.setup | load | resolved
@@ -114,10 +128,11 @@ class Plan(Load):
     @property
     def work(self) -> dict[str, object]:
         """The work of the engine by flag, with every `auto` resolved. Speeds at different work are not compared."""
+        workload = self.request_set.key if self.request_set else OFFICIAL_WORKLOAD
         return self.config.work | {
             "total_sample_count": self.samples,
             "samples_per_query": self.samples_per_query,
-            "workload": self.request_set.key if self.request_set else OFFICIAL_WORKLOAD,
+            "workload": workload,
         }
 
     @property
@@ -129,16 +144,18 @@ class Plan(Load):
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
             return ()
-        return arrival_patterns.times(name, rate, self.min_duration_s, self.seeds.schedule)
+        return arrival_patterns.arrival_times(name, rate, self.min_duration_s, self.seeds.schedule)
 
     @property
     def replay(self) -> Replay | None:
         return self.request_set.replay if self.request_set else None
 
     @property
-    def scheduled(self) -> int:
+    def schedule_length(self) -> int:
         """The number of queries in a schedule of the user's own."""
-        return self.replay.requests if self.replay else len(self.schedule)
+        if self.replay:
+            return self.replay.requests
+        return len(self.schedule)
 
     @property
     def min_queries(self) -> int:
@@ -155,21 +172,22 @@ class Plan(Load):
 
         Empty if the rate is not known yet. LoadGen takes whole passes of the samples.
         """
-        pattern = self.pattern
-        if (length := pattern.length(self)) is None:
+        length = self.pattern.length(self)
+        if length is None:
             return ""
-        return f"{length[0]:,} {pattern.queries_are} in about {minutes(length[1])}"
+        queries, seconds = length
+        return f"{queries:,} {self.pattern.query_noun} in about {minutes(seconds)}"
 
     @property
-    def too_short(self) -> str | None:
+    def duration_problem(self) -> str | None:
         """The reason why the performance test cannot be VALID at its rate, in words. None if it can be."""
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
             return None
+        seconds = SURE_QUERIES / (self.target_qps or 1.0)
         return (
             f"{self.queries:,} queries cannot be VALID: LoadGen needs {SURE_QUERIES}, "
-            f"{SURE_QUERIES / (self.target_qps or 1.0):.0f} s at {number(self.target_qps)} queries/s; "
-            "leave --min-duration on auto"
+            f"{seconds:.0f} s at {number(self.target_qps)} queries/s; leave --min-duration on auto"
         )
 
     @property
@@ -185,7 +203,7 @@ class Plan(Load):
         """
         return mlperf_deviations.deviations(self)
 
-    def with_note(self, note: str, **changes: Unpack[Resolved]) -> "Plan":
+    def with_note(self, note: str, **changes: Unpack[PlanChanges]) -> "Plan":
         """Return the same plan with changed fields, and a note that says how an `auto` was resolved."""
         return replace(self, notes=(*self.notes, note), **changes)
 
@@ -194,47 +212,65 @@ class Plan(Load):
 
         A plan without levels is unchanged. The rate is scaled in proportion to the level.
         """
-        if not (level := level or self.config.highest_level):
+        concurrency = level or self.config.highest_level
+        if not concurrency:
             return self
         qps_per_request = (self.target_qps or 0.0) / (self.concurrency or 1)
-        return replace(self, concurrency=level, target_qps=level * qps_per_request or None)
+        return replace(self, concurrency=concurrency, target_qps=concurrency * qps_per_request or None)
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """Return the tests of a run as far as they are known.
 
         `before` is the part that comes before the performance test.
         """
-        test_parts, last, ahead = list[TestPart](), self.with_concurrency(), [before] if before else []
+        ahead = [before] if before else []
         if self.config.quick:
             return ahead
-        length = self.pattern.length(last)
+        test_parts = list[TestPart]()
         if self.config.mode != "performance":
-            seconds = self.samples * length[1] / length[0] if length else None
-            test_parts.append(TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds))
+            test_parts.append(self.accuracy_part())
         if self.config.mode != "accuracy":
             test_parts += ahead
-            text = f"at least {minutes(self.min_duration_s)}"
-            if isinstance(self.pattern, Poisson):
-                fewest = self.pattern.fewest(last)
-                text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
-            least = TestPart("performance test", text, self.min_duration_s, "at least ")
-            test_parts.append(TestPart("performance test", last.length, length[1]) if length else least)
+            test_parts.append(self.performance_part())
         return test_parts
+
+    def accuracy_part(self) -> TestPart:
+        """Return the accuracy test as a part of the run. Each of its samples takes as long as in a performance test."""
+        seconds = None
+        length = self.pattern.length(self.with_concurrency())
+        if length:
+            test_queries, test_s = length
+            seconds = self.samples * test_s / test_queries
+        return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
+
+    def performance_part(self) -> TestPart:
+        """Return the performance test as a part of the run, or the last one of several levels of concurrency."""
+        last = self.with_concurrency()
+        length = self.pattern.length(last)
+        if length:
+            _, seconds = length
+            return TestPart("performance test", last.length, seconds)
+        text = f"at least {minutes(self.min_duration_s)}"
+        if isinstance(self.pattern, Poisson):
+            fewest = self.pattern.fewest(last)
+            text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
+        return TestPart("performance test", text, self.min_duration_s, "at least ")
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
         """Return the parts of a run in one line, with the sum of their times."""
         test_parts = self.parts(before)
-        timed = [part for part in test_parts if part.seconds is not None]
-        untimed = [part for part in test_parts if part.seconds is None]
-        part_texts = [f"{part.name} {part.bound}{minutes(part.seconds or 0.0)}" for part in timed]
-        part_texts += [f"{part.name} as long as it takes" for part in untimed]
-        summed = timed
-        prefix = "about"
-        if untimed or any(part.bound == "at least " for part in test_parts):
-            summed = [part for part in timed if part.bound != "at most "]
-            prefix = "at least"
-        seconds = sum(part.seconds or 0.0 for part in summed)
-        return f"{prefix} {minutes(seconds)} {start}: {', '.join(part_texts)}"
+        is_open = any(part.seconds is None or part.bound == "at least " for part in test_parts)
+        timed_texts, untimed_texts = [], []
+        total_s = 0.0
+        for part in test_parts:
+            if part.seconds is None:
+                untimed_texts.append(f"{part.name} as long as it takes")
+                continue
+            timed_texts.append(f"{part.name} {part.bound}{minutes(part.seconds)}")
+            if not (is_open and part.bound == "at most "):
+                total_s += part.seconds
+        prefix = "at least" if is_open else "about"
+        return f"{prefix} {minutes(total_s)} {start}: {', '.join(timed_texts + untimed_texts)}"
 
 
 def minutes(seconds: float) -> str:

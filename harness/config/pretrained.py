@@ -6,11 +6,11 @@ from typing import Protocol, TypeVar
 
 from harness.config.engine import EngineConfig
 from harness.config.hub_environment import is_hub_reachable
-from harness.config.hub_refusals import why_not_given
+from harness.config.hub_refusals import hub_refusal
 from harness.config.models import SHAPE
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_text
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import check_regular
 from harness.core.stored_text import POINTER, data_files, is_pointer
 from harness.core.tokenizer import Tokenizer
@@ -47,10 +47,12 @@ def load_shape(config: EngineConfig) -> ModelShape:
         raise UsageError(f"{config.model}: config.json is larger than {size_text(LARGEST_SETTINGS)}.", flag="--model")
     loader: Loader[ModelShape] = AutoConfig
     shape = load_with(loader, config)
-    if missing := [key for key in SHAPE if not hasattr(shape, key)]:
-        raise UsageError(f"{config.model}: not a Llama-like model: its config has no {missing[0]}.", flag="--model")
+    for key in SHAPE:
+        if not hasattr(shape, key):
+            raise UsageError(f"{config.model}: not a Llama-like model: its config has no {key}.", flag="--model")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
-        if not (type(value := getattr(shape, key, 1)) is int and value > 0):
+        value = getattr(shape, key, 1)
+        if type(value) is not int or value <= 0:
             raise UsageError(
                 f"{config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted.",
                 flag="--model",
@@ -77,7 +79,7 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
             config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_alone
         )
     except Exception as error:
-        raise UsageError(why_not_loaded(config, error)) from None
+        raise UsageError(load_failure_text(config, error)) from None
 
 
 def check_model_files(folder: Path, config: EngineConfig) -> None:
@@ -85,12 +87,13 @@ def check_model_files(folder: Path, config: EngineConfig) -> None:
 
     The libraries would read such a file without end, or wait for it.
     """
-    for path in [path for suffix in ("json", "jinja", "model") for path in data_files(folder, f"*.{suffix}")]:
+    paths = [*data_files(folder, "*.json"), *data_files(folder, "*.jinja"), *data_files(folder, "*.model")]
+    for path in paths:
         try:
             if path.exists():
                 check_regular(path.stat(), path, LARGEST_MODEL_JSON)
         except OSError as error:
-            raise UsageError(f"{config.model}: {path.name}: {why(error)}.", flag="--model") from None
+            raise UsageError(f"{config.model}: {path.name}: {system_reason(error)}.", flag="--model") from None
 
 
 def load_tokenizer(config: EngineConfig) -> Tokenizer:
@@ -101,20 +104,21 @@ def load_tokenizer(config: EngineConfig) -> Tokenizer:
     return load_with(loader, config)
 
 
-def why_not_loaded(config: EngineConfig, error: Exception) -> str:
+def load_failure_text(config: EngineConfig, error: Exception) -> str:
     """Return in one line why a model cannot be loaded, such as no folder, no access, or no network."""
     if Path(config.model_path).is_dir():
-        return f"--model {config.model_path}: {why_unusable(Path(config.model_path), str(error))}."
-    return why_not_given(config.model_path, error)
+        return f"--model {config.model_path}: {folder_problem(Path(config.model_path), str(error))}."
+    return hub_refusal(config.model_path, error)
 
 
-def why_unusable(folder: Path, text: str) -> str:
+def folder_problem(folder: Path, text: str) -> str:
     """Return why a folder is not a usable model, judged by its files.
 
     If they do not tell, return the library's words.
     """
-    if pointer := next((path for path in data_files(folder, "*") if path.is_file() and is_pointer(path)), None):
-        return f"{pointer.name} is {POINTER}"
+    for path in data_files(folder, "*"):
+        if path.is_file() and is_pointer(path):
+            return f"{path.name} is {POINTER}"
     if (folder / "adapter_config.json").exists():
         return "a LoRA adapter, not a model: merge it into its base model, and name that folder"
     if any(folder.glob("*.gguf")):

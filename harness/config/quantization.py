@@ -12,7 +12,7 @@ from harness.core.json_values import dict_or_empty
 QUANT_CONFIG = "hf_quant_config.json"
 
 
-class Quantized(schema.File):
+class QuantizationNote(schema.File):
     """quantize.json: what a quantized checkpoint says of its making, as docs/quantization.md has it."""
 
     model: str
@@ -25,11 +25,17 @@ def format_of(config: EngineConfig) -> str:
     """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)"."""
     stored = stored_formats(config)
     if not stored:
-        loading = "" if config.quantization == "none" else f"{config.quantization} (made on loading), "
-        return f"{loading}{config.precision}"
-    about = dict.fromkeys(filter(None, (*(stored_format.activations for stored_format in stored), stored[0].method)))
-    name = " and ".join(dict.fromkeys(stored_format.name for stored_format in stored))
-    return f"{name} ({', '.join(word for word in about if word != name)})".replace(" ()", "")
+        if config.quantization == "none":
+            return config.precision
+        return f"{config.quantization} (made on loading), {config.precision}"
+    names = [stored_format.name for stored_format in stored]
+    name = " and ".join(dict.fromkeys(names))
+    details = [stored_format.activations for stored_format in stored]
+    details.append(stored[0].method)
+    words = [word for word in dict.fromkeys(details) if word not in ("", name)]
+    if not words:
+        return name
+    return f"{name} ({', '.join(words)})"
 
 
 class StoredFormat(NamedTuple):
@@ -45,8 +51,8 @@ class StoredFormat(NamedTuple):
 
 WEIGHTS_ALONE = "weights alone"
 # Formats by their makers' own words: name and bits.
-NUMBERS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
-NUMBERS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
+NUMBER_FORMATS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
+NUMBER_FORMATS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
@@ -54,23 +60,35 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 
     Empty if they are not quantized. A method with groups of layers has a format for each kind of group.
     """
-    stored = stored_words(config)
+    stored = quantization_config(config)
+    if not stored:
+        return ()
     method = str(stored.get("quant_method", "unknown method"))
     groups = dict_or_empty(stored, "config_groups")
-    if groups:
-        return tuple(dict.fromkeys(group_format(dict_or_empty(groups, name), method) for name in groups))
-    return (method_format(stored, method),) if stored else ()
+    if not groups:
+        return (method_format(stored, method),)
+    formats = [group_format(dict_or_empty(groups, name), method) for name in groups]
+    return tuple(dict.fromkeys(formats))
 
 
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it."""
-    weights, inputs = dict_or_empty(group, "weights"), dict_or_empty(group, "input_activations")
-    bits = number_in(weights, "num_bits")
-    kind = "fp" if weights.get("type", "float") == "float" else "int"
+    weights = dict_or_empty(group, "weights")
+    inputs = dict_or_empty(group, "input_activations")
     activations = WEIGHTS_ALONE
     if inputs:
-        activations = "dynamic" if inputs.get("dynamic", True) else "static"
-    return StoredFormat(f"{kind}{bits}" if bits else method, bits, activations, method)
+        activations = scaling_of(inputs.get("dynamic", True))
+    bits = number_or_zero(weights, "num_bits")
+    name = method
+    if bits:
+        kind = "fp" if weights.get("type", "float") == "float" else "int"
+        name = f"{kind}{bits}"
+    return StoredFormat(name, bits, activations, method)
+
+
+def scaling_of(is_dynamic: object) -> str:
+    """Return how activations are scaled: while the model runs, or once for all."""
+    return "dynamic" if is_dynamic else "static"
 
 
 def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
@@ -79,50 +97,59 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
     Known are fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ and GPTQ. The format of any other
     method has the method's name.
     """
-    bits = float(number_in(stored, "bits") or number_in(stored, "w_bit"))
+    bits = float(number_or_zero(stored, "bits") or number_or_zero(stored, "w_bit"))
     if method in ("awq", "gptq"):
         return StoredFormat(method, bits, WEIGHTS_ALONE, method)
     if method == "bitsandbytes":
-        four = stored.get("load_in_4bit")
-        name = str(stored.get("bnb_4bit_quant_type", "int4")) if four else "int8"
-        return StoredFormat(name, 4 if four else 8, WEIGHTS_ALONE, method)
-    shared = dict_or_empty(stored, "global_quant_config")  # Quark's
-    candidates = (stored.get("quant_algo"), shared.get("weight"), stored.get("quant_type"), method)
-    words = str(next(filter(None, candidates))).lower()
-    name, width = next((NUMBERS[key] for key in NUMBERS if key in words), (method, bits))
-    if inputs := dict_or_empty(shared, "input_tensors"):
-        activations = "dynamic" if inputs.get("is_dynamic", True) else "static"
-    elif "activation_scheme" in stored:
-        activations = "static" if stored["activation_scheme"] == "static" else "dynamic"
-    elif method == "fbgemm_fp8" or "dynamicactivation" in words or "per_token" in words:
-        activations = "dynamic"
-    elif stored.get("quant_algo"):
-        activations = "static"
-    else:
-        activations = WEIGHTS_ALONE if "weightonly" in words else ""
-    return StoredFormat(name, width, activations, method)
+        if stored.get("load_in_4bit"):
+            return StoredFormat(str(stored.get("bnb_4bit_quant_type", "int4")), 4, WEIGHTS_ALONE, method)
+        return StoredFormat("int8", 8, WEIGHTS_ALONE, method)
+    quark = dict_or_empty(stored, "global_quant_config")
+    words = stored.get("quant_algo") or quark.get("weight") or stored.get("quant_type") or method
+    text = str(words).lower()
+    activations = activations_of(stored, method, text)
+    for key, (name, width) in NUMBER_FORMATS.items():
+        if key in text:
+            return StoredFormat(name, width, activations, method)
+    return StoredFormat(method, bits, activations, method)
 
 
-def number_in(words: Mapping[str, object], key: str) -> int | float:
+def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
+    """Return what a method does to activations. Empty if unknown. `text` is the method's description of its format."""
+    inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")  # Quark's
+    if inputs:
+        return scaling_of(inputs.get("is_dynamic", True))
+    if "activation_scheme" in stored:
+        return scaling_of(stored["activation_scheme"] != "static")
+    if method == "fbgemm_fp8" or "dynamicactivation" in text or "per_token" in text:
+        return "dynamic"
+    if stored.get("quant_algo"):
+        return "static"
+    return WEIGHTS_ALONE if "weightonly" in text else ""
+
+
+def number_or_zero(words: Mapping[str, object], key: str) -> int | float:
     """Return a number from a checkpoint's description of itself. 0 if there is none."""
     value = words.get(key)
     return value if isinstance(value, int | float) else 0
 
 
-def stored_words(config: EngineConfig) -> dict[str, object]:
+def quantization_config(config: EngineConfig) -> dict[str, object]:
     """Return a checkpoint's description of its quantization.
 
     Empty if the checkpoint is not quantized. As in vLLM, the description is in config.json, or in hf_quant_config.json
     for ModelOpt's older exports.
     """
-    if configured := getattr(load_shape(config), "quantization_config", None):
-        return dict(configured)
+    description = getattr(load_shape(config), "quantization_config", None)
+    if description:
+        return dict(description)
     from huggingface_hub import try_to_load_from_cache
 
     path = Path(config.model_path) / QUANT_CONFIG
     if not path.parent.is_dir():
         cached = try_to_load_from_cache(config.model_path, QUANT_CONFIG)
-        path = Path(cached) if isinstance(cached, str) else path
+        if isinstance(cached, str):
+            path = Path(cached)
     if not path.is_file():
         return {}
     match files.read_json(path):

@@ -29,11 +29,13 @@ def resolve(
     request is too long, or if the GPUs do not suffice.
     """
     notes: list[str] = []
-    task = replace(config.task, samples=request_set.samples) if request_set else config.task
-    replay = request_set.replay if request_set else None
+    task, replay = config.task, None
+    if request_set:
+        task, replay = replace(task, samples=request_set.samples), request_set.replay
     count = sample_count(config, task, replay, notes)
-    # Behind an endpoint, the server decides how to use its GPUs.
-    tensor, data = parallelism(config, gpus, weight_bytes) if config.is_in_process else (1, 1)
+    tensor = data = 1  # behind an endpoint, the server decides how to use its GPUs
+    if config.is_in_process:
+        tensor, data = parallelism(config, gpus, weight_bytes)
     seconds = least_duration_s(config, task, count, request_set, notes)
     if gpus and config.is_in_process and "auto" in (config.tensor_parallel_size, config.data_parallel_size):
         notes.append(
@@ -89,9 +91,11 @@ def least_duration_s(
         return request_set.replay.least_s(given_s)
     if given_s is not None:
         return given_s
-    whole, share = task.min_duration_s, count / task.samples
-    is_repeated = request_set or config.scenario_rules.pattern.is_own_clock  # few samples fill the time, too
-    least = whole if is_repeated else max(1.0, round(whole * share, 1))
+    whole = task.min_duration_s
+    if request_set or config.scenario_rules.pattern.is_own_clock:  # few samples fill the time, too
+        return whole
+    share = count / task.samples
+    least = max(1.0, round(whole * share, 1))
     if least != whole:
         notes.append(f"minimum duration: {least:g} s = {whole:g} s x {count:,} / {task.samples:,}")
     return least
@@ -101,8 +105,9 @@ def query_samples(config: RunConfig, count: int) -> int:
     """Return the number of samples in a query. Raises UsageError if the run has fewer samples."""
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
-    given_samples = config.samples_per_query
-    most = given_samples if isinstance(given_samples, int) else max(given_samples)
+    most = config.samples_per_query
+    if isinstance(most, tuple):
+        most = max(most)
     if most > count:
         raise UsageError(f"--samples-per-query {most}: this run has {count:,} samples.")
     return most
@@ -114,16 +119,28 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
     Raises UsageError if the test would take forever.
     """
     pattern = config.scenario_rules.pattern
-    given_rate = getattr(config, pattern.rate_flag) if pattern.rate_flag.endswith("_qps") else None
+    rate: object = None
+    if pattern.rate_flag.endswith("_qps"):
+        rate = getattr(config, pattern.rate_flag)
     if replay:
-        given_rate = replay.rate
-    elif given_rate == "auto" and config.rate_ends:  # the mean rate of a ramp
-        given_rate = sum(config.rate_ends) / 2
-    slowest = min(given_rate) if isinstance(given_rate, tuple) else given_rate
-    if pattern.is_rated and isinstance(slowest, float) and count / slowest > LONGEST_SETTING_S:
-        flag = f"--arrivals {config.arrivals}" if config.has_own_rate else f"--server-target-qps {slowest:g}"
-        raise UsageError(f"{flag}: {count:,} queries would take {count / slowest / 86400:,.0f} days.")
-    return given_rate if isinstance(given_rate, float) else None
+        rate = replay.rate
+    elif rate == "auto" and config.rate_ends:  # the mean rate of a ramp
+        rate = sum(config.rate_ends) / 2
+    slowest = min(rate) if isinstance(rate, tuple) else rate
+    if pattern.is_rated and isinstance(slowest, float):
+        check_duration(config, count, slowest)
+    return rate if isinstance(rate, float) else None
+
+
+def check_duration(config: RunConfig, count: int, rate: float) -> None:
+    """Raise UsageError if so many queries at this rate would take longer than any test may."""
+    seconds = count / rate
+    if seconds <= LONGEST_SETTING_S:
+        return
+    flag = f"--server-target-qps {rate:g}"
+    if config.has_own_rate:
+        flag = f"--arrivals {config.arrivals}"
+    raise UsageError(f"{flag}: {count:,} queries would take {seconds / 86400:,.0f} days.")
 
 
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:

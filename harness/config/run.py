@@ -8,15 +8,26 @@ from pydantic import NonNegativeFloat
 
 from harness.config import engine, lengths, mlperf, server_addresses, workload
 from harness.config.flags import ACCURACY_TOPIC, BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, RESULTS_TOPIC, flag
-from harness.config.setting_types import AtOnce, Auto, Count, Distinct, Milliseconds, Rate, Seconds, Seed, positive
-from harness.core.given_values import as_flag
+from harness.config.setting_types import (
+    Auto,
+    Concurrency,
+    Count,
+    Distinct,
+    Milliseconds,
+    Rate,
+    Seconds,
+    Seed,
+    positive_bounds,
+)
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from harness.core.word_list import names_in
 
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
 
-CHOOSES = {  # flags that only some scenarios take, with the scenario that the first given flag chooses if none is named
+# Flags that only some scenarios take. If no scenario is named, the first given flag chooses the one beside it.
+SCENARIO_BY_FLAG = {
     "concurrency": "concurrency",
     "arrivals": "arrivals",
     "samples_per_query": "multistream",
@@ -30,18 +41,20 @@ CHOOSES = {  # flags that only some scenarios take, with the scenario that the f
 
 def scenario_flag(given: frozenset[str]) -> str:
     """Return the flag that chooses the scenario. Empty if the scenario was named, or if no flag chooses one."""
-    if "scenario" in given:
-        return ""
-    return next((name for name in CHOOSES if name in given), "")
+    if "scenario" not in given:
+        for name in SCENARIO_BY_FLAG:
+            if name in given:
+                return name
+    return ""
 
 
 def scenario_of(settings: Mapping[str, object]) -> str:
     """Return the scenario that the settings of a file name, or that one of them chooses."""
     named = frozenset(name for name, value in settings.items() if value)
-    return CHOOSES.get(scenario_flag(named), str(settings.get("scenario", "offline")))
+    return SCENARIO_BY_FLAG.get(scenario_flag(named), str(settings.get("scenario", "offline")))
 
 
-UNTESTED = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
+TEST_FLAGS = names_in("server_target_qps compliance profile json mlflow")  # flags of a test or its report
 
 
 class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
@@ -61,7 +74,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Also run MLPerf's compliance test. test06: logged outputs match what was reported to LoadGen."""
     max_new_tokens: Count = flag(mlperf.MAX_NEW_TOKENS, BENCHMARK_TOPIC, "work")
     """Longest answer, in tokens: MLPerf's is 128, a lower one makes a trial shorter."""
-    total_sample_count: Annotated[int, positive(2**40)] | Auto = flag("auto", BENCHMARK_TOPIC, "work")
+    total_sample_count: Annotated[int, positive_bounds(2**40)] | Auto = flag("auto", BENCHMARK_TOPIC, "work")
     """Samples to use: fewer make a short run, not comparable with MLPerf. auto: all of them."""
     seed: Seed | None = flag(None, BENCHMARK_TOPIC, "answers")
     """Replace LoadGen's seeds, and set vLLM's. Unset: the round's official seeds."""
@@ -79,7 +92,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Estimate in about a minute which rates keep the limits of server and interactive. No result: nothing is VALID."""
     samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, LOAD_TOPIC, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
-    concurrency: AtOnce | Literal["auto", "max"] | Annotated[tuple[AtOnce, ...], Distinct] | None = flag(
+    concurrency: Concurrency | Literal["auto", "max"] | Annotated[tuple[Concurrency, ...], Distinct] | None = flag(
         None, LOAD_TOPIC, "speed"
     )
     """Requests in flight; the next is sent as soon as one is answered. Implies --scenario concurrency. 1,4,16: a test
@@ -90,13 +103,13 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Limit on TPOT p99 (time per output token), ms. As --ttft-limit. Unset: MLPerf's."""
     offline_expected_qps: Rate | Auto = flag("auto", LOAD_TOPIC, "speed")
     """Samples per second that LoadGen plans for. auto: measured on the loaded engine first."""
-    minutes: Annotated[float, positive(10**5)] | None = flag(None, LOAD_TOPIC, "nothing")
+    minutes: Annotated[float, positive_bounds(10**5)] | None = flag(None, LOAD_TOPIC, "nothing")
     """Minutes that a search or a curve has after its engine's start, beside accuracy: it leaves out what does not fit.
     With --quick they are its ceiling, else 2.
     """
     min_duration: Seconds | Auto = flag("auto", LOAD_TOPIC, "speed")
     """Minimum seconds of a performance test. auto: MLPerf's 600, less for a short run."""
-    batch_size: Annotated[int, positive(10**7)] | None = flag(None, LOAD_TOPIC, "speed")
+    batch_size: Annotated[int, positive_bounds(10**7)] | None = flag(None, LOAD_TOPIC, "speed")
     """Offline in fixed batches of N, one after the other. Unset: continuous batching."""
     sort_by_length: bool = flag(False, LOAD_TOPIC, "speed")
     """Offline: longest prompt first in each pass of the data."""
@@ -153,10 +166,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             yield "--dry-run has no summary for --json to print: remove one of them."
         if self.profile and "profiler_config" in self.engine_args:
             yield "--engine-arg profiler_config: --profile sets it."
-        if self.is_timed and self.is_official_workload and self.max_new_tokens < mlperf.STREAMED_LEAST:
+        if self.is_timed and self.is_official_workload and self.max_new_tokens < mlperf.FEWEST_STREAMED_TOKENS:
             yield (
-                f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.STREAMED_LEAST} tokens have no "
-                f"time per output token, which is a result of --scenario {self.scenario}."
+                f"--max-new-tokens {self.max_new_tokens}: answers of less than {mlperf.FEWEST_STREAMED_TOKENS} tokens "
+                f"have no time per output token, which is a result of --scenario {self.scenario}."
             )
 
     def speed_test_problems(self) -> Iterator[str]:
@@ -169,22 +182,24 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
                 f"--minutes {self.minutes:g}: only of a search or a curve (--server-target-qps max or 5,10,20, "
                 "--concurrency max or 1,4,16, --quick)."
             )
-        for name in UNTESTED:
-            if self.quick and name in self.given:
-                yield f"--quick makes no test and no report: remove {as_flag(name)}."
+        for name in TEST_FLAGS:
+            if self.quick and name in self.named_settings:
+                yield f"--quick makes no test and no report: remove {flag_name(name)}."
 
     def scenario_problems(self) -> Iterator[str]:
         """Yield a sentence for each setting that the scenario does not use, or that its category does not allow."""
-        chooser_name = scenario_flag(self.given)
-        chosen_by = as_flag(chooser_name) if chooser_name else f"--scenario {self.scenario}"
-        for name in (*CHOOSES, "ttft_limit", "tpot_limit"):
-            if name not in self.given or name in self.scenario_rules.flags:
+        choice = f"--scenario {self.scenario}"
+        choosing_flag = scenario_flag(self.named_settings)
+        if choosing_flag:
+            choice = flag_name(choosing_flag)
+        for name in (*SCENARIO_BY_FLAG, "ttft_limit", "tpot_limit"):
+            if name not in self.named_settings or name in self.scenario_rules.flags:
                 continue
-            takers = ", ".join(rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags)
-            if CHOOSES.get(name) == takers:
-                yield f"{as_flag(name)} implies --scenario {takers}: remove {chosen_by}."
+            scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
+            if scenarios == [SCENARIO_BY_FLAG.get(name)]:
+                yield f"{flag_name(name)} implies --scenario {scenarios[0]}: remove {choice}."
             else:
-                yield f"{as_flag(name)} has no effect with {chosen_by}: use --scenario {takers}."
+                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(scenarios)}."
         allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
         if self.scenario not in allowed:
             yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
@@ -197,8 +212,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         Raises UsageError.
         """
         for name in {"input_len", "output_len"} & given:
-            lengths.lengths(as_flag(name), getattr(self, name))
-        scenario = CHOOSES.get(scenario_flag(given), self.scenario)
+            lengths.lengths(flag_name(name), getattr(self, name))
+        scenario = SCENARIO_BY_FLAG.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
@@ -248,15 +263,19 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def levels(self) -> tuple[int, ...]:
         """The concurrencies that were given as numbers, in ascending order."""
-        given_levels = self.concurrency
-        if isinstance(given_levels, int):
-            return (given_levels,)
-        return tuple(sorted(given_levels)) if isinstance(given_levels, tuple) else ()
+        match self.concurrency:
+            case int() as level:
+                return (level,)
+            case tuple() as several:
+                return tuple(sorted(several))
+        return ()
 
     @property
     def headline(self) -> str:
-        work = "" if self.is_official_workload else f", {self.workload_name}"
-        return f"{self.model}, {self.category} {self.scenario}{work}, {self.mode}, MLPerf v{self.round}"
+        work = f"{self.category} {self.scenario}"
+        if not self.is_official_workload:
+            work += f", {self.workload_name}"
+        return f"{self.model}, {work}, {self.mode}, MLPerf v{self.round}"
 
     @property
     def has_several_rates(self) -> bool:
@@ -275,7 +294,9 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
         Empty if only one number was given.
         """
-        return self.samples_per_query if isinstance(self.samples_per_query, tuple) else ()
+        if isinstance(self.samples_per_query, tuple):
+            return self.samples_per_query
+        return ()
 
     @property
     def scenario_rules(self) -> mlperf.Scenario:
@@ -285,9 +306,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @property
     def work(self) -> dict[str, object]:
         """The work of the engine by flag. Speeds at different work are not compared."""
-        own_data = self.model_spec.data  # a path within this program, so that it is the same on every machine
-        data = self.dataset_path or (own_data.relative_to(ROOT) if own_data else "hub")
-        return self.values(RunConfig.affecting("work")) | {"dataset_path": str(data)}
+        data: Path | str = "hub"
+        if self.dataset_path:
+            data = self.dataset_path
+        elif self.model_spec.data:
+            data = self.model_spec.data.relative_to(ROOT)  # the same on every machine
+        return self.values(RunConfig.flags_by_effect("work")) | {"dataset_path": str(data)}
 
     @property
     def sample_limit(self) -> int | None:

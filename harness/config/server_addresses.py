@@ -12,8 +12,8 @@ from harness.core.web_addresses import is_usable
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """Return the addresses without a slash at their end. Raises UsageError, whose message never holds a password."""
-    cleaned = tuple(join_url(address.rstrip("/"), "") for address in addresses)
-    for address in cleaned:
+    plain_addresses = tuple(join_url(address.rstrip("/"), "") for address in addresses)
+    for address in plain_addresses:
         if "@" in address:  # the part before it may hold a password
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if not is_usable(address):
@@ -22,14 +22,19 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
         if not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
-        if cleaned.count(address) > 1:
+        if plain_addresses.count(address) > 1:
             raise UsageError(f"{name} {address}: given twice.")
-    return cleaned
+    return plain_addresses
 
 
 def query_of(text: str) -> dict[str, str]:
     """Return the keys and values of an address's query. A word without `=` is a key, too."""
-    return dict(part.partition("=")[::2] for part in re.split("[&;]", text) if part)
+    query = {}
+    for part in re.split("[&;]", text):
+        if part:
+            key, _, value = part.partition("=")
+            query[key] = value
+    return query
 
 
 def exporter(url: str) -> tuple[str, list[str], str]:
@@ -56,7 +61,9 @@ def join_url(address: str, path: str, outside: bool = False) -> str:
     """
     base, mark, query = address.partition("?")
     base = base.rstrip("/")
-    return (base.removesuffix("/v1") if outside else base) + path + mark + query
+    if outside:
+        base = base.removesuffix("/v1")
+    return base + path + mark + query
 
 
 def is_here(addresses: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ Setting = TypeVar("Setting")
 LONGEST_SETTING_S, LONGEST_SETTING_MS, MOST_CONCURRENT = 30 * 24 * 3600, 10**6, 50_000
 
 
-def positive(most: float) -> FieldInfo:
+def positive_bounds(most: float) -> FieldInfo:
     bounds: FieldInfo = Field(gt=0, le=most)
     return bounds
 
@@ -25,11 +25,11 @@ def check_distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
 
 
 Auto = Literal["auto"]
-Seconds = Annotated[float, positive(LONGEST_SETTING_S)]
-Milliseconds = Annotated[int, positive(LONGEST_SETTING_MS)]
-AtOnce = Annotated[int, positive(MOST_CONCURRENT)]
-Count = Annotated[int, positive(10**6)]
-Context = Annotated[int, positive(10**8)]  # tokens
+Seconds = Annotated[float, positive_bounds(LONGEST_SETTING_S)]
+Milliseconds = Annotated[int, positive_bounds(LONGEST_SETTING_MS)]
+Concurrency = Annotated[int, positive_bounds(MOST_CONCURRENT)]
+Count = Annotated[int, positive_bounds(10**6)]
+Context = Annotated[int, positive_bounds(10**8)]  # tokens
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-Rate = Annotated[float, positive(10**6)]
+Rate = Annotated[float, positive_bounds(10**6)]
 Distinct = AfterValidator(check_distinct)

@@ -29,7 +29,7 @@ class TypeSchema(TypedDict, total=False):
     exclusiveMinimum: float
 
 
-def describe(name: str, schema: TypeSchema, metavar: str) -> str:
+def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
     """Return a type in words for a message. `metavar` names an item of a list of texts."""
     if name == "texts":
         return f"a list of {metavar}"
@@ -47,7 +47,7 @@ def describe(name: str, schema: TypeSchema, metavar: str) -> str:
 
 
 @cache
-def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
+def types_of(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
     """Return the types that a setting may have, as JSON schemas by the name of the type.
 
     Null is left out. "texts" is a list of texts, and "choice" is one of several values.
@@ -70,4 +70,6 @@ def kinds(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
 
 def choices(types: Mapping[str, TypeSchema]) -> Sequence[OfferedChoice]:
     """Return the values that a setting chooses from. Empty if it has no choices."""
-    return types["choice"]["enum"] if "choice" in types else ()
+    if "choice" not in types:
+        return ()
+    return types["choice"]["enum"]

@@ -45,21 +45,23 @@ def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
     paths = [path for path in data_files(folder, f"*.{suffix}") if not NO_WEIGHTS.fullmatch(path.name)]
-    own_paths = [path for path in paths if not path.name.startswith(OWN_COPY)] or paths
-    if folder / whole in own_paths:
+    main_paths = [path for path in paths if not path.name.startswith(OWN_COPY)]
+    if not main_paths:
+        main_paths = paths
+    if folder / whole in main_paths:
         return [folder / whole]
-    return whole_set(own_paths)
+    return all_shards(main_paths)
 
 
 def shards_of(index: Path) -> list[str]:
     """Return the names of the shards that an index lists. Raises UsageError if the index is damaged."""
     match files.read_json(index, LARGEST_SETTINGS * 16):
         case {"weight_map": {**weights}} if weights:
-            return sorted({str(name) for name in weights.values()})
+            return sorted(set(map(str, weights.values())))
     raise UsageError(f"{index}: it lists no files (no weight_map in it): copy it again.")
 
 
-def whole_set(found: Sequence[Path]) -> list[Path]:
+def all_shards(found: Sequence[Path]) -> list[Path]:
     """Return the found files and the shards that are missing, by their names, as in model-00001-of-00002."""
     wanted = list(found)
     for path in found:
@@ -102,7 +104,8 @@ def is_cut_short(path: Path) -> bool:
             return True
         try:
             header = json.loads(file.read(length))
-            ends = [about["data_offsets"][1] for name, about in header.items() if name != "__metadata__"]
+            header.pop("__metadata__", None)
+            ends = [tensor["data_offsets"][1] for tensor in header.values()]
             return size < 8 + length + max(ends, default=0)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False

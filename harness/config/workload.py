@@ -14,9 +14,9 @@ from pydantic import PlainValidator
 
 from harness.config.arrival_patterns import ARRIVAL_FORMS, Numbers, Replay, parse_arrivals
 from harness.config.flags import BENCHMARK_TOPIC, LOAD_TOPIC, Settings, flag
-from harness.config.lengths import Lengths, Shared, lengths
+from harness.config.lengths import Lengths, PromptParts, lengths
 from harness.core.errors import UsageError
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 
 WORKLOADS_FOLDER = ROOT / "workloads"
@@ -77,7 +77,7 @@ WORKLOADS = dict(
 )
 
 
-class WorkloadProfile(Shared):
+class WorkloadProfile(PromptParts):
     """Lengths to draw: tokens of prompts and answers, as `--input-len` and `--output-len` take them."""
 
     about: str = ""
@@ -114,10 +114,10 @@ class RequestSet:
         """Raise UsageError if a prompt and its answer do not fit `most` tokens. `said` names what sets this limit."""
         if self.longest <= most:
             return
-        remedy = "the lengths, or use a smaller sigma" if self.exact else "the prompt, or lower its max_tokens"
-        raise UsageError(
-            f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {said}: shorten {remedy}."
-        )
+        remedy = "shorten the prompt, or lower its max_tokens"
+        if self.exact:
+            remedy = "shorten the lengths, or use a smaller sigma"
+        raise UsageError(f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {said}: {remedy}.")
 
 
 class WorkloadFlags(Settings):
@@ -145,13 +145,13 @@ class WorkloadFlags(Settings):
         yield from super().problems()
         if self.is_synthetic and None in (self.input_len, self.output_len):
             yield "give both --input-len and --output-len."
-        if self.is_synthetic and "workload" in self.given:
+        if self.is_synthetic and "workload" in self.named_settings:
             yield "--workload has its own prompts: remove it, or --input-len and --output-len."
         if self.is_replay and (self.is_synthetic or self.workload != OFFICIAL_WORKLOAD):
             yield (
                 f"--arrivals {self.arrivals} has its own requests: remove --workload, or --input-len and --output-len."
             )
-        if self.lengths_from and "max_new_tokens" in self.given:
+        if self.lengths_from and "max_new_tokens" in self.named_settings:
             yield f"--max-new-tokens: {self.lengths_from} says how long answers are."
         if self.salt is not None and (self.is_replay or self.is_official_workload):
             yield "--salt needs --input-len, or a --workload that is a profile or a file."
@@ -168,8 +168,11 @@ class WorkloadFlags(Settings):
     @property
     def rate_ends(self) -> Numbers:
         """The rates at the beginning and the end of a ramp. Empty if the arrivals are no ramp."""
-        shape, numbers = parse_arrivals(self.arrivals or "") or (None, ())
-        return numbers if shape and shape.has_ends else ()
+        parsed = parse_arrivals(self.arrivals or "")
+        if parsed is None:
+            return ()
+        shape, numbers = parsed
+        return numbers if shape.has_ends else ()
 
     @property
     def has_own_rate(self) -> bool:
@@ -185,7 +188,9 @@ class WorkloadFlags(Settings):
     def workload_name(self) -> str:
         if self.is_replay:
             return f"trace {Path(self.arrivals or '').name}"
-        return self.workload if self.input_len is None else f"input {self.input_len}, output {self.output_len}"
+        if self.input_len is not None:
+            return f"input {self.input_len}, output {self.output_len}"
+        return self.workload
 
     @property
     def is_synthetic(self) -> bool:
@@ -195,7 +200,10 @@ class WorkloadFlags(Settings):
     @property
     def official_flag(self) -> str:
         """The given flag that is only for MLPerf's samples. Empty if there is none."""
-        return next((as_flag(name) for name in ("compliance", "dataset_path") if name in self.given), "")
+        for name in ("compliance", "dataset_path"):
+            if name in self.named_settings:
+                return flag_name(name)
+        return ""
 
     @property
     def lengths_from(self) -> str:
@@ -211,10 +219,14 @@ class WorkloadFlags(Settings):
         """The flag that asks for requests other than MLPerf's."""
         if self.is_replay:
             return f"--arrivals {self.arrivals}"
-        return "--input-len" if self.is_synthetic else f"--workload {self.workload}"
+        if self.is_synthetic:
+            return "--input-len"
+        return f"--workload {self.workload}"
 
 
 def is_profile(workload: str) -> bool:
     """Return whether a workload is a profile, which gives lengths to draw in place of requests."""
-    path = WORKLOADS[workload].path if workload in WORKLOADS else Path(workload)
+    path: Path | None = Path(workload)
+    if workload in WORKLOADS:
+        path = WORKLOADS[workload].path
     return path is not None and path.suffix in (".yaml", ".yml")

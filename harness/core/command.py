@@ -2,7 +2,6 @@
 
 import math
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,13 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from harness.core.command_help import EXIT_CODES, SENTENCE, WIDEST_HELP, entry, list_entries
-from harness.core.errors import DONE, LoadGenError, UsageError, ends_in_one_line
-from harness.core.given_values import RENAMED_SETTINGS, as_flag, check_path, check_printable
+from harness.core.command_help import EXIT_CODES, first_sentence, flag_entry, help_width, list_entries
+from harness.core.errors import DONE, LoadGenError, UsageError, one_line_errors
+from harness.core.formatting import joined_text
+from harness.core.given_values import RENAMED_SETTINGS, check_path, check_printable, flag_name
 from harness.core.moved_commands import raise_if_moved
 from harness.core.plain_numbers import has_other_digits
-from harness.core.software import module, program
+from harness.core.software import module_words, program_text
 from harness.core.startup import prepare
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 HELP_ALL = "--help-all"
 # Flags that had another name in some command, with the name that they now have in every command.
-RENAMED_FLAGS = {as_flag(old): as_flag(new) for old, new in RENAMED_SETTINGS.items()} | dict.fromkeys(
+RENAMED_FLAGS = {flag_name(old): flag_name(new) for old, new in RENAMED_SETTINGS.items()} | dict.fromkeys(
     ("--samples", "--requests"), "--total-sample-count"
 )
 MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
@@ -84,16 +84,12 @@ class Command(TyperCommand):
         if HELP_ALL in args and self.basic:
             print(self.page(ctx, self.parameters, brief=False), end="")
             ctx.exit()
-        words = [*self.rewrite([*self.rename_flags(args)])]
+        current_words = list(self.rename_flags(args))
+        words = list(self.rewrite(current_words))
         self.check_values(words)
         left = super().parse_args(ctx, words)
         for parameter in self.parameters:
-            value = ctx.params.get(str(parameter.name))
-            if parameter.metavar != "URL":
-                for item in value if isinstance(value, list) else [value]:
-                    check_path(parameter.opts[0], item)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UsageError(f"{parameter.opts[0]} takes a number; got {value:g}.")
+            check_parsed(parameter, ctx.params.get(str(parameter.name)))
         return left
 
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
@@ -102,38 +98,52 @@ class Command(TyperCommand):
         A switch that is given with 1 is replaced by its flag alone. A switch that is given with 0 is replaced by its
         opposite flag, if it has one. Raises UsageError for any other value of a switch.
         """
-        flags, left = self.options_by_flag, iter(pairwise([*words, ""]))
-        for word, after in left:
+        flags = self.options_by_flag
+        pairs = iter(pairwise([*words, ""]))
+        for word, after in pairs:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
-            if name in flags and flags[name].is_flag and (equals or after in ("0", "1")):
-                if not equals:
-                    value, _ = after, next(left, None)
-                if (is_on := ConfigParser.BOOLEAN_STATES.get(value.lower())) is None:
-                    raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
-                yield from [name] if is_on else flags[name].secondary_opts
-            else:
+            is_switch = name in flags and flags[name].is_flag
+            if not (is_switch and (equals or after in ("0", "1"))):
                 yield f"{name}{equals}{value}"
+                continue
+            if not equals:
+                value = after
+                next(pairs, None)
+            is_on = ConfigParser.BOOLEAN_STATES.get(value.lower())
+            if is_on is None:
+                raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
+            if is_on:
+                yield name
+            else:
+                yield from flags[name].secondary_opts
 
     def page(self, ctx: "Context", parameters: Iterable[TyperArgument | TyperOption], brief: bool) -> str:
         """Return the text of the help with these flags, panel by panel.
 
         A `brief` help has only the first sentence on each flag.
         """
-        width = min(WIDEST_HELP, shutil.get_terminal_size().columns)
+        width = help_width()
         panels: dict[str, list[str]] = {name: [] for name in self.panels}
         for parameter in parameters:
             if "--help" not in parameter.opts and not parameter.hidden:  # whoever reads the help knows --help
-                panels.setdefault(parameter.rich_help_panel or "Options", []).append(entry(parameter, width, brief))
+                panel = panels.setdefault(parameter.rich_help_panel or "Options", [])
+                panel.append(flag_entry(parameter, width, brief))
         for title, summaries in self.lists.items():
             panels[title] = list_entries(summaries, width)
         panels["Examples"] = [f"  {example}" for example in self.examples]
-        words = [str(parameter.metavar) for parameter in self.params if isinstance(parameter, TyperArgument)]
-        usage = " ".join(filter(None, ["usage:", ctx.command_path, self.operands, *words, "[FLAGS]"]))
-        blocks = [fill(usage, width), fill(self.help or "", width)]
-        blocks += ["\n".join([f"{name}:", *entries]) for name, entries in panels.items() if entries]
-        return "\n\n".join([*blocks, fill(EXIT_CODES, width, break_on_hyphens=False)]) + "\n"
+        blocks = [fill(self.usage(ctx.command_path), width), fill(self.help or "", width)]
+        for name, entries in panels.items():
+            if entries:
+                blocks.append("\n".join([f"{name}:", *entries]))
+        blocks.append(fill(EXIT_CODES, width, break_on_hyphens=False))
+        return "\n\n".join(blocks) + "\n"
+
+    def usage(self, command_path: str) -> str:
+        """Return the first line of the help: the command and its operands."""
+        arguments = [str(parameter.metavar) for parameter in self.params if isinstance(parameter, TyperArgument)]
+        return joined_text(" ", "usage:", command_path, self.operands, *arguments, "[FLAGS]")
 
     def check_values(self, words: Sequence[str]) -> None:
         """Raise UsageError if a flag is of an earlier version, lacks its value, or has a value that cannot be read.
@@ -142,27 +152,28 @@ class Command(TyperCommand):
         """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
-            if (name := word.partition("=")[0]) not in flags:
+            name = word.partition("=")[0]
+            if name not in flags:
                 raise_if_moved(name)
-            flag_of_word = next((candidate for candidate in (name, before) if candidate in flags), "")
-            check_printable(flag_of_word or f"{word!r:.60}", word.replace("\n", "") if name in MANY_LINES else word)
+            text = word
+            if name in MANY_LINES:
+                text = word.replace("\n", "")
+            check_printable(shown_flag(word, before, flags), text)
         for word, after in pairwise([*words, "-"]):  # if the last flag lacks its value, Typer says so
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
             if not parameter or parameter.is_flag:
                 continue
-            if not equals and (name := after.partition("=")[0]) in flags:
-                raise UsageError(f"{flag} needs a value; {name} is another flag.")
-            given_value = value if equals else after
-            if parameter.bare_type() in ("int", "float") and has_other_digits(given_value):
-                raise UsageError(f"{flag} takes a number; got {given_value!r}.")
-            is_path = parameter.bare_type() == "Path"
-            if not given_value and (is_path or parameter.default is None):
-                raise UsageError(f"{flag} needs a non-empty {'path' if is_path else 'value'}.")
+            if not equals:
+                next_flag = after.partition("=")[0]
+                if next_flag in flags:
+                    raise UsageError(f"{flag} needs a value; {next_flag} is another flag.")
+                value = after
+            check_given(flag, parameter, value)
 
     def invoke(self, ctx: "Context") -> object:
         """Run the command. An error that a user can cause ends the process with one line."""
-        with ends_in_one_line():
+        with one_line_errors():
             if not self.prints:
                 return super().invoke(ctx)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if `| head` closes the pipe, do not exit with 0
@@ -171,19 +182,54 @@ class Command(TyperCommand):
             except LoadGenError as error:  # the user named the log, so the fault is in the input
                 raise UsageError(str(error)) from None
             except UsageError as error:  # do not name a flag that this command lacks
-                is_own = not error.flag or error.flag in self.options_by_flag
-                raise error if is_own else UsageError(error.text) from None
+                if error.flag and error.flag not in self.options_by_flag:
+                    raise UsageError(error.text) from None
+                raise error from None
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         """Write the help that -h shows: the basic flags, or all flags if the command names no basic ones."""
-        shown_parameters = self.parameters
-        if self.basic:
-            shown_parameters = [
-                parameter for parameter in shown_parameters if parameter.hidden or {*self.basic} & {*parameter.opts}
-            ]
+        if not self.basic:
+            formatter.write(self.page(ctx, self.parameters, brief=True))
+            return
+        shown_parameters = [parameter for parameter in self.parameters if self.is_basic(parameter)]
         formatter.write(self.page(ctx, shown_parameters, brief=True))
-        if self.basic:
-            formatter.write(f"{HELP_ALL} shows {len(self.parameters) - len(shown_parameters)} more flags.\n")
+        formatter.write(f"{HELP_ALL} shows {len(self.parameters) - len(shown_parameters)} more flags.\n")
+
+    def is_basic(self, parameter: TyperArgument | TyperOption) -> bool:
+        """Return whether a parameter is none of the flags that -h leaves out. A hidden parameter is in no help."""
+        return parameter.hidden or not set(self.basic).isdisjoint(parameter.opts)
+
+
+def check_parsed(parameter: TyperArgument | TyperOption, value: object) -> None:
+    """Raise UsageError if a path is an address, or if a number is infinite or none."""
+    name = parameter.opts[0]
+    if parameter.metavar != "URL":
+        items = value if isinstance(value, list) else [value]
+        for item in items:
+            check_path(name, item)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{name} takes a number; got {value:g}.")
+
+
+def check_given(flag: str, parameter: TyperOption, value: str) -> None:
+    """Raise UsageError if the value of a flag is empty, or is a number in other than ASCII digits."""
+    kind = parameter.bare_type()
+    if kind in ("int", "float") and has_other_digits(value):
+        raise UsageError(f"{flag} takes a number; got {value!r}.")
+    if value:
+        return
+    if kind == "Path":
+        raise UsageError(f"{flag} needs a non-empty path.")
+    if parameter.default is None:
+        raise UsageError(f"{flag} needs a non-empty value.")
+
+
+def shown_flag(word: str, before: str, flags: Mapping[str, TyperOption]) -> str:
+    """Return the flag to which a word of the command line belongs, or the beginning of the word if there is none."""
+    for candidate in (word.partition("=")[0], before):
+        if candidate in flags:
+            return candidate
+    return f"{word!r:.60}"
 
 
 class Group(TyperGroup):
@@ -198,11 +244,12 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         """Write a line for each command of the group that says what the command is for."""
-        width, commands = min(WIDEST_HELP, shutil.get_terminal_size().columns), self.about()
+        width = help_width()
+        commands = self.about()
         column = max(map(len, commands)) + 4
         formatter.write(f"usage: {ctx.command_path} COMMAND [-h] ...\n\n{fill(self.help or '', width)}\n\n")
         for name, text in commands.items():
-            row = f"  {name}".ljust(column) + SENTENCE.split(text, 1)[0].rstrip(".")
+            row = f"  {name}".ljust(column) + first_sentence(text)
             formatter.write(fill(row, width, subsequent_indent=" " * column) + "\n")
 
 
@@ -227,11 +274,11 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
     if sys.argv[1:] == ["--version"]:
-        print(program())
+        print(program_text())
         raise SystemExit(DONE)
-    with ends_in_one_line():
+    with one_line_errors():
         try:
-            called = name or " ".join(module()) or os.path.basename(sys.argv[0])
+            called = name or " ".join(module_words()) or os.path.basename(sys.argv[0])
             code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(typer_refusal(error)) from None
@@ -246,8 +293,9 @@ def typer_refusal(error: typer.TyperException) -> str:
     if not text.endswith("?"):
         text += ";"
     context = getattr(error, "ctx", None)
-    command = f"{context.command_path} " if context else ""
-    return f"{text} {command}-h lists what it takes."
+    if not context:
+        return f"{text} -h lists what it takes."
+    return f"{text} {context.command_path} -h lists what it takes."
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
@@ -257,16 +305,18 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     for each word. If a flag is given twice, only the words of the last one count.
     """
 
-    def rewritten(words: Sequence[str]) -> Iterator[str]:
+    def words_with_flags(words: Sequence[str]) -> Iterator[str]:
         owners = list[tuple[str, str]]()  # each word with the flag that it belongs to
         flag = ""
         for word, after in pairwise([*words, "-"]):
             if word.startswith("-"):
-                flag = word if word in flags and not after.startswith("-") else ""
-                owners = [pair for pair in owners if not flag or pair[0] != flag]
+                flag = ""
+                if word in flags and not after.startswith("-"):
+                    flag = word
+                    owners = [pair for pair in owners if pair[0] != flag]
             if not flag or word != flag:
                 owners.append((flag, word))
         for flag, word in owners:
             yield f"{flag}={word}" if flag else word
 
-    return rewritten
+    return words_with_flags

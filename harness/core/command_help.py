@@ -1,6 +1,7 @@
 """The help of a command: a line or two for each flag, topic by topic, then examples and exit codes."""
 
 import re
+import shutil
 from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -16,42 +17,69 @@ EXIT_CODES = (
 SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
-def entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
+def help_width() -> int:
+    """Return the columns of the help, which is never wider than the terminal."""
+    return min(WIDEST_HELP, shutil.get_terminal_size().columns)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text, without its full stop."""
+    return SENTENCE.split(text, 1)[0].rstrip(".")
+
+
+def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
     """Return the lines of the help for one flag.
 
     The description is beside the flag, or below a flag that is too long.
     """
-    is_option = parameter.param_type_name == "option"
-    description = parameter.help or ""
-    if brief:
-        description = SENTENCE.split(description, 1)[0].rstrip(".")
-    flags = ", ".join(sorted(parameter.opts, key=len)) if is_option else ""
-    name = f"  {' '.join(filter(None, [flags, parameter.metavar]))}"
-    if is_option and parameter.required:
-        description += " (required)"
-    if default := shown_default(parameter):
-        description += f" [{default}]"
     indent = " " * FLAG_COLUMNS
+    name = name_column(parameter)
     is_long = len(name) >= FLAG_COLUMNS - 1
     text = fill(
-        description,
+        description_of(parameter, brief),
         width,
         initial_indent=indent if is_long else name.ljust(FLAG_COLUMNS),
         subsequent_indent=indent,
         break_on_hyphens=False,
         break_long_words=False,
     )
+    if not is_long:
+        return text
     above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # a line may end in "|"
-    return f"{above}\n{text}" if is_long else text
+    return f"{above}\n{text}"
+
+
+def name_column(parameter: "TyperArgument | TyperOption") -> str:
+    """Return the flags of a parameter, the shortest first, and the name of the value, as the help shows them."""
+    words = []
+    if parameter.param_type_name == "option":
+        words.append(", ".join(sorted(parameter.opts, key=len)))
+    if parameter.metavar:
+        words.append(parameter.metavar)
+    return f"  {' '.join(words)}"
+
+
+def description_of(parameter: "TyperArgument | TyperOption", brief: bool) -> str:
+    """Return what the help says about a flag, with the flag's default."""
+    description = parameter.help or ""
+    if brief:
+        description = first_sentence(description)
+    if parameter.param_type_name == "option" and parameter.required:
+        description += " (required)"
+    default = shown_default(parameter)
+    if default:
+        description += f" [{default}]"
+    return description
 
 
 def list_entries(summaries: Mapping[str, str], width: int) -> list[str]:
     """Return the lines of a list in the help: each name with its summary beside it."""
     indent = " " * FLAG_COLUMNS
-    return [
-        fill(f"  {name}".ljust(FLAG_COLUMNS) + summary, width, subsequent_indent=indent, break_on_hyphens=False)
-        for name, summary in summaries.items()
-    ]
+    entries = []
+    for name, summary in summaries.items():
+        row = f"  {name}".ljust(FLAG_COLUMNS) + summary
+        entries.append(fill(row, width, subsequent_indent=indent, break_on_hyphens=False))
+    return entries
 
 
 def shown_default(parameter: "TyperArgument | TyperOption") -> str:

@@ -6,6 +6,7 @@ root holds for it, and all processes below the group that has it share it.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,7 +57,8 @@ def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iter
         if not base.is_dir():
             continue
         is_version_2 = folder in (".", "unified")
-        path = paths.get(VERSION_2 if is_version_2 else controller, "/")
+        key = VERSION_2 if is_version_2 else controller
+        path = paths.get(key, "/")
         parts = [part for part in path.split("/") if part and part != ".."]
         while parts and not base.joinpath(*parts).is_dir():
             parts = parts[1:]
@@ -70,14 +72,18 @@ def first_numbers(path: Path) -> list[int]:
     Empty if there is no such file, or if the line says `max`.
     """
     with suppress(OSError, ValueError, IndexError):
-        return [int(word) for word in path.read_text().splitlines()[0].split()]
+        words = path.read_text().splitlines()[0].split()
+        return list(map(int, words))
     return []
 
 
 def named_count(path: Path, *names: str) -> int | None:
     """Return the first of the named counts that a group's file of counts has. None if the file has none of them."""
     with suppress(OSError, ValueError):
-        counts = dict(line.split(" ", 1) for line in path.read_text().splitlines())
+        counts = {}
+        for line in path.read_text().splitlines():
+            name, count = line.split(" ", 1)
+            counts[name] = count
         for name in names:
             if name in counts:
                 return int(counts[name])
@@ -88,13 +94,13 @@ def cpu_limit(root: Path) -> CpuLimit | None:
     """Return the lowest quota of CPU time. None if no group has a quota."""
     limits = []
     for group in group_folders(root, CPU_FOLDERS, "cpu"):
-        quota = first_numbers(group / "cpu.max") or [
-            *first_numbers(group / "cpu.cfs_quota_us")[:1],
-            *first_numbers(group / "cpu.cfs_period_us")[:1],
-        ]
+        quota = first_numbers(group / "cpu.max")
+        if not quota:
+            quota += first_numbers(group / "cpu.cfs_quota_us")[:1]
+            quota += first_numbers(group / "cpu.cfs_period_us")[:1]
         if len(quota) == 2 and min(quota) > 0:  # a group without a quota has -1
             limits.append(CpuLimit(quota[0] / quota[1], used_s(root, group)))
-    return min(limits, key=lambda limit: limit.cores, default=None)
+    return min(limits, key=attrgetter("cores"), default=None)
 
 
 def used_s(root: Path, group: Path) -> float | None:

@@ -36,15 +36,17 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
     for number, line in enumerate(lines, start=2):
         for name in wanted:
             try:
-                columns[name].append(finite(line[name]))
+                columns[name].append(finite_number(line[name]))
             except reading.DAMAGED:
                 raise UsageError(f"{path}:{number}: {name}: not a number: {line.get(name)!r}.", path=path) from None
     return columns
 
 
-def finite(text: str) -> float | None:
+def finite_number(text: str) -> float | None:
     """Return the number in a cell. None for an empty cell. Raises ValueError for any other text, and for infinity."""
-    value = float(text) if text else None
-    if value is not None and not math.isfinite(value):
+    if not text:
+        return None
+    value = float(text)
+    if not math.isfinite(value):
         raise ValueError(text)
     return value

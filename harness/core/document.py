@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from harness.core.formatting import cell
-from harness.core.markdown import Finished, harmless, one_line
+from harness.core.markdown import MarkdownText, escape_markdown, one_line
 from harness.core.tables import Table
 
 # A document is written by one of three writers: for a terminal, for Markdown, or for HTML.
@@ -78,13 +78,23 @@ class Document(NamedTuple):
 
 def to_markdown(document: Document) -> str:
     """Return the document as a Markdown page."""
-    rows = [[line.label, cell(Finished(harmless(line.text)))] for line in document.lines if line.text]
-    parts = [f"# {harmless(document.title)}", harmless(document.subject)]
+    parts = [f"# {escape_markdown(document.title)}", escape_markdown(document.subject)]
     if document.lines:
-        parts += ["## Verdict", str(Table(["", ""], rows))]
+        parts.append("## Verdict")
+        parts.append(str(verdict_table(document.lines)))
     for section in document.sections:
-        parts += [f"## {harmless(section.title)}", *map(block_text, section.blocks)]
+        parts.append(f"## {escape_markdown(section.title)}")
+        parts += map(block_text, section.blocks)
     return "\n\n".join(parts) + "\n"
+
+
+def verdict_table(lines: Sequence[Line]) -> Table:
+    """Return the lines that have a text as a table without a head."""
+    rows = []
+    for line in lines:
+        if line.text:
+            rows.append([line.label, cell(MarkdownText(escape_markdown(line.text)))])
+    return Table(["", ""], rows)
 
 
 def block_text(block: Block) -> str:
@@ -92,12 +102,13 @@ def block_text(block: Block) -> str:
     match block:
         case Code():
             text = one_line(block)
-            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+            longest_ticks = max(map(len, re.findall("`+", text)), default=0)
+            fence = "`" * max(3, 1 + longest_ticks)
             return f"{fence}\n{text}\n{fence}"
         case str():
-            return harmless(block)
+            return escape_markdown(block)
         case Table():
             return str(block)
         case Picture(title=title, path=path):
             return f"![{title}]({path})"
-    return "\n".join(f"- {harmless(item)}" for item in block)
+    return "\n".join(f"- {escape_markdown(item)}" for item in block)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.core.interrupts import INTERRUPTED
-from harness.core.message_text import line_of, plain, why
+from harness.core.message_text import line_of, printable_text, system_reason
 from harness.core.secrets import hide_text
 
 DONE = 0
@@ -68,7 +68,7 @@ class LoadGenError(BenchmarkError):
     """LoadGen refused its settings or left no usable log."""
 
 
-def as_input(error: BaseException) -> BaseException:
+def benchmark_error_of(error: BaseException) -> BaseException:
     """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
 
     Files and disks cause an error if a file cannot be read or written, or if a disk is full. Any other error is a
@@ -79,15 +79,28 @@ def as_input(error: BaseException) -> BaseException:
     if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
         return error
     name = str(error.filename or "standard output")
-    shown_name = line_of(name.rpartition("/")[2]) if error.errno == errno.ENAMETOOLONG else name
-    text = f"{shown_name}: {why(error)}."
+    shown_name = name
+    if error.errno == errno.ENAMETOOLONG:
+        shown_name = line_of(name.rpartition("/")[2])
+    text = f"{shown_name}: {system_reason(error)}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return BenchmarkError(text)
     return UsageError(text, path=Path(name))
 
 
+def print_error(error: BenchmarkError, config_file: Path | None) -> None:
+    """Print each line of an error's message as an error, with the configuration file if it is named."""
+    suffix = f" (with --config {config_file})" if config_file else ""
+    lines = []
+    for line in str(error).splitlines():
+        text = printable_text(line_of(hide_text(line)))
+        text = re.sub(r"(?<!\.)\.\.$", ".", text)
+        lines.append(f"error: {text}{suffix}")
+    print("\n".join(lines), file=sys.stderr)
+
+
 @contextlib.contextmanager
-def ends_in_one_line(config_file: Path | None = None) -> Iterator[None]:
+def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
     A message of several lines is printed as several errors. Each line also names `config_file`, unless the error is
@@ -101,12 +114,10 @@ def ends_in_one_line(config_file: Path | None = None) -> Iterator[None]:
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest at exit
-            raise as_input(error) from None
+            raise benchmark_error_of(error) from None
     except BenchmarkError as error:
         is_of_file = isinstance(error, UsageError) and error.path == config_file
-        suffix = f" (with --config {config_file})" if config_file and not is_of_file else ""
-        lines = (re.sub(r"(?<!\.)\.\.$", ".", plain(line_of(hide_text(line)))) for line in str(error).splitlines())
-        print("\n".join(f"error: {line}{suffix}" for line in lines), file=sys.stderr)
+        print_error(error, None if is_of_file else config_file)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -15,11 +15,11 @@ from harness.core import locations, reading
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import LARGEST_RUN_JSON, MIB
 from harness.core.given_values import read_given
-from harness.core.message_text import warn, why
+from harness.core.message_text import system_reason, warn
 from harness.core.secrets import hide, hide_known
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
+    from pydantic import JsonValue, ValidationError
 
 # The type that a file of this program should hold.
 FileContent = TypeVar("FileContent")
@@ -42,9 +42,14 @@ def name_in_errors(path: Path) -> Iterator[None]:
 
 def append_line(path: Path, text: str) -> None:
     """Append a line to a file. If the file's last line was cut short, the new line still begins on its own."""
-    last = reading.read_bytes(path)[-1:] if path.exists() else b""
+    last = b""
+    if path.exists():
+        last = reading.read_bytes(path)[-1:]
+    line = text + "\n"
+    if last not in (b"", b"\n"):
+        line = "\n" + line
     with path.open("a") as file:
-        file.write(("" if last in (b"", b"\n") else "\n") + text + "\n")
+        file.write(line)
 
 
 @contextmanager
@@ -63,7 +68,8 @@ def lock_folder(folder: Path, what: str) -> Iterator[int]:
         except OSError as error:
             if error.errno in LOCK_IS_TAKEN:
                 raise UsageError(f"{folder}: {what} is still running.") from None
-            warn(f"{folder}: no lock could be had ({why(error)}): start no other command in this folder meanwhile")
+            problem = f"no lock could be had ({system_reason(error)})"
+            warn(f"{folder}: {problem}: start no other command in this folder meanwhile")
         yield file.fileno()
 
 
@@ -90,12 +96,14 @@ def check_space(path: Path) -> None:
     try:
         free = shutil.disk_usage(path).free
     except OSError as error:
-        raise BenchmarkError(f"{path}: {why(error)}: the run folder was deleted, and the logs in it.") from None
+        raise BenchmarkError(
+            f"{path}: {system_reason(error)}: the run folder was deleted, and the logs in it."
+        ) from None
     if free < SPARE_BYTES:
         raise BenchmarkError(f"the disk of {path} is full: free some space, or choose another --results-dir.")
 
 
-def existing(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """Return the path, or the nearest folder above it that exists."""
     candidates = iter((path, *path.absolute().parents))
     nearest = next(candidates)
@@ -106,11 +114,11 @@ def existing(path: Path) -> Path:
 
 def free_gib(folder: Path) -> float:
     """Return the free space, in GiB, of the disk that the folder is on or will be on."""
-    return shutil.disk_usage(existing(folder)).free / 2**30
+    return shutil.disk_usage(nearest_existing(folder)).free / 2**30
 
 
 @contextmanager
-def whole_or_nothing(folder: Path) -> Iterator[Path]:
+def atomic_update(folder: Path) -> Iterator[Path]:
     """Yield a folder in which to write files of `folder`.
 
     All of them are moved into `folder` at the end, or none on an error.
@@ -134,10 +142,10 @@ def write_json(path: Path, data: object) -> None:
 
 
 @overload
-def as_json(data: Mapping[str, object]) -> dict[str, "JsonValue"]: ...
+def json_value(data: Mapping[str, object]) -> dict[str, "JsonValue"]: ...
 @overload
-def as_json(data: object) -> object: ...
-def as_json(data: object) -> object:
+def json_value(data: object) -> object: ...
+def json_value(data: object) -> object:
     """Return the data as they are after a round trip through JSON. A value that JSON does not know becomes text."""
     return json.loads(json.dumps(data, default=str))
 
@@ -199,14 +207,24 @@ def parse_as(path: Path, data: object, kind: type[FileContent]) -> FileContent:
     try:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
-        faults = sorted(error.errors(include_url=False), key=lambda fault: fault["loc"] != ("schema_version",))
-        place = ".".join(map(str, faults[0]["loc"]))
-        text = "not an object" if faults[0]["type"] in ("model_type", "dataclass_type") else faults[0]["msg"]
-        if place:
-            text = f"{place}: {text}"
-        raise UsageError(f"{path}: {text}.", path=path) from None
+        raise UsageError(f"{path}: {fault_text(error)}.", path=path) from None
     except UsageError as error:  # a setting that this version refuses
         raise UsageError(f"{path}: {error}", path=path) from None
+
+
+def fault_text(error: "ValidationError") -> str:
+    """Return where the first fault of a file is, and what it is. A format that is too new comes before all others."""
+    faults = error.errors(include_url=False)
+    first = faults[0]
+    for fault in faults:
+        if fault["loc"] == ("schema_version",):
+            first = fault
+            break
+    text = first["msg"]
+    if first["type"] in ("model_type", "dataclass_type"):
+        text = "not an object"
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {text}" if place else text
 
 
 def submodule_path(path: Path) -> Path:
@@ -215,6 +233,8 @@ def submodule_path(path: Path) -> Path:
     Raises UsageError if the path does not exist, since the submodule is then empty.
     """
     if not path.exists():
-        shown_path = path.relative_to(locations.ROOT) if path.is_relative_to(locations.ROOT) else path
+        shown_path = path
+        if path.is_relative_to(locations.ROOT):
+            shown_path = path.relative_to(locations.ROOT)
         raise UsageError(f"{shown_path} is missing: `git submodule update --init third_party/inference`.")
     return path

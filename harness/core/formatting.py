@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from harness.core.markdown import Finished
+from harness.core.markdown import MarkdownText
 
 Measured = float | None  # None: not measured
 
@@ -25,15 +25,17 @@ def number(value: Measured, digits: int = 4, sign: str = "") -> str:
         return f"{value:{sign},.0f}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:{sign},.{decimals}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." not in text:
+        return text
+    return text.rstrip("0").rstrip(".")
 
 
-def joined(between: str, *parts: str | None) -> str:
+def joined_text(between: str, *parts: str | None) -> str:
     """Return the parts that are not empty, with `between` between them."""
     return between.join(filter(None, parts))
 
 
-def listed(values: Mapping[str, object]) -> str:
+def name_value_text(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
@@ -46,7 +48,9 @@ def first_of(texts: Sequence[str], most: int) -> str:
 
 def plural(count: float, noun: str) -> str:
     """Return a count with its noun in the right number, as in "1 probe" or "1,200 probes"."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+    if count == 1:
+        return f"{number(count)} {noun}"
+    return f"{number(count)} {noun}s"
 
 
 def sentence(value: object) -> str:
@@ -60,8 +64,11 @@ def sentence(value: object) -> str:
 
 def cell(text: str | None) -> str:
     """Return text that may stand in a cell of a Markdown table. A dash for None or an empty text."""
-    cell_text = " ".join((text or "–").split()).replace("|", "\\|")
-    return Finished(cell_text) if isinstance(text, Finished) else cell_text
+    words = (text or "–").split()
+    cell_text = " ".join(words).replace("|", "\\|")
+    if isinstance(text, MarkdownText):
+        return MarkdownText(cell_text)
+    return cell_text
 
 
 def gpu_names(gpus: Sequence[str] | None) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from harness.core import reading
 from harness.core.errors import UsageError
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.moved_commands import REPLACEMENTS
 from harness.core.secrets import hide_word
 from harness.core.vllm_source import arguments
@@ -39,13 +39,13 @@ def read_given(
     try:
         return parse(reading.read_text(path, most))
     except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.", flag, path) from None
+        raise UsageError(f"{path}: {system_reason(error)}.", flag, path) from None
     except (wrong, ValueError, RecursionError) as error:  # deep nesting, or an impossible date
         reason = " ".join(str(error).split()).removesuffix(".")
         raise UsageError(f"{path}: not {kind}: {reason}.", flag, path) from None
 
 
-def did_you_mean(word: str, names: Sequence[str]) -> str:
+def spelling_hint(word: str, names: Sequence[str]) -> str:
     """Return "; did you mean ...?" with the names that are like a misspelt word, or a full stop if none is like it."""
     close = get_close_matches(word, names, n=3, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else "."
@@ -53,31 +53,31 @@ def did_you_mean(word: str, names: Sequence[str]) -> str:
 
 def unknown_setting(key: str, names: Sequence[str]) -> str:
     """Return the message for a key of a file that is none of the settings `names`."""
-    flag = as_flag(key)
+    flag = flag_name(key)
     positive_name = key.removeprefix("no_")
     if positive_name in arguments():
         return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {positive_name}=VALUE."
     if flag in REPLACEMENTS:
         return f"{key} {REPLACEMENTS[flag]}."
-    return f"unknown setting {key!r}{did_you_mean(key, names)}"
+    return f"unknown setting {key!r}{spelling_hint(key, names)}"
 
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
     """Return the error for a value that is neither a file nor one of `names`."""
-    return UsageError(f"{name}: not a file, and not one of {', '.join(names)}{did_you_mean(name, names)}", flag)
+    return UsageError(f"{name}: not a file, and not one of {', '.join(names)}{spelling_hint(name, names)}", flag)
 
 
-def as_flag(name: str) -> str:
+def flag_name(name: str) -> str:
     """Return a setting's name as a flag, as in --max-num-seqs."""
     return "--" + name.replace("_", "-")
 
 
 def require(ok: bool, name: str, wanted: str, got: str) -> None:
     if not ok:
-        raise not_taken(name, wanted, got)
+        raise value_refusal(name, wanted, got)
 
 
-def not_taken(name: str, wanted: str, got: str) -> UsageError:
+def value_refusal(name: str, wanted: str, got: str) -> UsageError:
     """Return the error for a value that a setting, or a cell of a file, does not take."""
     return UsageError(f"{name} takes {wanted}; got {hide_word(got)!r}.")
 

@@ -45,30 +45,43 @@ def watch(command: int) -> dict[int, str]:
     noted = dict[int, str]()
     pause = SHORTEST_LOOK_S
     while True:
+        line = ""
         ready, _, _ = select.select([sys.stdin], [], [], pause)
-        line = sys.stdin.readline() if ready else ""
-        if ready and not line:
-            return noted
+        if ready:
+            line = sys.stdin.readline()
+            if not line:
+                return noted
         table = running_processes()
-        forks = {int(line)} & set(table) if line else set()
-        started = {pid: table[pid][1] for pid in descendants(table, {command}) | forks}
-        pause = SHORTEST_LOOK_S if started.items() - noted.items() else min(2 * pause, LONGEST_LOOK_S)
+        pids = descendants(table, {command})
+        if line and int(line) in table:
+            pids.add(int(line))  # a fork that has just begun
+        started = {pid: table[pid][1] for pid in pids}
+        pause = min(2 * pause, LONGEST_LOOK_S)
+        if started.items() - noted.items():
+            pause = SHORTEST_LOOK_S
         noted |= started
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
     """Return the ids of the command's processes that are still running."""
     table = running_processes()
-    mine = {pid for pid, begun in noted.items() if table.get(pid, (0, ""))[1] == begun}
-    return sorted(mine | descendants(table, mine) | {pid for pid in table if is_marked(pid, mark.encode())})
+    mine = set()
+    for pid, start in noted.items():
+        if pid in table and table[pid][1] == start:
+            mine.add(pid)
+    marked = {pid for pid in table if is_marked(pid, mark.encode())}
+    return sorted(mine | descendants(table, mine) | marked)
 
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
     """Return the ids of the processes that descend from `roots`, without this process."""
-    children = set[int]()
-    while new := {pid for pid, (parent, _) in table.items() if parent in roots | children} - children - {os.getpid()}:
-        children |= new
-    return children
+    found = set[int]()
+    parents = roots
+    while parents:
+        children = {pid for pid, (parent, _) in table.items() if parent in parents}
+        parents = children - found - {os.getpid()}
+        found |= parents
+    return found
 
 
 def running_processes() -> Processes:

@@ -9,7 +9,7 @@ from signal import SIGINT, default_int_handler, getsignal, signal
 from types import TracebackType
 
 INTERRUPTED = 130  # the exit code
-AGAIN_S = 0.02  # until an interrupt that was lost comes again
+RESEND_S = 0.02  # until an interrupt that was lost comes again
 MESSAGE = b"interrupted\n"
 
 
@@ -19,7 +19,7 @@ def end_at_once(number: int, frame: object) -> None:
     os._exit(INTERRUPTED)
 
 
-def interruptible() -> None:
+def enable_interrupts() -> None:
     """Make Ctrl-C raise KeyboardInterrupt, as Python does, unless it was ignored when this process began."""
     sys.unraisablehook = raise_again
     if getsignal(SIGINT) is end_at_once:
@@ -36,7 +36,7 @@ def raise_again(failure: "sys.UnraisableHookArgs") -> None:
         return
     from threading import Timer
 
-    timer = Timer(AGAIN_S, os.kill, (os.getpid(), SIGINT))
+    timer = Timer(RESEND_S, os.kill, (os.getpid(), SIGINT))
     timer.daemon = True
     timer.start()
 
@@ -56,12 +56,14 @@ def command_file() -> str | None:
     """
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"
-    begun = os.path.realpath(getattr(sys.modules["__main__"], "__file__", None) or "")
+    main_file = getattr(sys.modules["__main__"], "__file__", None)
+    path = os.path.realpath(main_file or "")
     here = os.path.realpath(__file__).partition(f"{os.sep}harness{os.sep}")[0]
-    return begun if os.path.dirname(begun) == here else None
+    return path if os.path.dirname(path) == here else None
 
 
-if begun := command_file():
+COMMAND_FILE = command_file()
+if COMMAND_FILE:
     sys.excepthook = print_uncaught
-    if begun != "-m" and getsignal(SIGINT) is default_int_handler:
+    if COMMAND_FILE != "-m" and getsignal(SIGINT) is default_int_handler:
         signal(SIGINT, end_at_once)

@@ -1,6 +1,6 @@
 """The last screen of a command: the answer, a labelled sentence for each finding, and one path."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
 from rich.box import SIMPLE_HEAD
@@ -9,10 +9,10 @@ from rich.table import Column
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from harness.core.document import Document, Line, Tone, block_text
+from harness.core.document import Block, Document, Line, Section, Tone, block_text
 from harness.core.formatting import number
-from harness.core.message_text import plain
-from harness.core.progress import row_text, safe_markup
+from harness.core.message_text import printable_text
+from harness.core.progress import escape_rich, row_text
 from harness.core.secrets import hide_text
 from harness.core.tables import Table
 
@@ -26,29 +26,47 @@ def show(console: Console, document: Document, path: object = None) -> None:
 
     If `path` is given, print the path in place of the document's sections.
     """
-
-    def say(text: str, tone: Tone = "", bold: bool = False) -> None:
-        style = f"bold {TONE_STYLES[tone]}" if bold else TONE_STYLES[tone]
-        console.print(Text(plain(hide_text(text)), style=style), soft_wrap=True)
-
-    say("")
+    print_line(console, "")
     for text in wrap(document.title, SCREEN_COLUMNS):
-        say(text, document.tone, bold=True)
-    widths = [max(map(len, column)) for column in zip(*document.levels, strict=True)]
+        print_line(console, text, document.tone, bold=True)
     for text in wrap(document.subject, SCREEN_COLUMNS):
-        say(text)
+        print_line(console, text)
+    widths = [max(map(len, column)) for column in zip(*document.levels, strict=True)]
     for cells in document.levels:
-        say(row_text(cells, widths))
+        print_line(console, row_text(cells, widths))
     for line in document.lines:
-        for text in paragraph(line) if line.text else ():
-            say(text, line.tone)
+        for text in paragraph(line):
+            print_line(console, text, line.tone)
     if path:
-        say(f"report: {path}")
-        return
-    for section in document.sections:
-        say(f"\n{section.title}", bold=True)
+        print_line(console, f"report: {path}")
+    else:
+        print_sections(console, document.sections)
+
+
+def print_line(console: Console, text: str, tone: Tone = "", bold: bool = False) -> None:
+    style = TONE_STYLES[tone]
+    if bold:
+        style = f"bold {style}"
+    console.print(safe_text(text, style), soft_wrap=True)
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    for section in sections:
+        print_line(console, f"\n{section.title}", bold=True)
         for block in section.blocks:
-            console.print(grid(block) if isinstance(block, Table) else Text(plain(hide_text(block_text(block)))))
+            console.print(screen_block(block))
+
+
+def safe_text(text: str, style: str = "") -> Text:
+    """Return text for the terminal, without secrets or characters that a terminal would obey."""
+    return Text(printable_text(hide_text(text)), style=style)
+
+
+def screen_block(block: Block) -> RichTable | Text:
+    """Return a block of a document as the terminal shows it."""
+    if isinstance(block, Table):
+        return grid(block)
+    return safe_text(block_text(block))
 
 
 def grid(table: Table, whole_columns: int = 0) -> RichTable:
@@ -75,11 +93,22 @@ def are_numbers(cells: Sequence[object]) -> bool:
 
 
 def cell_markup(cell: object) -> str:
-    return safe_markup(cell if isinstance(cell, str) else number(cell))  # type: ignore[arg-type]
+    if isinstance(cell, str):
+        return escape_rich(cell)
+    return escape_rich(number(cell))  # type: ignore[arg-type]
 
 
 def paragraph(line: Line) -> list[str]:
-    """Return the lines of a label and its text. The text is beside the label, or follows a label that is too long."""
-    label = f"{line.label:{LABEL_COLUMNS}}" if len(line.label) < LABEL_COLUMNS else f"{line.label}: "
-    text = f"{label}{line.text}"
-    return [text] if line.is_command else wrap(text, SCREEN_COLUMNS, subsequent_indent=" " * LABEL_COLUMNS)
+    """Return the lines of a label and its text. The text is beside the label, or follows a label that is too long.
+
+    Empty if there is no text.
+    """
+    if not line.text:
+        return []
+    label = f"{line.label}: "
+    if len(line.label) < LABEL_COLUMNS:
+        label = line.label.ljust(LABEL_COLUMNS)
+    text = label + line.text
+    if line.is_command:
+        return [text]
+    return wrap(text, SCREEN_COLUMNS, subsequent_indent=" " * LABEL_COLUMNS)

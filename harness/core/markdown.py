@@ -3,38 +3,38 @@
 import re
 from typing import overload
 
-from harness.core.message_text import plain
+from harness.core.message_text import printable_text
 
 
-class Finished(str):
+class MarkdownText(str):
     """Text that a page takes as it is."""
 
 
 @overload
-def harmless(value: str) -> str: ...
+def escape_markdown(value: str) -> str: ...
 @overload
-def harmless(value: object) -> object: ...
-def harmless(value: object) -> object:
+def escape_markdown(value: object) -> object: ...
+def escape_markdown(value: object) -> object:
     """Return a value as a page may show it: HTML, links and pictures in a text are made harmless."""
-    if not isinstance(value, str) or isinstance(value, Finished):
+    if not isinstance(value, str) or isinstance(value, MarkdownText):
         return value
-    return escape(value)
+    return escape_text(value)
 
 
 def one_line(text: str) -> str:
     """Return text on one line, without characters that a terminal would obey."""
-    return plain(" ".join(text.splitlines()))
+    return printable_text(" ".join(text.splitlines()))
 
 
-def escape(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return text on one line in which HTML, links and pictures have no effect."""
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", one_line(text)).replace("](", "]\\(")
 
 
-def code(text: object) -> str:
+def code_text(text: object) -> str:
     """Return text on one line for use within backticks or a code fence. Its own backticks become single quotes."""
-    return Finished(one_line(str(text)).replace("`", "'"))
+    return MarkdownText(one_line(str(text)).replace("`", "'"))
 
 
-def quoted(text: str) -> str:
-    return Finished("\n> ".join(map(escape, text.splitlines())))
+def block_quote(text: str) -> str:
+    return MarkdownText("\n> ".join(map(escape_text, text.splitlines())))

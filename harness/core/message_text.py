@@ -14,7 +14,7 @@ LONGEST_LINE = 900  # the longest line of such words
 LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
 
 
-def plain(text: str) -> str:
+def printable_text(text: str) -> str:
     """Return text without characters that a terminal would obey."""
     return re.sub(CONTROL_CHARACTERS, "\ufffd", text)
 
@@ -24,7 +24,7 @@ def say(text: object, file: TextIO | None = None) -> None:
 
     Every command prints through this function, since a name or a message may come from a folder of another person.
     """
-    print(plain(str(text)), file=file)
+    print(printable_text(str(text)), file=file)
 
 
 def warn(text: object) -> None:
@@ -32,7 +32,7 @@ def warn(text: object) -> None:
     say("\n".join(line_of(line) for line in str(text).split("\n")), sys.stderr)
 
 
-def why(error: OSError) -> str:
+def system_reason(error: OSError) -> str:
     """Return the operating system's reason for an error in words."""
     return error.strerror or first_line(error)
 
@@ -42,18 +42,22 @@ def line_of(text: str) -> str:
 
     Paths are kept whole.
     """
-    kept_words = []
+    words = []
     length = 0
     for word in text.split(" "):
         is_path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
         if is_path:
-            kept_words.append(word)
+            words.append(word)
             continue
-        kept_words.append(word if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]}...")
-        length += len(kept_words[-1]) + 1
+        short_word = word
+        if len(word) > LONGEST_WORD:
+            short_word = f"{word[:LONGEST_WORD]}..."
+        length += len(short_word) + 1
         if length > LONGEST_LINE:
-            return " ".join([*kept_words[:-1], "..."])
-    return " ".join(kept_words)
+            words.append("...")
+            break
+        words.append(short_word)
+    return " ".join(words)
 
 
 def first_line(error: BaseException) -> str:

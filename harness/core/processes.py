@@ -14,13 +14,13 @@ import psutil
 
 from harness.core import guard, interrupts, locations
 from harness.core.secrets import hide_word
-from harness.core.software import PROGRAM_NAME, module
+from harness.core.software import PROGRAM_NAME, module_words
 
 GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
 LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
 COMMAND_MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
 ignore_signals = guard.ignore_signals
-guards: dict[int, "subprocess.Popen[bytes]"] = {}  # by the id of the guarded process: a fork has none
+guards: dict[int, "subprocess.Popen[bytes]"] = {}  # the guard of each guarded process, by that process's id
 
 
 def install_signal_handlers() -> None:
@@ -29,7 +29,7 @@ def install_signal_handlers() -> None:
     Also start the guard, which ends the processes of this command if the command is killed.
     """
     start_guard()
-    interrupts.interruptible()
+    interrupts.enable_interrupts()
     signal(SIGTERM, default_int_handler)
     if getsignal(SIGHUP) is not SIG_IGN:
         signal(SIGHUP, default_int_handler)
@@ -39,13 +39,16 @@ def start_guard() -> None:
     """Start the process that ends whatever this one leaves behind (harness.core.guard), unless it is running."""
     if os.getpid() in guards:
         return
-    os.environ[COMMAND_MARK] = f"{os.getpid()}-{time.time_ns()}"
+    guard_environment = dict(os.environ)
+    guard_environment.pop(COMMAND_MARK, None)
+    mark = f"{os.getpid()}-{time.time_ns()}"
+    os.environ[COMMAND_MARK] = mark
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{COMMAND_MARK}={os.environ[COMMAND_MARK]}"],
+        [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{COMMAND_MARK}={mark}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={name: value for name, value in os.environ.items() if name != COMMAND_MARK},
+        env=guard_environment,
         start_new_session=True,
     )
     assert process.stdin
@@ -62,10 +65,18 @@ def tell_guard(pipe: int) -> None:
 
 def command_line() -> str:
     """Return the command line that runs this command again, without secrets."""
-    begun = sys.argv[0]
-    file = ["python", hide_word(os.path.relpath(begun))] if os.path.exists(begun) else begun.split()
-    file = [PROGRAM_NAME] if is_installed() else file
-    return shlex.join([*(module() or file), *map(hide_word, sys.argv[1:])])
+    begin = module_words() or program_words()
+    return shlex.join([*begin, *map(hide_word, sys.argv[1:])])
+
+
+def program_words() -> list[str]:
+    """Return the first words of this command's line, which name the program."""
+    if is_installed():
+        return [PROGRAM_NAME]
+    file = sys.argv[0]
+    if os.path.exists(file):
+        return ["python", hide_word(os.path.relpath(file))]
+    return file.split()
 
 
 def is_installed() -> bool:
@@ -77,8 +88,9 @@ def command_of(name: str) -> str:
     """Return how to type another command of this program, in the way in which this one was called."""
     if is_installed():
         return f"{PROGRAM_NAME} {name}"
-    has_file = (locations.CHECKOUT / f"{name}.py").exists()
-    return f"python {name}.py" if has_file else f"python -m harness {name}"
+    if (locations.CHECKOUT / f"{name}.py").exists():
+        return f"python {name}.py"
+    return f"python -m harness {name}"
 
 
 def adopt_orphans() -> None:
@@ -111,7 +123,7 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
     process.wait()
 
 
-def with_flag(command: str, flag: str, value: str) -> str:
+def command_with_flag(command: str, flag: str, value: str) -> str:
     """Return a command line with a flag set to another value. The flag is appended if it is not there."""
     words = shlex.split(command)
     flags = [word.partition("=")[0] for word in words]
@@ -125,8 +137,9 @@ def with_flag(command: str, flag: str, value: str) -> str:
     return shlex.join(words)
 
 
-def by_signal(number: int) -> str:
+def signal_text(number: int) -> str:
     """Return how a process ended that died by a signal, such as "died by SIGILL (illegal instruction)"."""
     with suppress(ValueError):
-        return f"died by {Signals(number).name} ({(strsignal(number) or '').lower()})"
+        description = strsignal(number) or ""
+        return f"died by {Signals(number).name} ({description.lower()})"
     return f"died by signal {number}"

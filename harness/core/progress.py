@@ -18,10 +18,10 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from harness.core.message_text import plain
+from harness.core.message_text import printable_text
 from harness.core.secrets import hide_text
 
-PLAIN_EVERY_S = 15.0
+LIVE_EVERY_S, PLAIN_EVERY_S = 0.25, 15.0  # between two refreshes of the live line, and between two plain lines
 StageKind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # the time that is left is estimated from the answers of the last minute
 CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
@@ -54,10 +54,10 @@ class Display:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._stage = ""
-        self._told = True  # a line of the stage stays on the screen
+        self._has_line = True  # a line of the stage stays on the screen
         self._head: Sequence[str] = ()  # the head of the table whose rows are shown
-        self._start = self._began = self._shown = time.monotonic()
-        self._seen = deque([(0.0, 0)])  # seconds of the stage and answers until then
+        self._start = self._stage_start = self._last_refresh = time.monotonic()
+        self._answer_counts = deque([(0.0, 0)])  # seconds of the stage and answers until then
         self.stages: list[Stage] = []
         self._live = None
         if console.is_terminal:  # do not redirect: what others print belongs in the log, not on the screen
@@ -79,22 +79,25 @@ class Display:
 
         On a terminal a line stays for the stage that ended, unless it already has one.
         """
-        if self._live and not self._told:
-            self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {clock(time.monotonic() - self._began)}", style="dim")
-        self._stage, self._told = text, False
-        self._began = time.monotonic()
-        self._shown = -math.inf if self._live else self._began
-        self._seen = deque([(0.0, 0)])
-        self.stages.append(Stage(text, round(self._began - self._start, 1), kind))
+        if self._live and not self._has_line:
+            duration = clock(time.monotonic() - self._stage_start)
+            self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {duration}", style="dim")
+        self._stage, self._has_line = text, False
+        self._stage_start = time.monotonic()
+        self._last_refresh = self._stage_start
+        if self._live:
+            self._last_refresh = -math.inf
+        self._answer_counts = deque([(0.0, 0)])
+        self.stages.append(Stage(text, round(self._stage_start - self._start, 1), kind))
         if not self._live:
             self.say(f"{time.strftime('%H:%M:%S')} {text}")
         if why:
             self.say(" " * CLOCK + why, style="dim")
         self.tick()
 
-    def done(self, text: str) -> None:
+    def leave_line(self, text: str) -> None:
         """Print a line about the stage that just ended."""
-        self._told = True
+        self._has_line = True
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def leave_row(self, head: Sequence[str], cells: Sequence[str], good: bool, why: str = "") -> None:
@@ -102,7 +105,7 @@ class Display:
 
         The head of the table is printed above its first row.
         """
-        self._told = True
+        self._has_line = True
         widths = [max(len(name), CELL) for name in head]
         if head != self._head:
             self.say(" " * CLOCK + row_text(head, widths))
@@ -112,7 +115,7 @@ class Display:
             self.say(" " * CLOCK + why, style="dim")
 
     def say(self, text: str, style: str = "") -> None:
-        text = plain(hide_text(text))
+        text = printable_text(hide_text(text))
         self.console.print(Text(text, style=style), soft_wrap=not self.console.is_terminal)  # words stay whole
 
     def tick(
@@ -124,32 +127,38 @@ class Display:
         seconds, however fast the engine is.
         """
         at = time.monotonic()
-        if at - self._shown < (0.25 if self._live else PLAIN_EVERY_S):
+        pause_s = LIVE_EVERY_S if self._live else PLAIN_EVERY_S
+        if at - self._last_refresh < pause_s:
             return
-        self._shown = at
-        elapsed = at - self._began
-        line = plain(f"{self._stage}  {clock(elapsed)}{'  ' if note else ''}{note}")
+        self._last_refresh = at
+        elapsed = at - self._stage_start
+        line = f"{self._stage}  {clock(elapsed)}"
+        if note:
+            line += f"  {note}"
+        line = printable_text(line)
         if counters is not None:
-            line += describe(counters, total, elapsed, least_s, self.recent(elapsed, counters.completed))
+            line += progress_text(counters, total, elapsed, least_s, self.recent_rate(elapsed, counters.completed))
         if self._live:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
-    def recent(self, elapsed: float, completed: int) -> float | None:
+    def recent_rate(self, elapsed: float, completed: int) -> float | None:
         """Return the answers per second over about the last minute.
 
         None if there were none in it. The time before the first answer is left out, since it says nothing about the
         rest.
         """
         if not completed:
-            self._seen = deque([(elapsed, 0)])
+            self._answer_counts = deque([(elapsed, 0)])
             return None
-        self._seen.append((elapsed, completed))
-        while len(self._seen) > 2 and self._seen[1][0] <= elapsed - RECENT_S:
-            self._seen.popleft()
-        since, before = self._seen[0]
-        return (completed - before) / (elapsed - since) if completed > before and elapsed > since else None
+        self._answer_counts.append((elapsed, completed))
+        while len(self._answer_counts) > 2 and self._answer_counts[1][0] <= elapsed - RECENT_S:
+            self._answer_counts.popleft()
+        since, before = self._answer_counts[0]
+        if completed <= before or elapsed <= since:
+            return None
+        return (completed - before) / (elapsed - since)
 
 
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -159,12 +168,12 @@ def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([*columns, last]).rstrip()
 
 
-def safe_markup(text: str) -> str:
+def escape_rich(text: str) -> str:
     """Return text for a table on the terminal, without markup, secrets, or characters that a terminal would obey."""
-    return escape(plain(hide_text(text)))
+    return escape(printable_text(hide_text(text)))
 
 
-def describe(
+def progress_text(
     counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
     """Return how far a test has come.
@@ -177,15 +186,18 @@ def describe(
     total = max(total or 0, counters.issued)
     parts = []
     if counters.completed and elapsed and total:
-        rate = rate or counters.completed / elapsed  # a schedule's queries may be issued at another rate
-        left = (total - counters.issued) / max(rate, counters.issued / elapsed)
-        left += (counters.issued - counters.completed) / rate
+        rate = rate or counters.completed / elapsed
+        issue_rate = max(rate, counters.issued / elapsed)  # a schedule's queries may be issued faster than answered
+        left_s = (total - counters.issued) / issue_rate + (counters.issued - counters.completed) / rate
         share = counters.completed / total
-        share = min(share, elapsed / least_s) if least_s else share
-        parts += [f"{math.floor(100 * share)} %", f"{clock(max(left, least_s - elapsed))} left"]
+        if least_s:
+            share = min(share, elapsed / least_s)
+        parts.append(f"{math.floor(100 * share)} %")
+        parts.append(f"{clock(max(left_s, least_s - elapsed))} left")
     parts.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
     if counters.started:
-        parts.append(f"TTFT {1000 * counters.first_token_s / counters.started:.0f} ms")
+        ttft_ms = 1000 * counters.first_token_s / counters.started
+        parts.append(f"TTFT {ttft_ms:.0f} ms")
     if counters.completed and elapsed:
         parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
     if counters.started:
@@ -207,16 +219,16 @@ class Screen(io.TextIOWrapper):
     is_full = False
 
     def write(self, text: str) -> int:
-        with self.lasting():
+        with self.drop_failed_output():
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self.lasting():
+        with self.drop_failed_output():
             super().flush()
 
     @contextmanager
-    def lasting(self) -> Iterator[None]:
+    def drop_failed_output(self) -> Iterator[None]:
         """Drop the output from now on if a write within fails. The run goes on without a screen."""
         try:
             yield
@@ -226,7 +238,7 @@ class Screen(io.TextIOWrapper):
                 os.dup2(nowhere.fileno(), self.fileno())
 
 
-def lasting_console(descriptor: int) -> Console:
+def failsafe_console(descriptor: int) -> Console:
     """Return a console on a copy of a file descriptor. A write that fails does not end the run."""
     copy = os.fdopen(os.dup(descriptor), "wb")
     return Console(file=Screen(copy, errors="replace", line_buffering=True), highlight=False)
@@ -246,7 +258,7 @@ def screen(log: Path) -> Iterator[tuple[Console, Console]]:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         try:
-            yield lasting_console(saved[0]), lasting_console(saved[1])
+            yield failsafe_console(saved[0]), failsafe_console(saved[1])
         finally:
             sys.stdout.flush()
             sys.stderr.flush()

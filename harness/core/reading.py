@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.core.file_limits import LARGEST_RUN_FILE, size_text
-from harness.core.stored_text import NoTextError, TooLongError, decoded
+from harness.core.stored_text import NoTextError, TooLongError, text_stream
 
 if TYPE_CHECKING:
     from yaml import Node
@@ -43,10 +43,10 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise NotRegularError(errno.EINVAL, "not a regular file", str(path))
     if found.st_size > most:
-        raise too_large(path, most)
+        raise too_large_error(path, most)
 
 
-def too_large(path: Path, most: int) -> NotRegularError:
+def too_large_error(path: Path, most: int) -> NotRegularError:
     """Return the error for a file that is larger than any of its kind. The message tells how to cut a file of lines."""
     remedy = ""
     if path.suffix in LINE_SUFFIXES:
@@ -79,12 +79,12 @@ def open_regular(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict
     """
     with open_bytes(path, most) as file:
         try:
-            with decoded(file, most, errors) as text:
+            with text_stream(file, most, errors) as text:
                 yield text
         except NoTextError as error:
             raise NotRegularError(errno.EILSEQ, str(error), str(path)) from None
         except TooLongError:
-            raise too_large(path, most) from None
+            raise too_large_error(path, most) from None
 
 
 def read_text(path: Path, most: int = LARGEST_RUN_FILE, errors: str = "strict") -> str:
@@ -130,7 +130,7 @@ def load_yaml(text: str) -> object:
     return yaml.safe_load(text)
 
 
-def from_yaml(text: str) -> object:
+def yaml_value(text: str) -> object:
     """Return the value that a text has as YAML.
 
     The text itself is returned if it is no YAML, or if the value is a date. Raises TooLargeError.
@@ -146,8 +146,8 @@ def from_yaml(text: str) -> object:
     return text if isinstance(value, date) else value
 
 
-def as_text(value: object) -> str:
-    """Return a value as the text that stands in KEY=VALUE. `from_yaml` reads the text back."""
+def setting_text(value: object) -> str:
+    """Return a value as the text that stands in KEY=VALUE. `yaml_value` reads the text back."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
@@ -157,17 +157,28 @@ def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     Raises YAMLError for a value that `check_node` refuses, and TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
-        if (known_size := sizes[id(node)]) is None:
+        known_size = sizes[id(node)]
+        if known_size is None:
             raise TooLargeError("unsupported YAML: anchors must not be recursive")
         return known_size
     sizes[id(node)] = None
     check_node(node)
     total = 1
-    for child in node.value if isinstance(node.value, list) else []:
-        parts = child if isinstance(child, tuple) else (child,)  # a mapping's children are pairs of key and value
-        total += sum(node_count(part, sizes) for part in parts)
+    for child in child_nodes(node):
+        total += node_count(child, sizes)
     sizes[id(node)] = total
     return total
+
+
+def child_nodes(node: "Node") -> Iterator["Node"]:
+    """Yield the items of a list, or the keys and values of a mapping. A scalar has no children."""
+    if not isinstance(node.value, list):
+        return
+    for child in node.value:
+        if isinstance(child, tuple):
+            yield from child
+        else:
+            yield child
 
 
 def check_node(node: "Node") -> None:

@@ -8,16 +8,20 @@ from pydantic.fields import FieldInfo
 from harness.core.statements import Statement
 
 SCHEMA = 6  # the format of all these files; 1 had no number
-RENDERED = 5  # the oldest format of which a report can be made again
+OLDEST_REPORT_SCHEMA = 5  # the oldest format of which a report can be made again
 
 
-def stored_as(key: str, name: str) -> FieldInfo:
+def stored_field(key: str, name: str) -> FieldInfo:
     """Return the settings of a field `name` that files keep under another key."""
     return FieldInfo(validation_alias=AliasChoices(key, name), serialization_alias=key)
 
 
-# A statement of a file. Files up to format 5 hold only its text.
-StoredStatement = Annotated[Statement, BeforeValidator(lambda said: Statement(said) if isinstance(said, str) else said)]
+def statement_of(stored: object) -> object:
+    """Return the statement for a text. Files up to format 5 hold only the text of a statement."""
+    return Statement(stored) if isinstance(stored, str) else stored
+
+
+StoredStatement = Annotated[Statement, BeforeValidator(statement_of)]
 
 
 class FrozenModel(BaseModel):

@@ -1,21 +1,21 @@
 """Find and mask secrets, by the name of a setting or by pattern. Nothing else hides them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from os import environ
 from pathlib import Path
 from typing import overload
 from urllib.parse import urlsplit
 
-from harness.core.reading import as_text, from_yaml
+from harness.core.reading import setting_text, yaml_value
 from harness.core.vllm_source import enumerations
 from harness.core.word_list import names_in
 
 MASK = "***"
 SHELL_FOLDERS = ("PWD", "OLDPWD")  # PWD is here the shell's current folder, not a password
 HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
-noted: set[str] = set()  # addresses and engine arguments, hidden from now on
+noted_secrets: set[str] = set()  # addresses and engine arguments, hidden from now on
 PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
@@ -29,11 +29,11 @@ SECRET_WORDS = names_in(
 SECRET_ENDINGS = names_in("token auth pass pin sig pat dsn")
 KEYS = names_in("api private access account session encryption ssh signing")
 PAIRS = frozenset({("connection", "string"), ("basic", "auth"), *((word, "key") for word in KEYS)})
-ASSIGNED = (
+ASSIGNMENT = (
     r"(?is)((?:token(?![\w])|secret|passw(?:or)?d|passphrase|\bpwd\b|api[_-]?key|authorization|bearer|credential|creds\b"
     r"|private[_-]?key|access[_-]?key|account[_-]?key|cookie|signature)[\w-]*[\"']?\s*[:=]\s*).*"
 )
-NAMED_IN_ADDRESS = r"(?s)^((?:--[\w-]+=)?[A-Za-z][\w+.-]*:/+).*@"  # the part of an address up to its last at sign
+CREDENTIALS_IN_ADDRESS = r"(?s)^((?:--[\w-]+=)?[A-Za-z][\w+.-]*:/+).*@"  # the part of an address up to its last at sign
 SECRET_FORMS = (
     (r"(?s)-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", MASK),
     (r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}", rf"\1 {MASK}"),
@@ -73,8 +73,11 @@ PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[
 
 def is_secret(name: str) -> bool:
     """Return whether a setting's value is secret, judged by the words of the setting's name."""
-    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
-    if not {*words}.isdisjoint(SECRET_WORDS) or not {*words[-1:]}.isdisjoint(SECRET_ENDINGS):
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    words = list(map(str.lower, parts))
+    if not set(words).isdisjoint(SECRET_WORDS):
+        return True
+    if words and words[-1] in SECRET_ENDINGS:
         return True
     return not PAIRS.isdisjoint(pairwise(words))
 
@@ -84,9 +87,14 @@ def hide_text(text: str) -> str:
 
     Keys of known makers, credentials in an address, and PEM blocks look like secrets.
     """
-    for look, replacement in SECRET_FORMS:
-        text = re.sub(look, replacement, text)
-    return hide_known(re.sub(QUERY, lambda found: found[1] + hide_query(found[2]), text))
+
+    def hidden_address(match: re.Match[str]) -> str:
+        return match[1] + hide_query(match[2])
+
+    for pattern, replacement in SECRET_FORMS:
+        text = re.sub(pattern, replacement, text)
+    text = re.sub(QUERY, hidden_address, text)
+    return hide_known(text)
 
 
 def hide_query(query: str) -> str:
@@ -99,7 +107,9 @@ def hide_query(query: str) -> str:
         key, equals = part[1], part[2]
         if not equals:
             return MASK
-        return part[0] if key.lower() in PLAIN_QUERY else f"{key}={MASK}"
+        if key.lower() in PLAIN_QUERY:
+            return part[0]
+        return f"{key}={MASK}"
 
     return re.sub(r"([^&;=]+)(=?)[^&;]*", masked, query)
 
@@ -109,19 +119,27 @@ def hide_known(text: str) -> str:
 
     A server may, for example, repeat its key in an error message.
     """
-    known_secrets = {value for name, value in environ.items() if name not in SHELL_FOLDERS and is_secret(name)}
-    known_secrets |= {line.partition(":")[2].strip() for line in environ.get(HEADERS, "").splitlines()}
-    known_secrets = {value for value in known_secrets if len(value) >= SHORTEST_SECRET} | noted
+    known_secrets = noted_secrets | {value for value in environment_secrets() if len(value) >= SHORTEST_SECRET}
     for secret in sorted(known_secrets, key=len, reverse=True):  # a short one may begin a long one
         text = text.replace(secret, MASK)
     return text
+
+
+def environment_secrets() -> Iterator[str]:
+    """Yield the values of secret variables of the environment, and of the headers for an endpoint."""
+    for name, value in environ.items():
+        if name not in SHELL_FOLDERS and is_secret(name):
+            yield value
+    for line in environ.get(HEADERS, "").splitlines():
+        _, _, value = line.partition(":")
+        yield value.strip()
 
 
 def note_address(address: str) -> None:
     """Note the parts of an endpoint's path that may be a key, so that they are masked from now on."""
     for part in urlsplit(address).path.split("/"):
         if part and not re.fullmatch(PLAIN_PART, part):
-            noted.add(part)
+            noted_secrets.add(part)
 
 
 def hide_word(word: str) -> str:
@@ -130,12 +148,16 @@ def hide_word(word: str) -> str:
     An engine argument (KEY=VALUE) is treated as a setting of another program. In any other word the values are masked
     that are named like, or look like, a secret.
     """
-    if pair := re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word):
-        value = from_yaml(pair[3])
-        hidden = hide({pair[2]: value}, foreign=True)[pair[2]]
-        return word if hidden == value else pair[1] + as_text(hidden)
-    word = re.sub(NAMED_IN_ADDRESS, rf"\1{MASK}@", word)
-    return hide_text(re.sub(ASSIGNED, rf"\1{MASK}", word))
+    pair = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
+    if pair:
+        value = yaml_value(pair[3])
+        hidden_value = hide_value(pair[2], value, foreign=True)
+        if hidden_value == value:
+            return word
+        return pair[1] + setting_text(hidden_value)
+    word = re.sub(CREDENTIALS_IN_ADDRESS, rf"\1{MASK}@", word)
+    word = re.sub(ASSIGNMENT, rf"\1{MASK}", word)
+    return hide_text(word)
 
 
 @overload
@@ -150,13 +172,19 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
     secret, are kept.
     """
     if isinstance(settings, str):
-        plain = not foreign or harmless or not settings or re.fullmatch(PLAIN_VALUE, settings)
-        return hide_text(settings) if plain or settings in enumerations() else MASK
+        if foreign and not harmless and not is_plain_value(settings):
+            return MASK
+        return hide_text(settings)
     if isinstance(settings, list | tuple):
         return [hide(item, foreign, harmless) for item in settings]
     if isinstance(settings, Mapping):
         return {key: hide_value(str(key), value, foreign) for key, value in settings.items()}
     return settings
+
+
+def is_plain_value(text: str) -> bool:
+    """Return whether a text is empty, a number, or a value of an enumeration, and so no secret."""
+    return not text or bool(re.fullmatch(PLAIN_VALUE, text)) or text in enumerations()
 
 
 def hide_value(name: str, value: object, foreign: bool) -> object:
@@ -168,13 +196,16 @@ def hide_value(name: str, value: object, foreign: bool) -> object:
 
 def secrets_in(settings: object, secret: bool = False) -> set[str]:
     """Return the texts in `settings` that `hide` would mask."""
+    found = set[str]()
     if isinstance(settings, Mapping):
-        return set[str]().union(*(secrets_in(value, secret or is_secret(str(key))) for key, value in settings.items()))
+        for key, value in settings.items():
+            found |= secrets_in(value, secret or is_secret(str(key)))
     if isinstance(settings, list | tuple):
-        return set[str]().union(*(secrets_in(item, secret) for item in settings))
-    if not isinstance(settings, str) or len(settings) < 4:
-        return set()
-    return {settings} if secret or hide_text(settings) != settings else set()
+        for item in settings:
+            found |= secrets_in(item, secret)
+    if isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings):
+        found.add(settings)
+    return found
 
 
 def scrub(path: Path) -> None:

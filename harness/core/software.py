@@ -28,36 +28,44 @@ def git_revision() -> str | None:
     Without git, return the variable GIT_REVISION. The container image sets GIT_REVISION, since it holds neither git nor
     the history. None if neither is known.
     """
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
-        words = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        if completed := subprocess.run(
-            words, cwd=ROOT, capture_output=True, text=True, timeout=10, check=False
-        ).stdout.strip():
-            return completed
+        completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10, check=False)
+        revision = completed.stdout.strip()
+        if revision:
+            return revision
     return environ.get("GIT_REVISION") or None
 
 
 def installed_packages() -> dict[str, str]:
     """Return the version of every package of this environment by name, in alphabetical order."""
-    packages = [(str(package.metadata["Name"]).lower(), package.version) for package in metadata.distributions()]
+    packages = []
+    for package in metadata.distributions():
+        name = str(package.metadata["Name"]).lower()
+        packages.append((name, package.version))
     return dict(sorted(packages))
 
 
-def module() -> list[str]:
+def module_words() -> list[str]:
     """Return `python -m` and the module that was called in this way.
 
     Empty if a file or an installed command was called.
     """
     spec = sys.modules["__main__"].__spec__
-    return ["python", "-m", spec.name.removesuffix(".__main__")] if spec else []
+    if spec is None:
+        return []
+    return ["python", "-m", spec.name.removesuffix(".__main__")]
 
 
-def program() -> str:
+def program_text() -> str:
     """Return the name, version and commit of this program, and the packages that a measured number rests on.
 
     The commit is left out if it is unknown.
     """
-    revision, packages = git_revision(), versions()
-    commit = f" ({revision[:12]})" if revision else ""
+    revision = git_revision()
+    begin = f"{PROGRAM_NAME} {VERSION}"
+    if revision:
+        begin += f" ({revision[:12]})"
+    packages = versions()
     named = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]
-    return ", ".join([f"{PROGRAM_NAME} {VERSION}{commit}", *named])
+    return ", ".join([begin, *named])

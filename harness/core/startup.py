@@ -5,12 +5,12 @@ import locale
 import os
 import sys
 
-from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.errors import UsageError, one_line_errors
 from harness.core.file_limits import LARGEST_LIST
 from harness.core.given_values import check_path, check_printable, read_given
-from harness.core.interrupts import interruptible
+from harness.core.interrupts import enable_interrupts
 from harness.core.locations import CHECKOUT
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.web_addresses import ADDRESS_VARIABLES, is_usable
 from harness.core.word_list import names_in
 
@@ -53,7 +53,9 @@ def read_environment() -> None:
     Raises UsageError if a line or a variable cannot be used.
     """
     path = CHECKOUT / ".env"
-    lines = read_given("", path, "text", str.splitlines, most=LARGEST_LIST) if path.exists() else []
+    lines = list[str]()
+    if path.exists():
+        lines = read_given("", path, "text", str.splitlines, most=LARGEST_LIST)
     for number, line in enumerate(lines, 1):
         name, equals, value = line.partition("=")
         check_printable(f"{path}: line {number}", line)
@@ -69,12 +71,12 @@ def read_environment() -> None:
 
 def prepare() -> None:
     """Take the first steps of every command."""
-    interruptible()
+    enable_interrupts()
     open_streams()
     restart_in_utf8()
-    with ends_in_one_line():
+    with one_line_errors():
         try:
             os.getcwd()
         except OSError as error:  # the folder was deleted, so no relative path works and libraries cannot be imported
-            raise UsageError(f"the current folder: {why(error)}: change into one that is there.") from None
+            raise UsageError(f"the current folder: {system_reason(error)}: change into one that is there.") from None
         read_environment()

@@ -29,12 +29,15 @@ class Statement:
 
 def merge_by_remedy(statements: Iterable[Statement]) -> str:
     """Return statements in one line. Statements with the same remedy are joined, so that the remedy is given once."""
-    by_remedy = defaultdict(list)
+    by_remedy = defaultdict[str, list[str]](list)
     for statement in statements:
         by_remedy[statement.remedy].append(statement.what)
-    lines = []
+    lines = list[str]()
     for remedy, facts in by_remedy.items():
-        lines.append(f"{', and '.join(facts)}: {remedy}" if remedy else "; ".join(facts))
+        if remedy:
+            lines.append(f"{', and '.join(facts)}: {remedy}")
+        else:
+            lines += facts
     return "; ".join(lines)
 
 

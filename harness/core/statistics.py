@@ -60,31 +60,41 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
     The degrees of freedom are Satterthwaite's. A side of one value is taken to scatter as the other side does. If both
     sides have one value, the half width is 0, which here means unknown.
     """
+    change = fmean(after) - fmean(before)
     sides = (before, after)
-    shared_scatter = max((variance(side) for side in sides if len(side) > 1), default=0.0)
-    terms = []
+    several = [side for side in sides if len(side) > 1]  # the sides that show how much they scatter
+    shared_scatter = max(map(variance, several), default=0.0)
+    error_variance = 0.0
+    shares = []
     for side in sides:
         scatter = variance(side) if len(side) > 1 else shared_scatter
-        terms.append(scatter / len(side))
-    total = sum(terms)
-    if not total:
-        return fmean(after) - fmean(before), 0.0
-    shares = [term**2 / (len(side) - 1) for term, side in zip(terms, sides, strict=True) if len(side) > 1]
-    freedom = total**2 / sum(shares) if len(shares) > 1 else max(map(len, sides)) - 1
-    return fmean(after) - fmean(before), student(freedom) * sqrt(total)
+        term = scatter / len(side)
+        error_variance += term
+        if len(side) > 1:
+            shares.append(term**2 / (len(side) - 1))
+    if not error_variance:
+        return change, 0.0
+    freedom: float = max(map(len, sides)) - 1
+    if len(shares) > 1:
+        freedom = error_variance**2 / sum(shares)
+    return change, student(freedom) * sqrt(error_variance)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
     """Return Wilson's interval of a share (1927). It is sound for few values, and never outside 0 to 1."""
-    share, spread = hits / n, NORMAL**2 / n
+    share = hits / n
+    spread = NORMAL**2 / n
     middle = share + spread / 2
     reach = NORMAL * sqrt(share * (1 - share) / n + spread / (4 * n))
-    return max(0.0, (middle - reach) / (1 + spread)), min(1.0, (middle + reach) / (1 + spread))
+    low = (middle - reach) / (1 + spread)
+    high = (middle + reach) / (1 + spread)
+    return max(0.0, low), min(1.0, high)
 
 
 def percentile(ranked: Sequence[Number], share: float) -> Number:
     """Return the ranked value at a share of the values' number, as LoadGen counts (loadgen/results.cc)."""
-    return ranked[min(int(share * len(ranked)), len(ranked) - 1)]
+    last = len(ranked) - 1
+    return ranked[min(int(share * len(ranked)), last)]
 
 
 @dataclass(frozen=True)
@@ -125,8 +135,11 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
     middle = percentile(ranked, share)
     is_below = [value <= middle for value in values]
     reach = QUEUE_WIDENING * max(quantile_reach(is_below, share, blocks) for blocks in BLOCK_COUNTS)
-    low, high = floor(count * (share - reach)), ceil(count * (share + reach))
-    return ranked[max(0, low)], ranked[high] if high < count else None
+    low = max(0, floor(count * (share - reach)))
+    high = ceil(count * (share + reach))
+    if high >= count:
+        return ranked[low], None
+    return ranked[low], ranked[high]
 
 
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
@@ -137,7 +150,10 @@ def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float
     corrected for its bias (Marriott and Pope 1954), says how much of this likeness lasts longer than a block.
     """
     size = len(is_below) // blocks
-    shares = [sum(is_below[n * size : (n + 1) * size]) / size for n in range(blocks)]
+    shares = []
+    for start in range(0, blocks * size, size):
+        block = is_below[start : start + size]
+        shares.append(sum(block) / size)
     independent = share * (1 - share)
     inflation = max(1.0, variance(shares) * size / independent)
     if blocks >= FEWEST_BLOCKS_FOR_CORRELATION:
@@ -158,7 +174,8 @@ def lag_correlation(series: Sequence[float]) -> float:
         return 0.0
     neighbours = sum(first * second for first, second in pairwise(offsets))
     raw = neighbours / total
-    return min(max(raw + (1 + 3 * raw) / len(series), 0.0), 0.9)
+    corrected = raw + (1 + 3 * raw) / len(series)
+    return min(max(corrected, 0.0), 0.9)
 
 
 @cache
@@ -199,10 +216,13 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
 
     scores = np.asarray(values, dtype=float)
     count = len(scores)
-    weights = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES) / count
-    means, ends = scores.mean(axis=0), np.percentile(weights @ scores, [2.5, 97.5], axis=0)
-    telling = np.maximum(np.count_nonzero(scores, axis=0), 2)
-    widening = [sqrt(k / (k - 1)) * student(k - 1) / NORMAL for k in telling.tolist()]
+    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    means = scores.mean(axis=0)
+    ends = np.percentile((draws / count) @ scores, [2.5, 97.5], axis=0)
+    widening = []
+    for nonzero in np.count_nonzero(scores, axis=0).tolist():
+        k = max(nonzero, 2)
+        widening.append(sqrt(k / (k - 1)) * student(k - 1) / NORMAL)
     widened: NDArray[np.float64] = (means + (ends - means) * widening).T
     return widened
 
@@ -227,11 +247,14 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     """Return the change of each score. `before` and `after` both have shape [samples, scores]."""
     import numpy as np
 
-    scores_before, scores_after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    scores_before = np.asarray(before, dtype=float)
+    scores_after = np.asarray(after, dtype=float)
     changes = scores_after - scores_before
-    largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
+    largest_loss = scores_before.max(axis=0)
+    largest_gain = scores_after.max(axis=0)
     few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
     unseen = few * RULE_OF_THREE / len(changes) * np.array([-largest_loss, largest_gain])
     low, high = intervals(changes).T + unseen
     columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, few)
-    return [PairedChange(*score) for score in zip(*map(np.ndarray.tolist, columns), strict=True)]
+    rows = zip(*map(np.ndarray.tolist, columns), strict=True)
+    return [PairedChange(*row) for row in rows]

@@ -101,7 +101,7 @@ def text_form(head: bytes) -> TextForm:
 
 
 @contextmanager
-def decoded(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
+def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
     A compressed text may have at most `most` bytes. Raises NoTextError if the file is no text, and TooLongError if the

@@ -63,13 +63,10 @@ class System(FrozenModel):
 def detect() -> System:
     """Return the facts about this machine and its software."""
     gpu_list = gpus()
-    driver = cuda = None
-    with nvml_gpus() as (nvml, _):
-        if nvml:
-            driver = nvml.nvmlSystemGetDriverVersion()
-            number = nvml.nvmlSystemGetCudaDriverVersion()
-            cuda = f"{number // 1000}.{number % 1000 // 10}"
-    gpu_memory_gib = round(gpu_list[0].memory / GIB, 1) if gpu_list else None
+    gpu_memory_gib = None
+    if gpu_list:
+        gpu_memory_gib = round(gpu_list[0].memory / GIB, 1)
+    driver, cuda = driver_versions()
     return System(
         gpus=[card.name for card in gpu_list],
         gpu_memory_gib=gpu_memory_gib,
@@ -88,6 +85,16 @@ def detect() -> System:
     )
 
 
+def driver_versions() -> tuple[str | None, str | None]:
+    """Return the version of the NVIDIA driver, and the newest CUDA that it runs. None without a driver."""
+    with nvml_gpus() as (nvml, _):
+        if nvml is None:
+            return None, None
+        number = nvml.nvmlSystemGetCudaDriverVersion()
+        cuda = f"{number // 1000}.{number % 1000 // 10}"
+        return nvml.nvmlSystemGetDriverVersion(), cuda
+
+
 def is_in_container() -> bool:
     """Return whether this process runs in a container, judged by the marks that Docker, Podman and others leave."""
     return any(mark.exists() for mark in CONTAINER_MARKS) or "container" in environ
@@ -101,30 +108,38 @@ def cores() -> set[int]:
 def core_count() -> int:
     """Return how many cores this process may use. A quota of CPU time limits them, rounded up to whole cores."""
     limit = control_groups.cpu_limit(CGROUP)
-    return min(len(cores()), ceil(limit.cores)) if limit else len(cores())
+    if limit is None:
+        return len(cores())
+    return min(len(cores()), ceil(limit.cores))
 
 
-def container_s() -> float | None:
+def container_cpu_s() -> float | None:
     """Return the CPU seconds used by all processes that share this one's quota.
 
     None if the quota is no less than the cores.
     """
     limit = control_groups.cpu_limit(CGROUP)
-    return limit.used_s if limit and ceil(limit.cores) < len(cores()) else None
+    if limit is None or ceil(limit.cores) >= len(cores()):
+        return None
+    return limit.used_s
 
 
 def memory_bytes() -> int:
     """Return the bytes of memory of the machine, or the limit of this process's groups if that is lower."""
     limit = control_groups.memory_limit(CGROUP)
     whole = int(psutil.virtual_memory().total)
-    return min(whole, limit.most) if limit else whole
+    if limit is None:
+        return whole
+    return min(whole, limit.most)
 
 
 def free_memory_bytes() -> int:
     """Return the bytes of memory that this process can still take within the limit of its groups."""
     limit = control_groups.memory_limit(CGROUP)
     free = int(psutil.virtual_memory().available)
-    return min(free, limit.free) if limit and limit.free is not None else free
+    if limit is None or limit.free is None:
+        return free
+    return min(free, limit.free)
 
 
 def variables() -> dict[str, str]:
@@ -140,12 +155,14 @@ def cpu_flags() -> set[str]:
 def cpu_line(name: str) -> str:
     """Return the text after a name in Linux's description of the first CPU. Empty if there is none."""
     with suppress(OSError):
-        if line_match := re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text()):
-            return line_match[1].strip()
+        line = re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text())
+        if line:
+            return line[1].strip()
     return ""
 
 
 def os_name() -> str:
     with suppress(OSError):
-        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, kernel {platform.release()}"
+        distribution = platform.freedesktop_os_release()["PRETTY_NAME"]
+        return f"{distribution}, kernel {platform.release()}"
     return platform.platform()

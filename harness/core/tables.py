@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from harness.core.formatting import number
-from harness.core.markdown import Finished, escape
+from harness.core.markdown import MarkdownText, escape_text
 
 RowItem = TypeVar("RowItem")
 # A column is an attribute of the items, an attribute with its number of digits, or a function of an item.
@@ -47,8 +47,8 @@ def table_row(cells: Sequence[object]) -> str:
 
 def cell_text(value: object) -> str:
     """Return a cell of a Markdown table: text on one line, or a number as people read it."""
-    if isinstance(value, Finished):
+    if isinstance(value, MarkdownText):
         return value
     if isinstance(value, str):
-        return escape(value.replace("|", "\\|"))
+        return escape_text(value.replace("|", "\\|"))
     return number(value)  # type: ignore[arg-type]

@@ -1,15 +1,25 @@
 """Pages made from Jinja templates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.core.formatting import cell, gpu_names, number, percent
 from harness.core.locations import ROOT
-from harness.core.markdown import code, harmless, quoted
+from harness.core.markdown import block_quote, code_text, escape_markdown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+# The filters of the templates, by the names under which templates call them.
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "number": number,
+    "percent": percent,
+    "cell": cell,
+    "code": code_text,
+    "block_quote": block_quote,
+    "gpus": gpu_names,
+}
 
 
 def jinja_environment(
@@ -34,7 +44,9 @@ def jinja_environment(
 
 def render(template: str, **values: object) -> str:
     """Return a template filled in with these values, as Markdown."""
-    environment = jinja_environment(ROOT / "templates", ROOT / "docs", finalize=harmless, keep_trailing_newline=True)
-    filters = (number, percent, cell, code, quoted)
-    environment.filters |= {text_filter.__name__: text_filter for text_filter in filters} | {"gpus": gpu_names}
-    return str(environment.get_template(template).render(**values)).removesuffix("\n")
+    environment = jinja_environment(
+        ROOT / "templates", ROOT / "docs", finalize=escape_markdown, keep_trailing_newline=True
+    )
+    environment.filters |= FILTERS
+    page = environment.get_template(template).render(**values)
+    return str(page).removesuffix("\n")

@@ -11,20 +11,26 @@ from pathlib import Path
 def folder() -> Path | None:
     """Return the folder in which vLLM is installed. None if it is not installed."""
     spec = find_spec("vllm")
-    return Path(spec.origin).parent if spec and spec.origin else None
+    if spec is None or not spec.origin:
+        return None
+    return Path(spec.origin).parent
 
 
 def source_text(*names: str) -> str:
     """Return the text of a file of vLLM. Empty if vLLM is not installed."""
     place = folder()
-    return place.joinpath(*names).read_text() if place else ""
+    if place is None:
+        return ""
+    return place.joinpath(*names).read_text()
 
 
 @cache
 def enumerations() -> frozenset[str]:
     """Return all values of the enumerations among vLLM's settings. Empty without vLLM."""
     place = folder()
-    files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")] if place else []
+    if place is None:
+        return frozenset()
+    files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")]
     words = set[str]()
     for path in files:
         for choices in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")):

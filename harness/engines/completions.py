@@ -13,7 +13,7 @@ from typing import NamedTuple, TypedDict
 from pydantic_core import from_json, to_json
 
 from harness.core.errors import EndpointError, ServerFullError
-from harness.core.message_text import plain
+from harness.core.message_text import printable_text
 from harness.core.reading import DAMAGED
 from harness.core.secrets import hide_text
 from harness.core.word_list import names_in
@@ -262,4 +262,4 @@ def error_message(error: object, most: int = 200) -> str:
     text = str(error)
     if text.lstrip().startswith("<"):  # an HTML page: take its title, or its text if it has no title
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
-    return plain(hide_text(" ".join(text.split())))[:most].rstrip(".")
+    return printable_text(hide_text(" ".join(text.split())))[:most].rstrip(".")

@@ -17,7 +17,7 @@ from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.run import RunConfig
 from harness.config.server_addresses import join_url
 from harness.core.errors import EndpointError, UsageError
-from harness.core.given_values import did_you_mean
+from harness.core.given_values import spelling_hint
 from harness.engines.client import connect, key_hint, read_whole, refusal, why_unreached
 from harness.engines.completions import ENGINE_NAMES, VERSION_PAGES, error_message
 from harness.engines.request_formats import RequestFormat
@@ -242,12 +242,12 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
         return config
     if names and not is_one(models):
         raise UsageError(
-            f"the server serves {', '.join(names)}, not --model {config.model}{did_you_mean(config.model, names)} "
+            f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
     if config.model != DEFAULT_MODEL or not names:
         return config
-    served = config.changed(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
+    served = config.with_settings(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
     try:
         pretrained.load_tokenizer(served)
     except UsageError:

@@ -254,7 +254,7 @@ class OpenAI(Engine):
 
     def limit_in_flight(self, most: int) -> int:
         per_server = max(1, most // len(self.config.endpoint))
-        self.config = self.config.changed(max_in_flight=per_server)
+        self.config = self.config.with_settings(max_in_flight=per_server)
         self._slots = asyncio.Semaphore(self.config.most_in_flight)
         self.args["max_in_flight"] = per_server
         return per_server

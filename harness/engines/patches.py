@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.config.engine import EngineConfig
 from harness.core.errors import UsageError
-from harness.core.given_values import did_you_mean
+from harness.core.given_values import spelling_hint
 
 VARIABLE = "LLAMA31_ENGINE_PATCH"  # a variable of the environment: the workers read the names there
 TORCH_FP8 = "PerTensorTorchFP8ScaledMMLinearKernel"
@@ -121,7 +121,7 @@ def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
     for name in config.engine_patch:
         where = f"--engine-patch {name}"
         if (patch := PATCHES.get(name)) is None:
-            raise UsageError(f"{where}: there is no such patch{did_you_mean(name, sorted(PATCHES))}")
+            raise UsageError(f"{where}: there is no such patch{spelling_hint(name, sorted(PATCHES))}")
         if version not in patch.versions:
             raise UsageError(
                 f"{where} fits vLLM {', '.join(patch.versions)}, not {version or 'none'}: remove it, or read "

@@ -259,7 +259,7 @@ class VLLM(Engine):
         signals = ""
         with suppress(AttributeError):  # if vLLM can tell
             ended = self._llm.engine_core.resources.engine_manager.finished_procs()
-            signals = "".join(f": {name} {processes.by_signal(-code)}" for name, code in ended.items() if code < 0)
+            signals = "".join(f": {name} {processes.signal_text(-code)}" for name, code in ended.items() if code < 0)
         return f"vLLM's engine process ended unexpectedly{signals}"
 
     @property

@@ -68,7 +68,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     for key in config.engine_args:
         if known and key not in known:
             raise UsageError(
-                f"--engine-arg {key}: this vLLM has no such argument{given_values.did_you_mean(key, sorted(known))}"
+                f"--engine-arg {key}: this vLLM has no such argument{given_values.spelling_hint(key, sorted(known))}"
             )
     if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
         return config.engine_args

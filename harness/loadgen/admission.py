@@ -10,9 +10,9 @@ from harness.core.errors import EndpointError, ServerFullError
 class Admission:
     """The requests of a test or a trial at a server. Times are in seconds, by time.perf_counter."""
 
-    answered: list[tuple[float, float]] = field(default_factory=list)
+    answer_spans: list[tuple[float, float]] = field(default_factory=list)
     """The times at which each was sent, and answered."""
-    refused: list[float] = field(default_factory=list)
+    refusal_times: list[float] = field(default_factory=list)
     """The time at which each was refused."""
     in_progress: dict[int, float] = field(default_factory=dict)
     """The time at which each was sent, by its number."""
@@ -27,7 +27,9 @@ class Admission:
     def answer(self, number: int, at_s: float, sent_s: float | None = None) -> None:
         """Note an answer. `sent_s` is given if the request was sent later than it was noted."""
         noted_s = self.in_progress.pop(number)
-        self.answered.append((noted_s if sent_s is None else sent_s, at_s))
+        if sent_s is None:
+            sent_s = noted_s
+        self.answer_spans.append((sent_s, at_s))
 
     def drop(self, number: int) -> None:
         """Forget a request that failed for a reason other than a refusal."""
@@ -39,7 +41,7 @@ class Admission:
         Raises EndpointError if no other request is in progress, since the server is then not full.
         """
         del self.in_progress[number]
-        self.refused.append(at_s)
+        self.refusal_times.append(at_s)
         if not self.in_progress:
             raise EndpointError(
                 f"{str(error).removesuffix('.')}, with no other request in flight: it is not full"
@@ -51,14 +53,17 @@ class Admission:
 
         None if it refused none.
         """
-        if not self.refused:
+        if not self.refusal_times:
             return None
         import numpy as np
 
-        spans = [*self.answered, *((sent_s, inf) for sent_s in self.in_progress.values())]
-        begins = np.sort([begin for begin, _ in spans])
-        ends = np.sort([end for _, end in spans])
-        refused = np.sort(self.refused)
+        begins, ends = list(self.in_progress.values()), [inf] * len(self.in_progress)
+        for begin, end in self.answer_spans:
+            begins.append(begin)
+            ends.append(end)
+        begins.sort()
+        ends.sort()
+        refused = np.sort(self.refusal_times)
         answering = np.searchsorted(begins, refused, "right") - np.searchsorted(ends, refused, "right")
         return max(1, int(np.median(answering)))
 

@@ -16,7 +16,7 @@ import psutil
 
 from harness.core.formatting import Measured
 from harness.core.nvml import ask_gpus, memory_of
-from harness.core.system import container_s, core_count, cores
+from harness.core.system import container_cpu_s, core_count, cores
 
 # A speed does not show how much of the machine other programs used during a test, so it is measured here.
 CPU_SHARE = 0.1  # if answers are computed on the CPU, others' load counts from this share of the cores
@@ -55,6 +55,13 @@ class BackgroundLoad:
         return why
 
 
+def warning_lines(warnings: Sequence[str], has_endpoint: bool) -> list[str]:
+    """Return warnings as the screen shows them. Without an endpoint they say that this machine's speed is in doubt."""
+    if has_endpoint:
+        return list(warnings)
+    return [f"{warning}: the speed may be lower than this machine's" for warning in warnings]
+
+
 CPU_TIMES = Path("/proc/stat")
 
 
@@ -64,11 +71,16 @@ def busy_s() -> float:
     The seconds are summed over the cores. If a quota limits a container to fewer cores, return the CPU seconds of the
     container. Programs outside the container take nothing from its quota.
     """
-    if (used := container_s()) is not None:
-        return used
+    container_s = container_cpu_s()
+    if container_s is not None:
+        return container_s
     online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # psutil lists the same cores in this order
-    core_times = zip(map(int, online), psutil.cpu_times(percpu=True), strict=False)
-    return sum(busy_time(times) for core, times in core_times if core in cores())
+    usable = cores()
+    total_s = 0.0
+    for core, times in zip(map(int, online), psutil.cpu_times(percpu=True), strict=False):
+        if core in usable:
+            total_s += busy_time(times)
+    return total_s
 
 
 class CoreTimes(Protocol):
@@ -112,16 +124,20 @@ def servers_here(addresses: Sequence[str]) -> set[int] | None:
         parts = urlsplit(address)
         if not is_here(parts.hostname or ""):
             continue
-        port = parts.port or {"https": 443}.get(parts.scheme, 80)
-        owners = {
-            connection.pid and top_of(connection.pid)
-            for connection in psutil.net_connections("tcp")
-            if connection.status == "LISTEN" and connection.laddr.port == port
-        }
+        owners = listeners(parts.port or {"https": 443}.get(parts.scheme, 80))
         if not owners or None in owners:
             return None
         process_ids.update(filter(None, owners))
     return process_ids
+
+
+def listeners(port: int) -> set[int | None]:
+    """Return the ids of the topmost processes that listen on a port. None among them is an unknown process."""
+    owners = set[int | None]()
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == "LISTEN" and connection.laddr.port == port:
+            owners.add(connection.pid and top_of(connection.pid))
+    return owners
 
 
 def precision_of(addresses: Sequence[str]) -> dict[str, str]:
@@ -135,7 +151,9 @@ def precision_of(addresses: Sequence[str]) -> dict[str, str]:
             words = list[str]()
             for word in psutil.Process(pid).cmdline():
                 words += word.split("=", 1)
-            flags |= {f"server_{name[2:]}": value for name, value in pairwise(words) if name in PRECISION_FLAGS}
+            for name, value in pairwise(words):
+                if name in PRECISION_FLAGS:
+                    flags[f"server_{name[2:]}"] = value
     return flags
 
 
@@ -145,7 +163,8 @@ def is_here(host: str) -> bool:
     for interfaces in psutil.net_if_addrs().values():
         own_addresses.update(interface.address for interface in interfaces)
     with suppress(OSError):
-        return any(str(resolved[4][0]) in own_addresses for resolved in socket.getaddrinfo(host, None))
+        host_addresses = {str(resolved[4][0]) for resolved in socket.getaddrinfo(host, None)}
+        return not host_addresses.isdisjoint(own_addresses)
     return False
 
 
@@ -160,8 +179,9 @@ def top_of(pid: int) -> int | None:
         ours = {ancestor.pid for ancestor in psutil.Process().parents()}
         if any(name in process.name() for name in RELAYS):
             return None
-        while (parent := process.parent()) and parent.pid not in ours and parent.exe() == process.exe():
-            process = parent
+        parent = process.parent()
+        while parent and parent.pid not in ours and parent.exe() == process.exe():
+            process, parent = parent, parent.parent()
         return int(process.pid)
     return None
 
@@ -181,15 +201,21 @@ def watch_others(
     It is complete once the block has ended. `gpus` were in use before the engine started. The processes of a server
     behind `endpoints` on this machine do not count as other programs.
     """
-    load = BackgroundLoad(gpus=list(gpus), share=SPARE_CPU_SHARE if has_gpus or endpoints else CPU_SHARE)
-    servers, own_processes = servers_here(endpoints), {os.getpid()}
+    load = BackgroundLoad(gpus=list(gpus))
+    if has_gpus or endpoints:
+        load.share = SPARE_CPU_SHARE
+    own_processes = {os.getpid()}
+    servers = servers_here(endpoints)
     known = own_processes | (servers or set())
-    begin, busy, before = time.monotonic(), busy_s(), cpu_by_process(known)
+    begin, busy_before, cpu_before = time.monotonic(), busy_s(), cpu_by_process(known)
     yield load
-    if (seconds := time.monotonic() - begin) <= 1:
+    seconds = time.monotonic() - begin
+    if seconds <= 1:
         return
-    used = {pid: s - before.get(pid, 0.0) for pid, s in cpu_by_process(known).items()}
+    used = {pid: cpu_s - cpu_before.get(pid, 0.0) for pid, cpu_s in cpu_by_process(known).items()}
     if endpoints:
-        load.client_share = max(round(used.get(pid, 0.0) / seconds, 2) for pid in cpu_by_process(own_processes))
+        busiest_s = max(used.get(pid, 0.0) for pid in cpu_by_process(own_processes))
+        load.client_share = round(busiest_s / seconds, 2)
     if servers is not None:
-        load.cpu_cores = max(0.0, round((busy_s() - busy - sum(used.values())) / seconds, 2))
+        others_s = busy_s() - busy_before - sum(used.values())
+        load.cpu_cores = max(0.0, round(others_s / seconds, 2))

@@ -29,7 +29,7 @@ DCGM_COLUMNS = {  # columns of machine.csv, in its units but for the memory's, M
 ENGINE_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 INSTANCES = ("GPU_I_ID", "GPU_I_PROFILE")  # labels of the parts of a split GPU (MIG), whose memory is theirs alone
 # A split GPU does not report these values, or reports those of the whole card, on which others may compute.
-UNKNOWN_IF_SPLIT = ("load_percent", "memory_load_percent", "power_w")
+WHOLE_CARD_COLUMNS = ("load_percent", "memory_load_percent", "power_w")
 
 
 class ExporterReading(NamedTuple):
@@ -53,7 +53,7 @@ class GpuSample(NamedTuple):
     is_split: bool  # whether the GPU is (MIG)
 
 
-def read(urls: Sequence[str]) -> ExporterReading:
+def exporter_reading(urls: Sequence[str]) -> ExporterReading:
     """Return what the exporters' pages report about the GPUs that the addresses name.
 
     Raises UsageError if a page is no exporter's page, or if it lacks one of the GPUs.
@@ -64,7 +64,7 @@ def read(urls: Sequence[str]) -> ExporterReading:
         address, gpus, host = exporter(url)
         seen = set[str]()
         for sample in gpu_samples(address):
-            if sample.gpu not in (gpus or [sample.gpu]) or sample.host != (host or sample.host):
+            if (gpus and sample.gpu not in gpus) or (host and sample.host != host):
                 continue
             name = f"{address} {sample.host} {sample.gpu}"
             values.setdefault(name, {})[sample.column] = sample.value
@@ -72,29 +72,36 @@ def read(urls: Sequence[str]) -> ExporterReading:
             seen.add(sample.gpu)
             if sample.is_split:
                 split.add(name)
-        if not seen or set(gpus) - seen:
-            wanted = f"GPU {', '.join(sorted(set(gpus) - seen))}" if gpus else f"GPU of host {host}"
-            raise UsageError(f"--telemetry-url {address} reports no {wanted}.")
-    return ExporterReading(values, [models[name] for name in sorted(values)], sorted(split))
+        missing = sorted(set(gpus) - seen)
+        if missing:
+            raise UsageError(f"--telemetry-url {address} reports no GPU {', '.join(missing)}.")
+        if not seen:
+            raise UsageError(f"--telemetry-url {address} reports no GPU of host {host}.")
+    names = sorted(values)
+    return ExporterReading(values, [models[name] for name in names], sorted(split))
 
 
-def readings(urls: Sequence[str]) -> ExporterReading:
+def reading_or_empty(urls: Sequence[str]) -> ExporterReading:
     """Return a reading of the exporters during a test. A reading that fails is empty, and counts as a gap."""
     try:
-        return read(urls)
+        return exporter_reading(urls)
     except UsageError:
         return ExporterReading({}, [], [])
 
 
-def gaps(exported: ExporterReading, recording: Recording) -> Iterator[str]:
+def remote_gpus(urls: Sequence[str]) -> GPUs:
+    """Return the values of the exporters' GPUs. Empty if they cannot be read now."""
+    return reading_or_empty(urls).gpus
+
+
+def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
     """Yield a line for values that the exporters did not report during a test, with the reason if it is known."""
     if exported.split:
-        yield (
-            f"--telemetry-url: {len(exported.split):,} of {len(exported.gpus):,} GPUs are split (MIG): their power is "
-            "the whole card's, so energy is not recorded"
-        )
+        count = f"{len(exported.split):,} of {len(exported.gpus):,} GPUs"
+        yield (f"--telemetry-url: {count} are split (MIG): their power is the whole card's, so energy is not recorded")
     elif recording.missing:
-        yield f"--telemetry-url: no values in {recording.missing:,} of {len(recording.seconds):,} readings"
+        count = f"{recording.missing:,} of {len(recording.seconds):,} readings"
+        yield f"--telemetry-url: no values in {count}"
 
 
 async def exporter_page(address: str) -> str:
@@ -140,8 +147,11 @@ def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, 
     The column is empty if the row is not used.
     """
     if name == ENGINE_ACTIVE:
-        return ("load_percent" if is_split else ""), 100 * max(values)
+        column = "load_percent" if is_split else ""
+        return column, 100 * max(values)
     column = DCGM_COLUMNS[name]
-    if is_split and column in UNKNOWN_IF_SPLIT:
+    if is_split and column in WHOLE_CARD_COLUMNS:
         return "", 0.0
-    return column, sum(values) / 1024 if column == "memory_gib" else max(values)
+    if column == "memory_gib":
+        return column, sum(values) / 1024
+    return column, max(values)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -16,7 +15,7 @@ import psutil
 from harness.core.formatting import Measured
 from harness.core.nvml import SM_CLOCK, answer_or_none, ask_gpus, energies_mj, is_split, name_of, nvml_gpus
 from harness.core.nvml_library import NVML, FieldNumber, GPUHandle
-from harness.core.processes import by_signal
+from harness.core.processes import signal_text
 from harness.engines import server_metrics
 
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
@@ -25,15 +24,16 @@ TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software a
 GPUs = dict[str, dict[str, float]]  # values by page, GPU and column
 Remote = Callable[[], GPUs]
 MEMORY_CLOCK, GPU_SENSOR = 2, 0
-READ_S = 2.0  # for one reading of all GPUs
-END_S = 10.0  # the longest wait until the last line is written and the reading process has ended
+READ_TIMEOUT_S = 2.0  # for one reading of all GPUs
+RECORDER_TIMEOUT_S = 10.0  # the longest wait until the last line is written and the reading process has ended
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
-SENT, RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
+PCIE_SENT, PCIE_RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
 
 def throttle_percent(nvml: NVML, handle: GPUHandle, reasons: int) -> int:
     """Return 100 while a GPU's clock is lowered for one of the reasons, else 0."""
-    return 100 if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons else 0
+    current_reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return 100 if current_reasons & reasons else 0
 
 
 def field_value(nvml: NVML, handle: GPUHandle, field: object) -> FieldNumber:
@@ -50,46 +50,56 @@ ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
-Read = Callable[[NVML, GPUHandle], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
+GpuQuery = Callable[[NVML, GPUHandle], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
 
 
-def increase(field: int) -> Read:
+def counter_rate(field: int) -> GpuQuery:
     """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called."""
-    before = dict[int, tuple[float, int]]()
+    before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 
     def read(nvml: NVML, handle: GPUHandle) -> Measured:
-        count = field_value(nvml, handle, (field, ALL_LINKS)).ullVal
-        index, now = nvml.nvmlDeviceGetIndex(handle), (time.monotonic(), int(count))
-        then, before[index] = before.get(index, now), now
-        seconds, more = now[0] - then[0], now[1] - then[1]
-        return round(more * 1024 / seconds / 1e9, 4) if seconds and more >= 0 else None
+        count = int(field_value(nvml, handle, (field, ALL_LINKS)).ullVal)
+        index = nvml.nvmlDeviceGetIndex(handle)
+        now_s = time.monotonic()
+        then_s, count_then = before.get(index, (now_s, count))
+        before[index] = now_s, count
+        seconds, kib = now_s - then_s, count - count_then
+        if not seconds or kib < 0:
+            return None
+        return round(kib * 1024 / seconds / 1e9, 4)
 
     return read
 
 
-def unless_split(read: Read) -> Read:
+def null_if_split(read: GpuQuery) -> GpuQuery:
     """Return `read` changed so that it returns None for a split card (MIG).
 
     NVML reports no load for such a card, or some drivers report 0. Its power is that of the whole card, which others
     may use, too.
     """
-    return lambda nvml, handle: None if is_split(nvml, handle) else read(nvml, handle)
+
+    def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
+        if is_split(nvml, handle):
+            return None
+        return read(nvml, handle)
+
+    return read_unless_split
 
 
-GPU_COLUMNS: dict[str, Read] = {
-    "load_percent": unless_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+GPU_COLUMNS: dict[str, GpuQuery] = {
+    "load_percent": null_if_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
     "memory_gib": lambda nvml, handle: round(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30, 2),
-    "power_w": unless_split(lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)),
+    "power_w": null_if_split(lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000)),
     "clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, SM_CLOCK),
     "max_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK),
     "temperature_c": lambda nvml, handle: nvml.nvmlDeviceGetTemperature(handle, GPU_SENSOR),
-    "memory_load_percent": unless_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory),
+    "memory_load_percent": null_if_split(lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).memory),
     "memory_clock_mhz": lambda nvml, handle: nvml.nvmlDeviceGetClockInfo(handle, MEMORY_CLOCK),
     "memory_temperature_c": lambda nvml, handle: field_value(nvml, handle, MEMORY_SENSOR).uiVal,
     "power_capped_percent": lambda nvml, handle: throttle_percent(nvml, handle, POWER_CAPPED),
     "too_hot_percent": lambda nvml, handle: throttle_percent(nvml, handle, TOO_HOT),
-    "pcie_sent_gb_per_s": lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, SENT) / 1e6,  # over 20 ms
-    "pcie_received_gb_per_s": lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, RECEIVED) / 1e6,
+    "pcie_sent_gb_per_s": lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, PCIE_SENT) / 1e6,  # over 20 ms
+    "pcie_received_gb_per_s": lambda nvml, handle: nvml.nvmlDeviceGetPcieThroughput(handle, PCIE_RECEIVED) / 1e6,
 }
 
 
@@ -103,7 +113,9 @@ def joules(gpus: int | None) -> Measured:
     """
     energies = energies_mj()[:gpus]
     known = [energy for energy in energies if energy is not None]
-    return sum(known) / 1000 if known and len(known) == len(energies) else None
+    if not known or len(known) < len(energies):
+        return None
+    return sum(known) / 1000
 
 
 def column_names(gpus: int) -> list[str]:
@@ -115,7 +127,7 @@ def column_names(gpus: int) -> list[str]:
 
 
 @contextmanager
-def recording(
+def record_machine(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
 ) -> Iterator[list[str]]:
     """Write one line a second to the CSV file `path` while the block runs, if `wanted`.
@@ -129,19 +141,24 @@ def recording(
     def record() -> None:
         """Write a line a second until `stop` is set."""
         begin = time.monotonic()
-        with path.open("w", newline="") as file, reading_gpus(gpus, troubles) as (count, read_gpus):
-            table, far = csv.writer(file), sorted(remote())
-            table.writerow(column_names(count + len(far)))
+        with path.open("w", newline="") as file, gpu_reader(gpus, troubles) as (count, read_gpus):
+            table = csv.writer(file)
+            remote_gpus = sorted(remote())
+            table.writerow(column_names(count + len(remote_gpus)))
             psutil.cpu_percent()  # each call covers the time since the call before
-            then, before = 0.0, server_metrics.samples(prometheus_metrics())
+            last_s, last_metrics = 0.0, server_metrics.samples(prometheus_metrics())
             while not stop.wait(1.0):
-                seconds, counted = time.monotonic() - begin, server_metrics.samples(prometheus_metrics())
-                machine = [round(seconds, 1), psutil.cpu_percent(), round(psutil.virtual_memory().used / 2**30, 2)]
-                row_values, now = read_gpus(), remote()
-                for gpu in far:
-                    row_values += map(now.get(gpu, {}).get, GPU_NAMES)
-                table.writerow([*machine, *row_values, *server_metrics.row(before, counted, seconds - then)])
-                then, before = seconds, counted
+                seconds = time.monotonic() - begin
+                metrics = server_metrics.samples(prometheus_metrics())
+                cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent()]
+                cells.append(round(psutil.virtual_memory().used / 2**30, 2))
+                cells += read_gpus()
+                remote_values = remote()
+                for gpu in remote_gpus:
+                    cells += map(remote_values.get(gpu, {}).get, GPU_NAMES)
+                cells += server_metrics.row(last_metrics, metrics, seconds - last_s)
+                table.writerow(cells)
+                last_s, last_metrics = seconds, metrics
                 file.flush()
 
     if not wanted:
@@ -153,38 +170,39 @@ def recording(
         yield troubles
     finally:
         stop.set()
-        recorder.join(timeout=END_S)
+        recorder.join(timeout=RECORDER_TIMEOUT_S)
 
 
 @contextmanager
-def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
+def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
     """Yield the number of visible GPUs that are read, and a function that reads all their columns.
 
     The GPUs are read in a separate process, since a driver's library that crashes takes its process with it. Values
     that do not come in time are None.
     """
-    count, spawn = len(ask_gpus(name_of)[:most]), multiprocessing.get_context("spawn")
+    count = len(ask_gpus(name_of)[:most])
+    spawn = multiprocessing.get_context("spawn")
     mine, theirs = spawn.Pipe()
-    process = spawn.Process(target=tell_gpus, args=(theirs, count), name="telemetry", daemon=True)
+    process = spawn.Process(target=serve_gpu_values, args=(theirs, count), name="telemetry", daemon=True)
     if count:
         process.start()
     theirs.close()
-    unknown: list[Measured] = [None for _ in range(count * len(GPU_NAMES))]
+    value_count = count * len(GPU_NAMES)
 
     def read() -> list[Measured]:
         with suppress(OSError, EOFError):
-            while mine.poll():  # drop values that came too late
-                mine.recv()
+            discard_pending(mine)  # values that came too late
             mine.send(None)
-            if mine.poll(READ_S) and len(values := mine.recv()) == len(unknown):
-                return list(values)
-        return [*unknown]
+            if mine.poll(READ_TIMEOUT_S):
+                values = list[Measured](mine.recv())
+                if len(values) == value_count:
+                    return values
+        return [None] * value_count
 
     def is_gone() -> bool:
         """Return whether the process has closed its end of the pipe, which it does only as it ends."""
         try:
-            while mine.poll():
-                mine.recv()
+            discard_pending(mine)
         except (OSError, EOFError):
             return True
         return False
@@ -192,14 +210,28 @@ def reading_gpus(most: int | None, troubles: list[str]) -> Iterator[tuple[int, C
     with closing(mine):
         yield count, read
         if count and is_gone():
-            process.join(timeout=READ_S)  # only after a join is the exit code known
+            process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
         code = process.exitcode
         if code is not None:
-            ended = by_signal(-code) if code < 0 else f"ended with code {code}"
-            troubles.append(f"--extra-metrics: the process that reads the GPUs {ended}, so that values are missing")
+            troubles.append(
+                f"--extra-metrics: the process that reads the GPUs {exit_text(code)}, so that values are missing"
+            )
 
 
-def tell_gpus(asked: Connection, count: int) -> None:
+def discard_pending(connection: Connection) -> None:
+    """Read and drop what waits in a pipe. Raises OSError or EOFError if its other end is closed."""
+    while connection.poll():
+        connection.recv()
+
+
+def exit_text(code: int) -> str:
+    """Return how a process with this exit code ended, in words."""
+    if code < 0:
+        return signal_text(-code)
+    return f"ended with code {code}"
+
+
+def serve_gpu_values(asked: Connection, count: int) -> None:
     """Send the values of the GPUs at each request, until the other side is gone.
 
     This is the work of the reading process.
@@ -207,11 +239,11 @@ def tell_gpus(asked: Connection, count: int) -> None:
     signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but the command ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         # Counters start anew in each test, so their functions are made here.
-        reads = GPU_COLUMNS | {name: increase(field) for name, field in COUNTERS.items()}
+        reads = GPU_COLUMNS | {name: counter_rate(field) for name, field in COUNTERS.items()}
         while True:
             values = list[Measured]()
             if nvml:
                 for gpu in handles[:count]:
-                    values += [answer_or_none(partial(read, nvml, gpu)) for read in reads.values()]
+                    values += [answer_or_none(read, nvml, gpu) for read in reads.values()]
             asked.send(values)  # the first values start the counters, so they are sent unasked
             asked.recv()

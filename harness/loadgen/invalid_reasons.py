@@ -1,7 +1,7 @@
 """The reasons for which LoadGen calls a result INVALID, by the entries of its log."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from harness.core.formatting import Measured, number
@@ -10,7 +10,7 @@ from harness.loadgen.log_entries import Entries, duration_at, entries
 
 Check = Literal["latency", "min_duration", "min_queries", "early_stopping"]
 # LoadGen's entry for each check. A result is VALID if none of these entries is false.
-ENTRY: dict[Check, str] = {
+ENTRY_BY_CHECK: dict[Check, str] = {
     "latency": "result_perf_constraints_met",
     "min_duration": "result_min_duration_met",
     "min_queries": "result_min_queries_met",
@@ -48,7 +48,7 @@ QUERY_LIMITS = (
 
 
 def failed_checks(values: Entries) -> tuple[Check, ...]:
-    return tuple(check for check, entry in ENTRY.items() if values.get(entry) is False)
+    return tuple(check for check, entry in ENTRY_BY_CHECK.items() if values.get(entry) is False)
 
 
 Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
@@ -58,7 +58,7 @@ def reasons(values: Entries) -> list[Statement]:
     """Return why a result is INVALID, in one or more statements for each failed check."""
     problems = []
     for check in failed_checks(values):
-        for what, remedy in SENTENCES[check](values):
+        for what, remedy in REASONS_BY_CHECK[check](values):
             problems.append(Statement(name=check, what=what, remedy=remedy))
     return problems or [Statement(what="LoadGen says INVALID, and does not log which of its checks failed")]
 
@@ -77,15 +77,20 @@ def exceeded_latency(values: Entries) -> Reasons:
 
 def target_percentile(values: Entries) -> float:
     share = values.number("effective_target_latency_percentile")
-    return 100 * (0.99 if share is None else share)
+    if share is None:
+        share = 0.99
+    return 100 * share
 
 
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     """Return the limits that were exceeded, each with the measured and the allowed latency in nanoseconds."""
+    limits: Sequence[Limit] = QUERY_LIMITS
+    if values.get("requested_use_token_latencies"):
+        limits = TOKEN_LIMITS
     exceeded = {}
-    # Latency limits are on tokens if LoadGen takes their times, else on whole queries.
-    for limit in TOKEN_LIMITS if values.get("requested_use_token_latencies") else QUERY_LIMITS:
-        measured = values.number(limit.latency.format(f"{target_percentile(values):.2f}"))
+    percentile = f"{target_percentile(values):.2f}"
+    for limit in limits:
+        measured = values.number(limit.latency.format(percentile))
         allowed = values.number(limit.limit)
         if measured and allowed and measured > allowed:
             exceeded[limit] = (measured, allowed)
@@ -129,18 +134,20 @@ def early_stopping(values: Entries) -> Reasons:
     """
     late = "latency" in failed_checks(values)
     remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
-    unsure = (
-        f"{number(values.count('result_query_count'), 9)} queries are too few to be sure of the {{}} "
-        f"p{target_percentile(values):g} (early stopping)"
-    )
-    problems, exceeded = [], exceeded_limits(values)
+    queries = number(values.count("result_query_count"), 9)
+    percentile = f"p{target_percentile(values):g}"
+    unsure = f"{queries} queries are too few to be sure of the {{}} {percentile} (early stopping)"
+    problems = []
+    exceeded = exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
         if limit in exceeded:
             continue
         logged_text = str(values.get(limit.early_stopping) or "")
-        if more := MORE_SAMPLES_REMEDY.search(logged_text):
+        more = MORE_SAMPLES_REMEDY.search(logged_text)
+        least = re.search(r"Need to process at least (\d+) queries", logged_text)
+        if more:
             problems.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
-        elif least := re.search(r"Need to process at least (\d+) queries", logged_text):
+        elif least:
             problems.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
     if not problems and not late:
         problems = [unsure.format("latency")]
@@ -148,7 +155,7 @@ def early_stopping(values: Entries) -> Reasons:
         yield sentence, remedy
 
 
-SENTENCES = {
+REASONS_BY_CHECK = {
     "latency": exceeded_latency,
     "min_duration": min_duration,
     "min_queries": min_queries,
@@ -157,7 +164,9 @@ SENTENCES = {
 
 
 def current_value(value: Measured, unit: str) -> str:
-    return "" if value is None else f" (now {number(value)} {unit})"
+    if value is None:
+        return ""
+    return f" (now {number(value)} {unit})"
 
 
 def ms_text(nanoseconds: float) -> str:

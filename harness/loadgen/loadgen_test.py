@@ -9,7 +9,7 @@ import mlperf_loadgen as lg
 from harness.config.plan import Plan
 from harness.core.errors import LoadGenError
 from harness.core.message_text import first_line
-from harness.loadgen.requests import ANSWERS, TRACE_FILE
+from harness.loadgen.requests import ANSWERS_FILE, TRACE_FILE
 from harness.loadgen.sut import SUT
 from harness.runs.run_folder import Test
 
@@ -24,7 +24,7 @@ CHANGING_SETTINGS = {
     "single_stream_expected_latency_ns": "target_latency",
     "multi_stream_expected_latency_ns": "target_latency",
 }
-SAMPLE_LOGS = (TRACE_FILE, ANSWERS)  # LoadGen begins these in every test, and leaves them empty in most
+SAMPLE_LOGS = (TRACE_FILE, ANSWERS_FILE)  # LoadGen begins these in every test, and leaves them empty in most
 
 
 def user_conf(plan: Plan) -> str:
@@ -49,16 +49,21 @@ class LoadGenSettings:
         self._read = None
         self._official: dict[str, int | float] = {}  # values of mlperf.conf
 
-    def of(self, plan: Plan, folder: Path) -> lg.TestSettings:
-        """Return the settings for a plan, and write its user.conf to the folder. Raises LoadGenError."""
+    def prepare(self, plan: Plan, folder: Path) -> lg.TestSettings:
+        """Write the user.conf of a plan to the folder, and return the settings for its test. Raises LoadGenError."""
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
         settings = self._read = self._read or self.read(plan, conf)
-        changing = plan.pattern.settings(plan)
+        values = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
-            official, unit = self._official[name], 10**6 if name.endswith("_ns") else 1
-            value = unit * changing[key] if key in changing else official
-            setattr(settings, name, round(value) if isinstance(official, int) else float(value))
+            official = self._official[name]
+            value = values.get(key, official)
+            if key in values and name.endswith("_ns"):
+                value *= 10**6
+            if isinstance(official, int):
+                setattr(settings, name, round(value))
+            else:
+                setattr(settings, name, float(value))
         return settings
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
@@ -79,6 +84,10 @@ class LoadGenSettings:
         return settings
 
 
+def ignore(*arguments: object) -> None:
+    """Do nothing when LoadGen ends a series of queries, or asks to load or unload samples."""
+
+
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> None:
@@ -88,15 +97,17 @@ def run_test(
     stopped, since it waits in C++ for every answer. After giving up, the process must therefore be ended. An
     audit.config in `folder` overrides all other settings. Raises LoadGenError if LoadGen fails.
     """
-    settings.mode = lg.TestMode.AccuracyOnly if mode == "accuracy" else lg.TestMode.PerformanceOnly
+    settings.mode = lg.TestMode.PerformanceOnly
+    if mode == "accuracy":
+        settings.mode = lg.TestMode.AccuracyOnly
     output = lg.LogOutputSettings()
     output.outdir = str(folder)
     output.copy_summary_to_stdout = False
     logging = lg.LogSettings()
     logging.log_output = output
     logging.enable_trace = mode == "performance" and not sut.by_client  # the times of each sample
-    system = lg.ConstructFastSUT(sut.issue, lambda: None)
-    library = lg.ConstructQSL(samples, samples, lambda _: None, lambda _: None)
+    system = lg.ConstructFastSUT(sut.issue, ignore)
+    library = lg.ConstructQSL(samples, samples, ignore, ignore)
     # LoadGen would otherwise read an audit.config in the working folder, which would change the test unnoticed.
     audit = str(folder / "audit.config")
     failed = []

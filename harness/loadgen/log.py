@@ -15,7 +15,7 @@ from harness.core.formatting import Measured
 from harness.core.reading import DAMAGED
 from harness.core.statements import Statement
 from harness.core.word_list import names_in
-from harness.loadgen.invalid_reasons import ENTRY, Check, failed_checks, reasons
+from harness.loadgen.invalid_reasons import ENTRY_BY_CHECK, Check, failed_checks, reasons
 from harness.loadgen.log_entries import (
     DETAIL,
     ENTRIES_BY_SCENARIO,
@@ -24,8 +24,8 @@ from harness.loadgen.log_entries import (
     Entries,
     LogError,
     entries,
-    finite,
-    records,
+    finite_or_none,
+    log_records,
 )
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ TEXT_ENTRIES = names_in(
     early_stopping_result early_stopping_ttft_result early_stopping_tpot_result
     """
 )
-UNIQUE_ENTRIES = names_in("result_ effective_ early_stopping")  # entries that no log has twice with different values
+UNIQUE_PREFIXES = names_in("result_ effective_ early_stopping")  # entries that no log has twice with different values
 COUNT_ENTRIES = re.compile(
     r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors"
 )  # whole numbers
 RATE_ENTRIES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
-BOOLEAN_ENTRIES = {*ENTRY.values(), "requested_use_token_latencies"}
+BOOLEAN_ENTRIES = {*ENTRY_BY_CHECK.values(), "requested_use_token_latencies"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     errors = []
     warnings = []
     try:
-        for key, value, about in records(path):
+        for key, value, about in log_records(path):
             add_entry(values, key, value)
             if about.get("is_error"):
                 errors.append(str(value))
@@ -134,7 +134,7 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
         for wanted, logged in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
             if wanted and logged != wanted:
                 raise LogError(f"{path}: not this test's log: it says {logged}, not {wanted}.")
-        return interpret(values, errors, warnings)
+        return result_of(values, errors, warnings)
     except ValueError as error:
         raise LogError(f"{path}: {error}.") from None
     except DAMAGED as error:
@@ -157,7 +157,7 @@ def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
     """Add an entry. Raises ValueError if it contradicts an earlier one, or is not of the kind that LoadGen writes."""
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
-    twice = key.startswith(UNIQUE_ENTRIES) and key in values
+    twice = key.startswith(UNIQUE_PREFIXES) and key in values
     if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
         raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
     if not is_of_kind(key, value):
@@ -200,31 +200,61 @@ def last_entries(values: Entries) -> list[str]:
         return ["power_end"]
     if "num_errors" in values:
         return ["result_validity"]
-    tokens = [entries(values).tokens] if values.get("requested_use_token_latencies") else []
-    return ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns", *tokens]
+    keys = ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns"]
+    if values.get("requested_use_token_latencies"):
+        keys.append(entries(values).tokens)
+    return keys
 
 
-def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
+def entries_with_prefix(values: Entries, prefix: str) -> Entries:
+    return Entries((key, value) for key, value in values.items() if key.startswith(prefix))
+
+
+def seeds_of(values: Entries) -> dict[str, int]:
+    """Return LoadGen's seeds by name, as far as the log has them."""
+    seeds = {}
+    for name in SEED_NAMES:
+        seed = values.count(f"effective_{name}_rng_seed")
+        if seed is not None:
+            seeds[name] = seed
+    return seeds
+
+
+def sample_count(values: Entries) -> int | None:
+    """Return the number of samples in all queries. None if the log does not tell."""
+    queries = values.count("result_query_count")
+    if not entries(values).multi_sample_queries:
+        return queries
+    samples_per_query = values.count("generated_samples_per_query")
+    return queries and samples_per_query and queries * samples_per_query
+
+
+def sample_rate(values: Entries) -> Measured:
+    """Return the samples per second: LoadGen's own rate, or else the samples by the seconds that they took."""
+    scenario_entries = entries(values)
+    if scenario_entries.samples:
+        return values.number(scenario_entries.samples)
+    samples, seconds = sample_count(values), scenario_entries.seconds(values)
+    if not samples or not seconds:
+        return None
+    return finite_or_none(samples / seconds)
+
+
+def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """Return the result of one finished test from its entries.
 
     Raises ValueError, TypeError or KeyError if they are damaged.
     """
-    scenario_entries, verdict = entries(values), values.text("result_validity")
+    scenario_entries = entries(values)
+    verdict = values.text("result_validity")
     failed = failed_checks(values)
     check_known(values, verdict, failed)
-    counted = values.count("num_errors") or 0
-    if counted > len(errors):
-        errors = [*errors, f"{counted:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
-    queries = values.count("result_query_count")
-    samples_per_query = values.count("generated_samples_per_query") if scenario_entries.multi_sample_queries else 1
-    samples = queries and samples_per_query and queries * samples_per_query
-    spent = scenario_entries.seconds(values)
-    early_stopping = {key: value for key, value in values.items() if key.startswith("early_stopping")}
-    effective = {key.removeprefix("effective_"): v for key, v in values.items() if key.startswith("effective_")}
-    seeds = {name: values.count(f"effective_{name}_rng_seed") for name in SEED_NAMES}
-    rate = finite(samples / spent) if samples and spent else None
-    if scenario_entries.samples:
-        rate = values.number(scenario_entries.samples)
+    error_count = values.count("num_errors") or 0
+    if error_count > len(errors):
+        errors = [*errors, f"{error_count:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
+    effective = Entries()
+    for key, value in entries_with_prefix(values, "effective_").items():
+        effective[key.removeprefix("effective_")] = value
     mean_latency_ns = values.number("result_mean_latency_ns")
     return TestResult(
         loadgen_version=str(values["loadgen_version"]),
@@ -236,20 +266,20 @@ def interpret(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         failed=failed,
         invalid_reasons=reasons(values) if verdict == "INVALID" else [],
         ran_short="min_duration" in failed,
-        samples=samples,
-        queries=queries,
-        duration_s=spent,
+        samples=sample_count(values),
+        queries=values.count("result_query_count"),
+        duration_s=scenario_entries.seconds(values),
         tokens_per_sec=values.number(scenario_entries.tokens),
-        samples_per_sec=rate,
+        samples_per_sec=sample_rate(values),
         target_qps=values.number("effective_target_qps"),
         scheduled_qps=values.number("result_scheduled_samples_per_sec"),
         latency_ms=latency(values, scenario_entries.edges, scenario_entries.percentiles),
         ttft_ms=latency(values, "result_first_token_{}_latency_ns", "result_first_token_{}_percentile_latency_ns"),
         tpot_ms=latency(values, "result_time_to_output_token_{}", "result_time_per_output_token_{}_percentile_ns"),
         mean_sample_latency_ms=mean_latency_ns / 1e6 if mean_latency_ns else None,
-        early_stopping=Entries(early_stopping),
-        seeds={name: seed for name, seed in seeds.items() if seed is not None},
-        effective=Entries(effective),
+        early_stopping=entries_with_prefix(values, "early_stopping"),
+        seeds=seeds_of(values),
+        effective=effective,
         errors=errors,
         warnings=warnings,
     )
@@ -263,7 +293,7 @@ def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -
     if verdict not in ("VALID", "INVALID", None):
         raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
     if verdict == "VALID" and failed:
-        raise ValueError(f"result_validity is VALID beside {ENTRY[failed[0]]}, which is false")
+        raise ValueError(f"result_validity is VALID beside {ENTRY_BY_CHECK[failed[0]]}, which is false")
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
@@ -273,10 +303,11 @@ def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
     if len(times_ns) < len(names):
         return None
     logged = Latency(*(time / 1e6 for time in times_ns))
-    # LoadGen logs a negative latency if an answer has no first or no second token.
-    return logged if logged.min >= 0 else None
+    if logged.min < 0:  # LoadGen logs a negative latency if an answer has no first or no second token
+        return None
+    return logged
 
 
-def as_json(folder: Path) -> str:
+def result_json(folder: Path) -> str:
     """Return the result in a folder's log as a page of JSON. Raises LogError."""
     return json.dumps(asdict(read(folder)), indent=2, allow_nan=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from harness.core.errors import BAD_INPUT, BenchmarkError
 from harness.core.file_limits import LARGEST_LOADGEN_LOG
 from harness.core.formatting import Measured
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import open_regular
 from harness.core.word_list import names_in
 
@@ -27,14 +27,19 @@ class LogError(BenchmarkError):
     exit_code = BAD_INPUT
 
 
-def finite(number: str | float) -> Measured:
+def finite_or_none(number: str | float) -> Measured:
     """Return the number as a float. None if it is out of a float's range."""
     value = float(number)
-    return value if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return value
 
 
-# NaN and Infinity, which LoadGen writes and JSON does not have, are read as null.
-DECODER = json.JSONDecoder(parse_float=finite, parse_constant=lambda name: None)
+def read_null(name: str) -> None:
+    """Read NaN and Infinity, which LoadGen writes and JSON does not have, as null."""
+
+
+DECODER = json.JSONDecoder(parse_float=finite_or_none, parse_constant=read_null)
 
 
 class Entries(dict[str, "JsonValue"]):
@@ -61,7 +66,7 @@ class Entries(dict[str, "JsonValue"]):
         return value
 
 
-def records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
+def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
     """Yield the log's entries one by one: the key, the value, and the metadata, such as is_error and is_warning.
 
     The log is never in memory as a whole, so it may be of any size. Raises LogError if an entry is damaged.
@@ -78,11 +83,13 @@ def records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]
                 match entry:
                     case {"key": str(key), "value": value, **rest}:
                         about = rest.get("metadata")
-                        yield key, value, about if isinstance(about, Mapping) else {}
+                        if not isinstance(about, Mapping):
+                            about = {}
+                        yield key, value, about
                     case _:
                         raise LogError(f"{path}:{number}: {entry_fault(lines)}.")
     except OSError as error:
-        raise LogError(f"{path}: {why(error)}.") from None
+        raise LogError(f"{path}: {system_reason(error)}.") from None
 
 
 def entry_fault(lines: TextIO) -> str:
@@ -101,7 +108,9 @@ def offline_duration(values: Entries) -> Measured:
 def duration_at(values: Entries, entry: str) -> Measured:
     """Return the seconds of a test from an entry that is a rate. LoadGen's rates are (samples - 1) / seconds."""
     rate, queries = values.number(entry), values.count("result_query_count")
-    return finite((queries - 1) / rate) if queries and rate else None
+    if not queries or not rate:
+        return None
+    return finite_or_none((queries - 1) / rate)
 
 
 def scheduled_duration(values: Entries) -> Measured:
@@ -117,8 +126,10 @@ def sequential_duration(values: Entries) -> Measured:
 
     LoadGen logs no rate of samples for this scenario.
     """
-    queries, mean = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
-    return finite(queries * mean / 1e9) if queries and mean else None
+    queries, mean_ns = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
+    if not queries or not mean_ns:
+        return None
+    return finite_or_none(queries * mean_ns / 1e9)
 
 
 class ScenarioEntries(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from harness.core.formatting import Measured
-from harness.core.schema import FrozenModel, stored_as
+from harness.core.schema import FrozenModel, stored_field
 
 
 class MachineUse(FrozenModel):
@@ -11,7 +11,7 @@ class MachineUse(FrozenModel):
 
     others_cpu_cores: Measured = None
     """CPU cores that other programs used during the test, on average."""
-    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
+    background_load: Annotated[list[str], stored_field("others", "background_load")] = []
     """What other programs took of the machine, in words, where it may have cost speed."""
     gpu_joules: Measured = None
     """Energy of the GPUs during the test, by their counters; with --telemetry-url by their power, null over a gap."""

@@ -10,6 +10,7 @@ import gzip
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, get_args
 
@@ -17,7 +18,7 @@ from harness.core import csv_files, statistics
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_LOADGEN_LOG, LARGEST_REQUESTS
 from harness.core.formatting import Measured
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import DAMAGED, open_regular
 from harness.core.word_list import names_in
 from harness.loadgen.log import Latency
@@ -25,7 +26,7 @@ from harness.loadgen.log_entries import DECODER, PERCENTILES, LogError, entry_fa
 
 # LoadGen's trace: the times of each sample of a test.
 TRACE_FILE = "mlperf_log_trace.json"
-ANSWERS = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy test
+ANSWERS_FILE = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy test
 
 
 @dataclass(slots=True)
@@ -42,7 +43,8 @@ class Sample:
 
 def read_trace(folder: Path) -> list[Sample]:
     """Return every sample of a test from LoadGen's trace, in the order of issue. Raises LogError."""
-    path, reader = folder / TRACE_FILE, TraceReader()
+    path = folder / TRACE_FILE
+    reader = TraceReader()
     try:
         with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
             for line in lines:
@@ -51,10 +53,10 @@ def read_trace(folder: Path) -> list[Sample]:
                 except DAMAGED:
                     raise LogError(f"{path}: {entry_fault(lines)}.") from None
     except OSError as error:
-        raise LogError(f"{path}: {why(error)}.") from None
+        raise LogError(f"{path}: {system_reason(error)}.") from None
     if not reader.has_end:
         raise LogError(f"{path}: the trace has no end (LastTrace): the run was ended, or its copy is cut short.")
-    return sorted(reader.samples, key=lambda sample: sample.order)
+    return sorted(reader.samples, key=attrgetter("order"))
 
 
 class EventArguments(TypedDict, total=False):
@@ -95,8 +97,9 @@ class TraceReader:
             self.has_end = True
         if '"Token_Latency"' in line:
             event = read_event(line)
-            delay = event["args"]["issue_delay"]
-            self._first_by_time[event["ts"], delay] = (delay + event["args"]["issue_to_done"]) / 1e6
+            delay_ns = event["args"]["issue_delay"]
+            first_ns = delay_ns + event["args"]["issue_to_done"]
+            self._first_by_time[event["ts"], delay_ns] = first_ns / 1e6
         elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
             self._take_completion(read_event(line))
 
@@ -107,10 +110,18 @@ class TraceReader:
         if event["name"] == "Token":
             self._first_by_number[number] = done_ms
             return
+        delay_ns = about["issue_start_ns"]
         by_number = self._first_by_number.pop(number, None)
-        first_ms = self._first_by_time.pop((event["ts"], about["issue_start_ns"]), by_number)
-        index, delay_ms = int(about["sample_idx"]), about["issue_start_ns"] / 1e6
-        self.samples.append(Sample(number, index, event["ts"] / 1e3, first_ms, done_ms, delay_ms))
+        first_ms = self._first_by_time.pop((event["ts"], delay_ns), by_number)
+        sample = Sample(
+            order=number,
+            index=int(about["sample_idx"]),
+            scheduled_ms=event["ts"] / 1e3,
+            ttft_ms=first_ms,
+            latency_ms=done_ms,
+            delay_ms=delay_ns / 1e6,
+        )
+        self.samples.append(sample)
 
 
 def read_event(line: str) -> TraceEvent:
@@ -119,7 +130,7 @@ def read_event(line: str) -> TraceEvent:
 
 
 REQUESTS_FILE = "requests.csv"
-LEVEL = 1  # the level of compression: a tenth of the size at a hundred MB/s
+COMPRESSION_LEVEL = 1  # the level of compression: a tenth of the size at a hundred MB/s
 COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
@@ -195,16 +206,20 @@ def decimal_text(value: Measured) -> str:
 
     Empty if the time is unknown.
     """
-    return "" if value is None else f"{value:.6f}".rstrip("0").rstrip(".")
+    if value is None:
+        return ""
+    return f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def read_requests(folder: Path) -> list[Request]:
     """Return the rows of requests.csv. Raises UsageError, which names the line, if one is damaged."""
-    path, requests = folder / REQUESTS_FILE, list[Request]()
+    path = folder / REQUESTS_FILE
+    requests = list[Request]()
     try:
         with open_regular(path, LARGEST_REQUESTS) as file:
             table = csv.reader(file)
-            if (head := tuple(next(table, ()))) != REQUEST_COLUMNS:
+            head = tuple(next(table, ()))
+            if head != REQUEST_COLUMNS:
                 raise UsageError(
                     f"{path}:1: columns {', '.join(head) or 'missing'}; expected {', '.join(REQUEST_COLUMNS)}.",
                     path=path,
@@ -212,7 +227,7 @@ def read_requests(folder: Path) -> list[Request]:
             for cells in table:
                 requests.append(parse_line(cells, len(requests)))
     except OSError as error:
-        raise UsageError(f"{path}: {why(error)}.", path=path) from None
+        raise UsageError(f"{path}: {system_reason(error)}.", path=path) from None
     except (ValueError, csv.Error) as error:
         raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.", path=path) from None
     return requests
@@ -222,10 +237,9 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     """Return the request of a line. Raises ValueError if a cell does not hold what its column should."""
     if len(cells) != len(REQUEST_COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
-    counts, times = [*map(int, cells[:4])], [*map(csv_files.finite, cells[4:8])]
-    clock = next((known for known in CLOCKS if known == cells[8]), None)
-    if clock is None:
-        raise ValueError(f"unknown clock {cells[8]!r:.40}")
+    counts = list(map(int, cells[:4]))
+    times = list(map(csv_files.finite_number, cells[4:8]))
+    clock = clock_of(cells[8])
     if any(number is not None and number < 0 for number in (*counts, *times)):
         raise ValueError("a negative number")
     sample, prompt_tokens, output_tokens, first_tokens = counts
@@ -245,8 +259,31 @@ def parse_line(cells: Sequence[str], order: int) -> Request:
     )
 
 
-def without_failures(requests: Iterable[Request]) -> list[Request]:
+def clock_of(text: str) -> Clock:
+    """Return the clock that a cell names. Raises ValueError for any other text."""
+    for clock in CLOCKS:
+        if text == clock:
+            return clock
+    raise ValueError(f"unknown clock {text!r:.40}")
+
+
+def successful_requests(requests: Iterable[Request]) -> list[Request]:
     return [request for request in requests if not request.failure]
+
+
+def prompt_tokens(requests: Iterable[Request]) -> int:
+    """Return the sum of the requests' prompt tokens."""
+    return sum(request.prompt_tokens for request in requests)
+
+
+def output_tokens(requests: Iterable[Request]) -> int:
+    """Return the sum of the requests' output tokens."""
+    return sum(request.output_tokens for request in requests)
+
+
+def is_timed_by_client(requests: Iterable[Request]) -> bool:
+    """Return whether the client took the times of a test's requests."""
+    return any(request.clock == "client" for request in requests)
 
 
 class RequestTimes(NamedTuple):
@@ -260,13 +297,13 @@ class RequestTimes(NamedTuple):
 def times_of(requests: Sequence[Request]) -> RequestTimes:
     """Return the times of requests, summarized as LoadGen does it."""
     return RequestTimes(
-        latency_ms=spread(request.latency_ms for request in requests),
-        ttft_ms=spread(request.ttft_ms for request in requests),
-        tpot_ms=spread(request.tpot_ms for request in requests),
+        latency_ms=latency_summary(map(attrgetter("latency_ms"), requests)),
+        ttft_ms=latency_summary(map(attrgetter("ttft_ms"), requests)),
+        tpot_ms=latency_summary(map(attrgetter("tpot_ms"), requests)),
     )
 
 
-def spread(times: Iterable[Measured]) -> Latency | None:
+def latency_summary(times: Iterable[Measured]) -> Latency | None:
     """Return a summary of times as LoadGen does it.
 
     None if no time is known. Each percentile is one of the times: the one at this share of their number. Unknown times
@@ -275,8 +312,9 @@ def spread(times: Iterable[Measured]) -> Latency | None:
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
         return None
+    mean = sum(ranked) / len(ranked)
     points = [statistics.percentile(ranked, float(share) / 100) for share in PERCENTILES]
-    return Latency(ranked[0], sum(ranked) / len(ranked), ranked[-1], *points)
+    return Latency(ranked[0], mean, ranked[-1], *points)
 
 
 def take_times(requests: Sequence[Request], folder: Path) -> None:
@@ -288,22 +326,25 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
         raise LogError(f"{folder / TRACE_FILE} belongs to another test: its samples are not those that were issued.")
-    pairs = list(zip(requests, samples, strict=True))
-    apart = min((1e3 * r.begin_s - s.scheduled_ms - s.delay_ms for r, s in pairs), default=0.0)
-    begin = min((sample.scheduled_ms for sample in samples), default=0.0)
-    for request, sample in pairs:
+    clock_gaps_ms = []
+    for request, sample in zip(requests, samples, strict=True):
+        clock_gaps_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
+    clock_gap_ms = min(clock_gaps_ms, default=0.0)
+    begin_ms = min((sample.scheduled_ms for sample in samples), default=0.0)
+    for request, sample in zip(requests, samples, strict=True):
         if request.sent_ms is not None:
-            at = 1e3 * request.begin_s + request.sent_ms - apart
-            request.sent_ms = max(0.0, at - sample.scheduled_ms)
-        request.issued_s = (sample.scheduled_ms - begin) / 1e3
-        request.latency_ms, request.clock = sample.latency_ms, "loadgen"
-        if request.first_tokens:  # without one, LoadGen was told of a first token at the end
+            sent_at_ms = 1e3 * request.begin_s + request.sent_ms - clock_gap_ms
+            request.sent_ms = max(0.0, sent_at_ms - sample.scheduled_ms)
+        request.issued_s = (sample.scheduled_ms - begin_ms) / 1e3
+        request.latency_ms = sample.latency_ms
+        request.clock = "loadgen"
+        if request.first_tokens:  # if the client saw none, LoadGen was told of a first token at the end
             request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
     compress_file(folder / TRACE_FILE)
 
 
 def compress_file(path: Path) -> None:
     """Replace a file by a compressed one, `path`.gz. Raises OSError."""
-    with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=LEVEL) as small:
+    with path.open("rb") as whole, gzip.open(f"{path}.gz", "wb", compresslevel=COMPRESSION_LEVEL) as small:
         shutil.copyfileobj(whole, small)
     path.unlink()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager
 from itertools import chain, islice
 from math import inf
+from operator import attrgetter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from harness.config.patterns import LoadPattern
@@ -32,8 +33,10 @@ class Batches(NamedTuple, Generic[SentItem]):
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
         """Send the items batch by batch. Returns no items, since all are sent."""
-        source = iter(sorted(items, key=self.order) if self.order else items)
-        while batch := [*islice(source, self.size)]:
+        if self.order:
+            items = sorted(items, key=self.order)
+        source = iter(items)
+        while batch := list(islice(source, self.size)):
             await asyncio.gather(*map(answer, batch))
         return ()
 
@@ -53,7 +56,7 @@ class RandomArrivals(NamedTuple):
         return ()
 
 
-class InFlight(NamedTuple, Generic[SentItem]):
+class FixedConcurrency(NamedTuple, Generic[SentItem]):
     """Fixed concurrency: so many items in flight, the next as soon as one is answered.
 
     After `seconds`, and `least` items, no more are sent. `turn` gives an item's round, its conversation in the round,
@@ -70,21 +73,25 @@ class InFlight(NamedTuple, Generic[SentItem]):
 
         Return the items that were not sent before the time was over.
         """
-        talks: Iterable[Sequence[SentItem]] = ((item,) for item in items)
+        conversations: Iterable[Sequence[SentItem]] = ((item,) for item in items)
         if self.turn:
-            talks = items_by_conversation(items, self.turn)
-        source, unsent = iter(talks), list[SentItem]()
-        end, sent, latest = time.perf_counter() + self.seconds, 0, -1
+            conversations = items_by_conversation(items, self.turn)
+        source = iter(conversations)
+        unsent = list[SentItem]()
+        end = time.perf_counter() + self.seconds
+        sent, latest_round = 0, -1
 
         async def follow() -> None:
-            nonlocal sent, latest
-            for talk in source:
-                round = self.turn(talk[0])[0] if self.turn else sent  # each item is a round of its own
-                if sent >= self.least and time.perf_counter() >= end and round > latest:
-                    unsent.extend(talk)
+            nonlocal sent, latest_round
+            for conversation in source:
+                round = sent  # without conversations, each item is a round of its own
+                if self.turn:
+                    round, _, _ = self.turn(conversation[0])
+                if sent >= self.least and time.perf_counter() >= end and round > latest_round:
+                    unsent.extend(conversation)
                     return
-                latest = max(latest, round)
-                for item in talk:
+                latest_round = max(latest_round, round)
+                for item in conversation:
                     sent += 1
                     await answer(item)
 
@@ -94,7 +101,7 @@ class InFlight(NamedTuple, Generic[SentItem]):
         return [*unsent, *chain.from_iterable(source)]
 
 
-class AtTimes(NamedTuple):
+class TimedArrivals(NamedTuple):
     """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
     it. `by_sample`: each of a trace at its own time.
     """
@@ -104,19 +111,21 @@ class AtTimes(NamedTuple):
 
     async def send(self, items: Iterable[Request], answer: AnswerOne[Request]) -> Sequence[Request]:
         """Send each request at its time. Returns no requests, since all are sent."""
-        zero = time.perf_counter()
-        ordered = sorted(items, key=lambda request: request.sample) if self.by_sample else items
+        start = time.perf_counter()
+        if self.by_sample:
+            items = sorted(items, key=attrgetter("sample"))
         async with tasks() as group:
-            for request, due in zip(ordered, self.times, strict=True):  # LoadGen issued one request for each time
-                request.issued_s = zero + due
-                while (left := zero + due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
-                    await asyncio.sleep(left)
+            for request, due_s in zip(items, self.times, strict=True):  # LoadGen issued one request for each time
+                due = start + due_s
+                request.issued_s = due
+                while (left_s := due - time.perf_counter()) > 0:  # a timer may end up to a millisecond early
+                    await asyncio.sleep(left_s)
                 group.create_task(answer(request))
         return ()
 
 
-Sender = Batches[SentItem] | RandomArrivals | InFlight[SentItem]
-RequestSender = Sender[Request] | AtTimes
+Sender = Batches[SentItem] | RandomArrivals | FixedConcurrency[SentItem]
+RequestSender = Sender[Request] | TimedArrivals
 
 
 @asynccontextmanager

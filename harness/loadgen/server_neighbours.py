@@ -7,7 +7,7 @@ from harness.engines.server_metrics import GENERATED, growth
 from harness.loadgen.test_run import Recording
 
 # An engine's counters may be ahead of what came: by the tokens that end answers, and by requests that were broken off.
-MORE_SHARE, MORE_TOKENS = 0.1, 100
+TOKEN_MARGIN_SHARE, TOKEN_MARGIN = 0.1, 100
 
 
 def signs_of_others(
@@ -18,17 +18,18 @@ def signs_of_others(
     The signs are more requests running than this client had in flight, and more tokens generated than the `came` tokens
     that it got. `came` is None if unknown.
     """
-    running = [value for value in recording.column("requests_running") if value is not None]
-    # The middle of the readings: one alone may fall between the end of an answer and the next request.
-    if running and median_low(running) > in_flight:
-        yield (
-            f"others use the server: {median_low(running):,.0f} requests ran at once by its metrics, this run had "
-            f"{in_flight:,} in flight at most"
-        )
+    readings = [value for value in recording.column("requests_running") if value is not None]
+    if readings:
+        running = median_low(readings)  # a single reading may fall between the end of an answer and the next request
+        if running > in_flight:
+            yield (
+                f"others use the server: {running:,.0f} requests ran at once by its metrics, this run had "
+                f"{in_flight:,} in flight at most"
+            )
     generated = growth(before, after)(GENERATED)
     if came is None or generated is None:
         return
-    if generated - came > max(MORE_SHARE * came, MORE_TOKENS):
+    if generated - came > max(TOKEN_MARGIN_SHARE * came, TOKEN_MARGIN):
         yield (
             f"others use the server: it generated {generated:,.0f} tokens by its metrics, {came:,} of them for this run"
         )

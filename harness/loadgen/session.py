@@ -7,7 +7,7 @@ import itertools
 import math
 import secrets
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from harness.engines.answer_delivery import ServerUse
 from harness.engines.protocol import Engine, Result
 from harness.loadgen import background_load, exporter, gpu_readings, machine_use, test_run
 from harness.loadgen.loadgen_test import LoadGenSettings, run_test
-from harness.loadgen.requests import take_times, write_requests
+from harness.loadgen.requests import Request, take_times, write_requests
 from harness.loadgen.server_neighbours import signs_of_others
 from harness.loadgen.sut import SUT, make_sut
 from harness.loadgen.watchdog import Watchdog
@@ -36,6 +36,19 @@ END_SHOWS_S = 5.0  # the longest time from the death of an engine's first proces
 def clock_offset() -> float:
     """Return the seconds from a clock that nobody sets to the system's clock, which LoadGen uses."""
     return time.time() - time.monotonic()
+
+
+def drop_times(requests: Iterable[Request]) -> None:
+    """Remove the times of requests whose test is not about speed."""
+    for request in requests:
+        request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
+
+
+def count_from_first(requests: Sequence[Request]) -> None:
+    """Make the client's times of requests count from the first request."""
+    begin_s = min((request.begin_s for request in requests), default=0.0)
+    for request in requests:
+        request.issued_s, request.clock = request.begin_s - begin_s, "client"
 
 
 @dataclass
@@ -66,9 +79,11 @@ class LoadGenSession:
         folder = self.folder.sub(TEST_FOLDERS[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
-        kind = "load" if mode == "test06" else mode
-        length = plan.length if mode == "performance" else ""
-        self.display.stage(mode.upper() if kind == "load" else f"{mode} test", kind, length)
+        if mode == "test06":
+            self.display.stage("TEST06", "load")
+        else:
+            length = plan.length if mode == "performance" else ""
+            self.display.stage(f"{mode} test", mode, length)
         self.drive(mode, plan, folder)
         return folder
 
@@ -78,27 +93,25 @@ class LoadGenSession:
         Only a performance test has times. They are LoadGen's, if LoadGen takes them. Raises LogError if LoadGen's trace
         is of another test.
         """
-        settings = self.settings.of(plan, folder)
+        settings = self.settings.prepare(plan, folder)
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
-            self.engine.run(self.engine.reset_prefix_cache(), lambda: self.watchdog.check_run(folder))
+            self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))
         tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
-        shown_total, least_s = plan.pattern.progress(plan) if mode == "performance" else (total, 0.0)
+        shown_total, least_s = total, 0.0
+        if mode == "performance":
+            shown_total, least_s = plan.pattern.progress(plan)
         watch = partial(self.watch, tested, folder, shown_total, least_s, clock_offset())
         self.watchdog.reset()
-        with self.measuring(folder, plan, tested):
+        with self.record_test(folder, plan, tested):
             run_test(mode, settings, tested, plan.samples, folder, watch)
-        requests = tested.requests
         if mode != "performance":
-            for request in requests:
-                request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
+            drop_times(tested.requests)
         elif tested.by_client:
-            begin = min((request.begin_s for request in requests), default=0.0)
-            for request in requests:
-                request.issued_s, request.clock = request.begin_s - begin, "client"
+            count_from_first(tested.requests)
         else:
-            take_times(requests, folder)
-        write_requests(folder, requests)
+            take_times(tested.requests, folder)
+        write_requests(folder, tested.requests)
         return tested
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
@@ -110,8 +123,10 @@ class LoadGenSession:
                 f"the system clock was set by {moved:+,.0f} s in a test that LoadGen times by it: run again."
             )
         busy = tested.counters.issued > tested.counters.completed
-        silent_s = self.watchdog.looked_at - self.watchdog.since if busy else 0.0
-        note = f"nothing received for {silent_s:.0f} s" if silent_s > SILENT_S else ""
+        silent_s = self.watchdog.looked_at - self.watchdog.since
+        note = ""
+        if busy and silent_s > SILENT_S:
+            note = f"nothing received for {silent_s:.0f} s"
         self.display.tick(tested.counters, total, note, least_s=least_s)
         if isinstance(tested.failure, EmptyAnswerError):  # perhaps the engine ended, which may show a moment later
             until = time.monotonic() + END_SHOWS_S
@@ -129,60 +144,63 @@ class LoadGenSession:
             raise OutOfTimeError("the time for measuring is over.")
 
     @contextmanager
-    def measuring(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
+    def record_test(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
         """Record what a test takes of the machine and of a server while the block runs."""
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
-        wanted, exported = config.extra_metrics and tested.timed, exporter.readings(urls)
-        recorded = gpu_readings.recording(
-            path, wanted, engine.prometheus_metrics, gpus, lambda: exporter.readings(urls).gpus
+        exported = exporter.reading_or_empty(urls)
+        is_recorded = config.extra_metrics and tested.timed
+        recording = gpu_readings.record_machine(
+            path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls)
         )
-        before, exposed = gpu_readings.joules(gpus), engine.prometheus_metrics()
+        joules_before, pages_before = gpu_readings.joules(gpus), engine.prometheus_metrics()
         busy_gpus = self.busy_gpus if config.is_in_process else []
         has_gpus = config.is_in_process and bool(nvml.gpus())
-        with recorded as lines, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
+        with recording as notes, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
             yield
-        after, metrics_after = gpu_readings.joules(gpus), engine.prometheus_metrics()
-        used = None if before is None or after is None else after - before
+        joules_after, pages_after = gpu_readings.joules(gpus), engine.prometheus_metrics()
+        used_joules = None
+        if joules_before is not None and joules_after is not None:
+            used_joules = joules_after - joules_before
         if urls and tested.timed:
-            recording = test_run.Recording.read(path)
-            used = recording.joules
-            lines += exporter.gaps(exported, recording)
+            recorded = test_run.Recording.read(path)
+            used_joules = recorded.joules
+            notes += exporter.gap_notes(exported, recorded)
         warnings = load.warnings()
         if config.endpoint and tested.timed:
-            warnings += self.neighbours(plan, tested, path, exposed, metrics_after)
-        slower = "" if config.endpoint else ": the speed may be lower than this machine's"
+            warnings += self.neighbours(plan, tested, path, pages_before, pages_after)
         if not self.warned:
-            lines += [f"{warning}{slower}" for warning in warnings]
-        self.warned = self.warned or bool(warnings)
+            notes += background_load.warning_lines(warnings, bool(config.endpoint))
+            self.warned = bool(warnings)
         use = machine_use.MachineUse(
             others_cpu_cores=load.cpu_cores,
             background_load=warnings,
-            gpu_joules=None if used is None else round(used, 1),
+            gpu_joules=None if used_joules is None else round(used_joules, 1),
             server_gpus=exported.models,
-            waits_ms=server_metrics.mean_waits(exposed, metrics_after),
+            waits_ms=server_metrics.mean_waits(pages_before, pages_after),
         )
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
             server = ServerUse.of(
                 tested.deliveries,
                 tested.sent_tokens,
-                cache_hit_percent=server_metrics.cached_percent(exposed, metrics_after),
+                cache_hit_percent=server_metrics.cached_percent(pages_before, pages_after),
                 has_template=config.endpoint_api == "chat",
-                replicas=server_metrics.idle_replicas(exposed, metrics_after),
+                replicas=server_metrics.idle_replicas(pages_before, pages_after),
             )
             files.write_json(folder / test_run.SERVER_FILE, server.model_dump())
-            lines += [*server.disagreements, *server.notes]
-        for line in lines:
-            self.display.say(line, style="yellow")
+            notes += [*server.disagreements, *server.notes]
+        for note in notes:
+            self.display.say(note, style="yellow")
 
     def neighbours(self, plan: Plan, tested: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
         """Return the signs in a server's metrics that others used it during a test, in words."""
         in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
-        came = sum(max(delivery.tokens, delivery.client_tokens) for delivery in tested.deliveries)
-        has_failures = any(request.failure for request in tested.requests)  # failed requests were generated in part
+        tokens: int | None = sum(max(delivery.tokens, delivery.client_tokens) for delivery in tested.deliveries)
+        if any(request.failure for request in tested.requests):  # the server generated a part of their answers
+            tokens = None
         recording = test_run.Recording.read(path)
-        return [*signs_of_others(recording, in_flight, before, after, None if has_failures else came)]
+        return list(signs_of_others(recording, in_flight, before, after, tokens))
 
     def samples(self, plan: Plan) -> Library:
         """Return the samples for the next test or trial, with a salt that no other test has.

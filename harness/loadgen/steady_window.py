@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
-from harness.loadgen.requests import Request, without_failures
+from harness.loadgen.requests import Request, output_tokens, prompt_tokens, successful_requests
 
 # A steady part is at least this share of a test's time. With enough waves of requests it is half or more.
 LEAST_STEADY_SHARE = 0.1
@@ -19,9 +20,9 @@ class SteadyWindow:
 
     begin_s: float
     end_s: float
-    ended: tuple[Request, ...]
+    ended_requests: tuple[Request, ...]
     """Requests whose answers ended in it."""
-    sent_and_ended: tuple[Request, ...]
+    whole_requests: tuple[Request, ...]
     """Those of them that were also sent in it."""
 
     @property
@@ -31,12 +32,12 @@ class SteadyWindow:
     @property
     def tokens_per_sec(self) -> float:
         """Output tokens per second of the answers that ended in the window."""
-        return sum(request.output_tokens for request in self.ended) / self.seconds
+        return output_tokens(self.ended_requests) / self.seconds
 
     @property
     def input_tokens_per_sec(self) -> float:
         """Prompt tokens per second of the answers that ended in the window."""
-        return sum(request.prompt_tokens for request in without_failures(self.ended)) / self.seconds
+        return prompt_tokens(successful_requests(self.ended_requests)) / self.seconds
 
     @property
     def total_tokens_per_sec(self) -> float:
@@ -45,14 +46,14 @@ class SteadyWindow:
 
     @property
     def samples_per_sec(self) -> float:
-        return len(without_failures(self.ended)) / self.seconds
+        return len(successful_requests(self.ended_requests)) / self.seconds
 
     @property
     def halves(self) -> tuple[int, int]:
         """Output tokens of the answers that ended in the first half of the window, and in the second half."""
         middle = (self.begin_s + self.end_s) / 2
-        late = sum(request.output_tokens for request in self.ended if request.end_s > middle)
-        return sum(request.output_tokens for request in self.ended) - late, late
+        late = output_tokens(request for request in self.ended_requests if request.end_s > middle)
+        return output_tokens(self.ended_requests) - late, late
 
     @property
     def trend(self) -> float:
@@ -63,7 +64,7 @@ class SteadyWindow:
     @cached_property
     def requests(self) -> list[Request]:
         """The requests that were sent and answered in the window."""
-        return without_failures(self.sent_and_ended)
+        return successful_requests(self.whole_requests)
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
@@ -73,10 +74,13 @@ def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | N
     """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None
-    done = sorted(requests, key=lambda request: request.end_s)
+    done = sorted(requests, key=attrgetter("end_s"))
     first, last = at_once - 1, len(done) - at_once - 1
     begin_s, end_s = done[first].end_s, done[last].end_s
-    sent_and_ended = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
-    window = SteadyWindow(begin_s, end_s, tuple(done[first + 1 : last + 1]), tuple(sent_and_ended))
+    whole_requests = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
+    window = SteadyWindow(begin_s, end_s, tuple(done[first + 1 : last + 1]), tuple(whole_requests))
     is_short = window.seconds <= LEAST_STEADY_SHARE * done[-1].end_s
-    return None if is_short or not window.halves[0] else window
+    tokens_in_first_half, _ = window.halves
+    if is_short or not tokens_in_first_half:
+        return None
+    return window

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mlperf_loadgen as lg
 
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.plan import Plan
 from harness.core import progress
 from harness.core.errors import EmptyAnswerError, EndpointError, ServerFullError
@@ -55,13 +55,15 @@ class SUT:
 
         This is LoadGen's IssueQuery.
         """
-        now, new = None if self.by_client else time.perf_counter(), list[Request]()
+        issued_s = None
+        if not self.by_client:  # with its own times, the client notes and counts each request when it is sent
+            issued_s = time.perf_counter()
+            self.counters.issued += len(ids)
+        new = list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
-            new.append(Request(index, issued_s=now, order=order, round=self._issues[index], id=id))
+            new.append(Request(index, issued_s=issued_s, order=order, round=self._issues[index], id=id))
             self._issues[index] += 1
         self.requests += new
-        if not self.by_client:  # with its own times, the client counts each request when it is sent
-            self.counters.issued += len(ids)
         self.engine.loop.call_soon_threadsafe(self.start, new)
 
     def start(self, requests: list[Request]) -> None:
@@ -78,7 +80,7 @@ class SUT:
         unsent = {request.order for request in left}
         self.requests = [request for request in self.requests if request.order not in unsent]
         for request in left:
-            self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER)
+            self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER_TOKENS)
 
     def run(self, work: Coroutine[object, object, None]) -> None:
         task = self.engine.loop.create_task(self._guard(work))
@@ -102,7 +104,9 @@ class SUT:
         number = self.admission.send(time.perf_counter())
         try:
             await self.answer(request)
-            sent_s = request.begin_s + request.sent_ms / 1e3 if request.sent_ms else None
+            sent_s = None
+            if request.sent_ms:
+                sent_s = request.begin_s + request.sent_ms / 1e3
             self.admission.answer(number, time.perf_counter(), sent_s)
         except ServerFullError as error:
             if self.is_probe:
@@ -124,7 +128,7 @@ class SUT:
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
-        most = may_fail(self.max_failed, total)
+        most = failure_allowance(self.max_failed, total)
         if self._failed > most:
             count = ""
             if most:
@@ -133,14 +137,15 @@ class SUT:
         self.end_without_answer(request, error)
 
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
-        """Give LoadGen an answer of PLACEHOLDER tokens for a failed request, since LoadGen waits for every answer.
+        """Give LoadGen an answer of PLACEHOLDER_TOKENS for a failed request, since LoadGen waits for every answer.
 
         In an accuracy test the answer is empty, since it is scored.
         """
         request.failure = str(error)
         if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
             self.report(lg.FirstTokenComplete, request.id, [0])
-        self.end(request, [0] * test_run.PLACEHOLDER if self.timed else [])
+        placeholders = [0] * test_run.PLACEHOLDER_TOKENS if self.timed else []
+        self.end(request, placeholders)
 
     async def answer(self, request: Request) -> None:
         """Send one request and report its answer. Raises EndpointError, EngineError or EmptyAnswerError."""
@@ -199,7 +204,7 @@ class SUT:
         request.first_tokens = 0
         if self.streams and not self.by_client:
             self.report(lg.FirstTokenComplete, request.id, [0])
-        self.end(request, [0] * test_run.PLACEHOLDER)
+        self.end(request, [0] * test_run.PLACEHOLDER_TOKENS)
 
     def end(self, request: Request, tokens: Sequence[int]) -> None:
         """Report the end of an answer to LoadGen."""
@@ -230,7 +235,7 @@ def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected
     return SUT(
         engine,
         library,
-        sending.issued(plan, library, timed),
+        sending.loadgen_sender(plan, library, timed),
         streams=pattern.is_streamed,
         by_client=pattern.is_own_clock,
         timed=timed,

@@ -1,10 +1,10 @@
 """One test, read once: what LoadGen says of it as far as it counts, its requests, the part in which the engine had all
 its work, and what it took of the machine and of a server. What its logs and requests.csv alone tell needs no package.
 
-LoadGen's result is mended where its own numbers cannot be used. Answers of one token have no time per output token:
+LoadGen's result is corrected if its own numbers cannot be used. Answers of one token have no time per output token:
 LoadGen counts such an answer as none, divides the time after its first token by -1, and logs an error (logging.cc).
-Requests that failed under --max-failed were reported to it as answers of `PLACEHOLDER` tokens. Queries that a closed
-loop did not send before its time was over were reported in the same way.
+Requests that failed under --max-failed were reported to LoadGen as answers of `PLACEHOLDER_TOKENS`. Queries that a
+closed loop did not send before its time was over were reported in the same way.
 """
 
 from collections import deque
@@ -25,7 +25,17 @@ from harness.core.statistics import Spread
 from harness.loadgen import log
 from harness.loadgen.log import Latency, TestResult, p99_of
 from harness.loadgen.log_entries import LogError
-from harness.loadgen.requests import REQUESTS_FILE, Request, read_requests, spread, times_of, without_failures
+from harness.loadgen.requests import (
+    REQUESTS_FILE,
+    Request,
+    is_timed_by_client,
+    latency_summary,
+    output_tokens,
+    prompt_tokens,
+    read_requests,
+    successful_requests,
+    times_of,
+)
 from harness.loadgen.steady_window import SteadyWindow, steady_window
 
 if TYPE_CHECKING:
@@ -33,91 +43,128 @@ if TYPE_CHECKING:
     from harness.engines.answer_delivery import ServerUse
     from harness.loadgen.machine_use import MachineUse
 
-PLACEHOLDER = 2  # tokens reported for a request without an answer: the fewest that LoadGen takes without an error
+PLACEHOLDER_TOKENS = (
+    2  # tokens reported for a request without an answer: the fewest that LoadGen takes without an error
+)
 LOWER_RATE_REMEDY = "lower the target rate"
-ONE_TOKEN = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
+ONE_TOKEN_ERROR = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
 
-def mend(result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool) -> TestResult:
+def corrected_result(
+    result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool
+) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
     LoadGen received placeholders for requests without an answer, which are taken out. Times per output token are
     computed from answers of two tokens and more. `limits` are the run's latency limits. `expected` says that requests
     may have answers of one token. LoadGen's errors about such answers then do not count.
     """
-    whole = without_failures(requests)
-    result = with_one_duration(result, whole)
-    failed = len(requests) - len(whole)
-    by_client = any(request.clock == "client" for request in requests)
-    unanswered = failed + ((result.samples or 0) - len(requests) if by_client else 0)
-    is_timed = any(request.latency_ms is not None for request in requests)
-    has_unseen = any(request.first_tokens == 0 for request in whole)  # LoadGen was told a first token of these
-    if by_client or (is_timed and (failed or has_unseen)):
-        result = with_times(result, whole)
+    answered = successful_requests(requests)
+    result = result_over_one_time(result, answered)
+    failed = unanswered = len(requests) - len(answered)
+    if is_timed_by_client(requests):
+        unanswered += (result.samples or 0) - len(requests)
+    if has_other_times(requests):
+        result = result_with_times(result, answered)
     if unanswered:
-        result = without_placeholders(result, requests, unanswered)
+        result = result_of_real_answers(result, requests, unanswered)
     if failed and limits and result.valid:
-        result = held_against(
-            limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms)), "without the failed requests", result
-        )
-    single = sum(request.output_tokens < 2 for request in whole)
-    if not single or not result.token_latencies:
+        tails = limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))
+        result = result_by_limits(tails, "without the failed requests", result)
+    if not result.token_latencies or not single_tokens(answered):
         return result
-    mended = result if unanswered else without_placeholders(result, requests, 0)
+    if not unanswered:
+        result = result_of_real_answers(result, requests, 0)
     if expected:
-        mended = replace(mended, errors=[error for error in mended.errors if ONE_TOKEN not in error])
+        errors = [error for error in result.errors if ONE_TOKEN_ERROR not in error]
+        result = replace(result, errors=errors)
     if result.ttft_ms is None:
-        return mended
-    times = [request.tpot_ms for request in whole if request.tpot_ms is not None]
-    mended = replace(mended, tpot_ms=spread(times), single_token=single)
+        return result
+    return result_with_longer_answers(result, answered, limits)
+
+
+def has_other_times(requests: Sequence[Request]) -> bool:
+    """Return whether LoadGen's latencies are not those of the real answers.
+
+    Either the client took the times, or LoadGen was told of an end or of a first token that did not come.
+    """
+    if is_timed_by_client(requests):
+        return True
+    if all(request.latency_ms is None for request in requests):
+        return False
+    return any(request.failure or request.first_tokens == 0 for request in requests)
+
+
+def single_tokens(requests: Iterable[Request]) -> int:
+    """Return how many answers have less than two tokens, and so no time per output token."""
+    return sum(request.output_tokens < 2 for request in requests)
+
+
+def result_with_longer_answers(
+    result: TestResult, answered: Sequence[Request], limits: LatencyLimits | None
+) -> TestResult:
+    """Return the result with the times per output token of the answers of two tokens and more."""
+    times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
+    tpot_ms = latency_summary(times_ms)
+    result = replace(result, tpot_ms=tpot_ms, single_token=single_tokens(answered))
     if limits is None:
-        return mended
-    if mended.tpot_ms and mended.tpot_ms.p99 > limits.tpot:
-        answers = f"of the {len(times):,} answers of two tokens and more"
-        return held_against(limits.tails(None, mended.tpot_ms.p99), answers, mended)
-    over = sum(time > limits.tpot for time in times)
-    return replace(mended, tpot_judged=len(times) >= statistics.fewest_queries(LIMIT_PERCENTILE, over))
+        return result
+    if tpot_ms and tpot_ms.p99 > limits.tpot:
+        answers = f"of the {len(times_ms):,} answers of two tokens and more"
+        return result_by_limits(limits.tails(None, tpot_ms.p99), answers, result)
+    over = sum(time_ms > limits.tpot for time_ms in times_ms)
+    fewest = statistics.fewest_queries(LIMIT_PERCENTILE, over)
+    return replace(result, tpot_judged=len(times_ms) >= fewest)
 
 
-def with_one_duration(result: TestResult, answered: Sequence[Request]) -> TestResult:
+def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> TestResult:
     """Return a MultiStream result whose rates are all over the same time.
 
     Any other result is returned unchanged. LoadGen logs tokens per second over the whole test, and no samples per
     second. A rate from the queries' latencies would leave out the time between them.
     """
-    tokens = sum(request.output_tokens for request in answered)
+    tokens = output_tokens(answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
         return result
     seconds = tokens / result.tokens_per_sec
-    samples_per_sec = result.samples / seconds if result.samples else result.samples_per_sec
+    samples_per_sec = result.samples_per_sec
+    if result.samples:
+        samples_per_sec = result.samples / seconds
     return replace(result, duration_s=seconds, samples_per_sec=samples_per_sec)
 
 
-def with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
+def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
     """Return the result with the times of these requests."""
     times = times_of(requests)
+    mean_ms = times.latency_ms.mean if times.latency_ms else None
     return replace(
         result,
         latency_ms=times.latency_ms,
         ttft_ms=times.ttft_ms,
         tpot_ms=times.tpot_ms,
-        mean_sample_latency_ms=times.latency_ms.mean if times.latency_ms else None,
+        mean_sample_latency_ms=mean_ms,
     )
 
 
-def without_placeholders(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
+def result_of_real_answers(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
     """Return the result with rates that count only real answers.
 
     Answers of one token, which LoadGen leaves out, are included.
     """
-    counts = [request.output_tokens for request in requests]
-    counted = sum(count for count in counts if count > 1 or not result.token_latencies) + PLACEHOLDER * unanswered
+    tokens = counted = 0
+    for request in requests:
+        tokens += request.output_tokens
+        if request.output_tokens > 1 or not result.token_latencies:
+            counted += request.output_tokens
+    counted += PLACEHOLDER_TOKENS * unanswered
     samples, queries = result.samples, result.queries
     if queries and queries == samples:  # a query of several samples counts as a whole
         queries -= unanswered
-    tokens_per_sec = sum(counts) / result.duration_s if result.duration_s else None
+    tokens_per_sec = None
     if result.tokens_per_sec and counted:
-        tokens_per_sec = result.tokens_per_sec * sum(counts) / counted
+        tokens_per_sec = result.tokens_per_sec * tokens / counted
+    elif result.duration_s:
+        tokens_per_sec = tokens / result.duration_s
     samples_per_sec = result.samples_per_sec
     if samples_per_sec and samples:
         samples_per_sec *= 1 - unanswered / samples
@@ -130,7 +177,7 @@ def without_placeholders(result: TestResult, requests: Iterable[Request], unansw
     )
 
 
-def held_against(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
+def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
     """Return the result, made INVALID if one of the `tails` is over its limit.
 
     `answers` names the answers in the reason.
@@ -159,11 +206,14 @@ class Recording(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the recording in a file. Empty if there is no file. Raises UsageError if the file is damaged."""
-        columns = csv_files.read_columns(path) if path.exists() else {}
+        if not path.exists():
+            return cls([], {})
+        columns = csv_files.read_columns(path)
         seconds = columns.pop("seconds", [])
-        if None in seconds or (columns and not seconds):
+        known = [second for second in seconds if second is not None]
+        if len(known) < len(seconds) or (columns and not seconds):
             raise UsageError(f"{path}: a line has no seconds.", path=path)
-        return cls([second for second in seconds if second is not None], columns)
+        return cls(known, columns)
 
     @property
     def durations(self) -> list[float]:
@@ -190,23 +240,40 @@ class Recording(NamedTuple):
     def missing(self) -> int:
         """The number of readings in which a GPU's power is missing. Without GPUs, these are all readings."""
         powers = [self.column(f"{gpu}_power_w") for gpu in self.gpus]
-        return sum(not powers or None in reading for reading in zip(self.seconds, *powers, strict=True))
+        if not powers:
+            return len(self.seconds)
+        return sum(None in reading for reading in zip(*powers, strict=True))
 
     @property
     def joules(self) -> Measured:
         """The energy of all GPUs in J, summed up from their power. None if a GPU reported nothing for too long."""
+        if not self.gpus:
+            return None
         total = 0.0
         for gpu in self.gpus:
-            powers = zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True)
-            readings = [(second, power) for second, power in powers if power is not None]
+            readings = self.power_readings(gpu)
             if not readings:
                 return None
-            readings = [(0.0, readings[0][1]), *readings, (self.seconds[-1], readings[-1][1])]
-            if any(now - then > LONGEST_GAP_S for (then, _), (now, _) in pairwise(readings)):
-                return None
-            for (then, before), (now, power) in pairwise(readings):
-                total += (now - then) * (power + before) / 2
-        return total if self.gpus else None
+            for (then_s, power_then), (now_s, power_now) in pairwise(readings):
+                if now_s - then_s > LONGEST_GAP_S:
+                    return None
+                total += (now_s - then_s) * (power_now + power_then) / 2
+        return total
+
+    def power_readings(self, gpu: str) -> list[tuple[float, float]]:
+        """Return the seconds and the power in W of each reading of a GPU. Empty if its power was never read.
+
+        The first power counts from the start, and the last power until the end.
+        """
+        readings = []
+        for second, power in zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True):
+            if power is not None:
+                readings.append((second, power))
+        if not readings:
+            return []
+        _, first_power = readings[0]
+        _, last_power = readings[-1]
+        return [(0.0, first_power), *readings, (self.seconds[-1], last_power)]
 
 
 MACHINE_FILE, SERVER_FILE = "machine.json", "server.json"
@@ -238,12 +305,14 @@ class TestRun:
         damaged.
         """
         mixed = plan.request_set is not None
-        test = cls.logged(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
-        at_once = None if plan.config.batch_size else plan.pattern.kept_in_flight(plan, engine_concurrency)
+        test = cls.from_logs(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
+        at_once = None
+        if not plan.config.batch_size:
+            at_once = plan.pattern.steady_concurrency(plan, engine_concurrency)
         return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
     @classmethod
-    def logged(
+    def from_logs(
         cls,
         folder: Path,
         limits: LatencyLimits | None,
@@ -256,9 +325,10 @@ class TestRun:
         `mixed` says that its requests may have answers of one token.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
-        if fault := count_difference(folder, result, requests):
-            raise LogError(fault)
-        return cls(folder, mend(result, requests, limits, expected=mixed), tuple(requests), concurrency)
+        difference = count_difference(folder, result, requests)
+        if difference:
+            raise LogError(difference)
+        return cls(folder, corrected_result(result, requests, limits, expected=mixed), tuple(requests), concurrency)
 
     @cached_property
     def machine(self) -> "MachineUse":
@@ -280,8 +350,8 @@ class TestRun:
         return self.server is not None and self.server.is_buffered
 
     @cached_property
-    def answered(self) -> list[Request]:
-        return without_failures(self.requests)
+    def answered_requests(self) -> list[Request]:
+        return successful_requests(self.requests)
 
     @cached_property
     def steady(self) -> SteadyWindow | None:
@@ -290,7 +360,9 @@ class TestRun:
         None for any other test, or if the test is too short to have a steady part.
         """
         at_once = self.concurrency or self.at_once
-        return steady_window(self.requests, at_once) if at_once else None
+        if not at_once:
+            return None
+        return steady_window(self.requests, at_once)
 
     @cached_property
     def window(self) -> SteadyWindow | None:
@@ -298,9 +370,11 @@ class TestRun:
         return self.steady if self.concurrency else None
 
     @cached_property
-    def counted(self) -> list[Request]:
+    def counted_requests(self) -> list[Request]:
         """The answers from which the test's latencies are taken."""
-        return (self.window.requests if self.window else None) or self.answered
+        if self.window and self.window.requests:
+            return self.window.requests
+        return self.answered_requests
 
     @cached_property
     def counted_result(self) -> TestResult:
@@ -308,7 +382,7 @@ class TestRun:
         window = self.window
         if not (window and window.requests):
             return self.result
-        result = with_times(self.result, window.requests)
+        result = result_with_times(self.result, window.requests)
         return replace(result, tokens_per_sec=window.tokens_per_sec, samples_per_sec=window.samples_per_sec)
 
     @cached_property
@@ -319,31 +393,35 @@ class TestRun:
     @property
     def total_new_tokens(self) -> int | None:
         """The sum of the output tokens of the answered requests. None if there are none."""
-        return sum(request.output_tokens for request in self.answered) or None
+        return output_tokens(self.answered_requests) or None
 
     @property
     def total_input_tokens(self) -> int | None:
-        return sum(request.prompt_tokens for request in self.answered) or None
+        return prompt_tokens(self.answered_requests) or None
 
     @property
     def input_lengths(self) -> Spread | None:
-        return Spread.of([request.prompt_tokens for request in self.answered])
+        return Spread.of([request.prompt_tokens for request in self.answered_requests])
 
     @property
     def output_lengths(self) -> Spread | None:
-        return Spread.of([request.output_tokens for request in self.answered])
+        return Spread.of([request.output_tokens for request in self.answered_requests])
 
     @property
     def input_tokens_per_sec(self) -> Measured:
         """Prompt tokens of the answered requests per second of LoadGen's duration."""
         tokens, seconds = self.total_input_tokens, self.result.duration_s
-        return tokens / seconds if tokens and seconds else None
+        if not tokens or not seconds:
+            return None
+        return tokens / seconds
 
     @property
     def total_tokens_per_sec(self) -> Measured:
         """Prompt and output tokens of the answered requests per second of LoadGen's duration."""
         read, written = self.input_tokens_per_sec, self.result.tokens_per_sec
-        return read + written if read and written else None
+        if not read or not written:
+            return None
+        return read + written
 
     @property
     def is_timed(self) -> bool:
@@ -353,8 +431,7 @@ class TestRun:
 
 def count_difference(folder: Path, result: TestResult, requests: Sequence[Request]) -> str:
     """Return how the number of requests in requests.csv differs from LoadGen's, in words. Empty if it does not."""
-    by_client = any(request.clock == "client" for request in requests)
-    if result.samples is None or by_client or len(requests) == result.samples:
+    if result.samples is None or is_timed_by_client(requests) or len(requests) == result.samples:
         return ""
     return (
         f"{folder / REQUESTS_FILE} has {len(requests):,} requests, but LoadGen's log {result.samples:,}: not one test."
@@ -367,8 +444,10 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     None if all are sent at once, or one after the other by LoadGen.
     """
     if plan.pattern.is_rated:
-        return spread(request.sent_ms for request in requests)
-    return spread(gaps_ms(requests)) if plan.concurrency else None
+        return latency_summary(request.sent_ms for request in requests)
+    if plan.concurrency:
+        return latency_summary(gaps_ms(requests))
+    return None
 
 
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
@@ -376,11 +455,16 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
 
     The place that has been free for longest is taken next.
     """
-    ends = deque(sorted(request.done_s for request in requests if request.done_s is not None))
-    begun = ((request.begin_s, request.sent_ms or 0.0) for request in requests if request.done_s is not None)
-    free: deque[float] = deque()
-    for issued_s, sent_ms in sorted(begun):
-        while ends and ends[0] <= issued_s:
-            free.append(ends.popleft())
-        if free:
-            yield 1e3 * (issued_s - free.popleft()) + sent_ms
+    ends = list[float]()
+    begins = list[tuple[float, float]]()
+    for request in requests:
+        if request.done_s is not None:
+            ends.append(request.done_s)
+            begins.append((request.begin_s, request.sent_ms or 0.0))
+    later_ends = deque(sorted(ends))
+    free_since = deque[float]()
+    for issued_s, sent_ms in sorted(begins):
+        while later_ends and later_ends[0] <= issued_s:
+            free_since.append(later_ends.popleft())
+        if free_since:
+            yield 1e3 * (issued_s - free_since.popleft()) + sent_ms

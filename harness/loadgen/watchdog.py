@@ -49,11 +49,14 @@ class Watchdog(Silence):
     @property
     def limit_s(self) -> float:
         """The number of seconds for which the engine may be silent now."""
-        return max(self.timeout_s * (1 if self.longest_s else FIRST_ANSWER_FACTOR), PATIENCE_FACTOR * self.longest_s)
+        if not self.longest_s:  # no answer yet
+            return FIRST_ANSWER_FACTOR * self.timeout_s
+        return max(self.timeout_s, PATIENCE_FACTOR * self.longest_s)
 
     def check(self) -> None:
         """Raise EngineError if the engine has been silent for too long."""
-        if (silent_s := self.look(self.engine.last_response_at)) > self.limit_s:
+        silent_s = self.look(self.engine.last_response_at)
+        if silent_s > self.limit_s:
             raise EngineError(
                 f"no response from {self.engine.name} for {silent_s:.0f} s: assuming it hangs. If it is only slow, "
                 f"raise --stall-timeout (now {self.timeout_s:g})"
@@ -79,7 +82,8 @@ class StartWatch(Silence):
 
     def check(self) -> None:
         """Raise EngineError if the log has not grown for too long."""
-        if self.look(self.log.stat().st_size if self.log.exists() else 0) > self.timeout_s:
+        size = self.log.stat().st_size if self.log.exists() else 0
+        if self.look(size) > self.timeout_s:
             raise EngineError(
                 f"the engine has printed nothing for {self.timeout_s:.0f} s while starting: assuming it hangs"
             )

@@ -9,7 +9,7 @@ from harness import engines
 from harness.config import checkpoint, pretrained
 from harness.config.resolve import resolve
 from harness.core import errors, last_screen, nvml, processes, progress, secrets
-from harness.core.files import as_json, write_json
+from harness.core.files import json_value, write_json
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import Watchdog
 from harness.mmlu import question_data as questions
@@ -32,7 +32,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     """Run one MMLU evaluation from the questions to the report, and return the exit code."""
     settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
     settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
-    facts = MMLUFacts(config=as_json(settings), **benchmark_run.first_facts())
+    facts = MMLUFacts(config=json_value(settings), **benchmark_run.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
@@ -43,7 +43,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     built = question_prompts.build_prompts(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
     letters = question_prompts.letter_tokens(tokenizer, question_prompts.prompt_text(data.test[0], []))
-    display.done(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
+    display.leave_line(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
     plan = resolve(config.run, nvml.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, choosing=True)
@@ -56,7 +56,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     begin = time.perf_counter()
     rows = ask_all(built, letters, engine, watchdog, display, run.path)
     seconds = time.perf_counter() - begin
-    display.done(f"{len(built):,} questions in {seconds:.1f} s")
+    display.leave_line(f"{len(built):,} questions in {seconds:.1f} s")
     display.stage(f"stopping {engine.name}")
     engine.close()
 
@@ -65,11 +65,11 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write_results(run, config, facts, data, seconds, rows)
     known = {"started": facts.started, "gpus": facts.system.gpus}
-    history.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.done)
-    with history.or_say(display.done, f"{config.runs / 'index.md'} could not be written"):
+    history.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.leave_line)
+    with history.or_say(display.leave_line, f"{config.runs / 'index.md'} could not be written"):
         history.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     last_screen.show(display.console, report, run.path / "report.html")
-    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.done)
+    tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
     return errors.DONE
 
 

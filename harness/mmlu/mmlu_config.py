@@ -49,7 +49,7 @@ class MMLUConfig(ServerFlags):
     def run(self) -> RunConfig:
         """The engine's settings as those of a run."""
         own_settings = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
-        return RunConfig.of(self.values(self.given & {*ServerFlags.model_fields}) | own_settings)
+        return RunConfig.from_mapping(self.values(self.named_settings & {*ServerFlags.model_fields}) | own_settings)
 
     @property
     def context(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from harness.core import given_values, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_QUESTIONS
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.stored_text import POINTER, data_files, is_pointer
 from harness.workloads.hub import download, read_saved
 
@@ -78,7 +78,7 @@ def chosen_subjects(text: str) -> list[str]:
             continue
         if word not in groups and word not in DOMAIN_OF:
             raise UsageError(
-                f"--subjects: MMLU has no subject {word!r}{given_values.did_you_mean(word, [*groups, *SUBJECTS])}"
+                f"--subjects: MMLU has no subject {word!r}{given_values.spelling_hint(word, [*groups, *SUBJECTS])}"
             )
         chosen.update(groups.get(word, [word]))
     if not chosen:
@@ -203,7 +203,7 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
                         {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()},
                     )
         except OSError as error:
-            raise UsageError(f"{table}: {why(error)}.") from None
+            raise UsageError(f"{table}: {system_reason(error)}.") from None
         except csv.Error as error:
             raise UsageError(f"{table}: cannot be read as CSV: {error}.") from None
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.csv_files import write_table
 from harness.core.document import Block, Code, Document, Line, Picture, Section, caution_line, to_markdown
-from harness.core.files import whole_or_nothing, write_json, write_text
-from harness.core.formatting import gpu_names, listed, number, percent
+from harness.core.files import atomic_update, write_json, write_text
+from harness.core.formatting import gpu_names, name_value_text, number, percent
 from harness.core.tables import Table
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import DOMAIN_OF, DOMAINS, LETTERS, Data
@@ -38,7 +38,7 @@ def write_results(
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     by_domain = {name: part._asdict() for name, part in domains.items()}
     by_subject = {name: {"domain": DOMAIN_OF[name], **part._asdict()} for name, part in subjects.items()}
-    with whole_or_nothing(run.path) as place:
+    with atomic_update(run.path) as place:
         write_json(place / "overall.json", summary.model_dump(mode="json"))
         write_json(place / "by_domain.json", by_domain)
         write_json(place / "by_subject.json", by_subject)
@@ -90,7 +90,7 @@ def sections(  # noqa: PLR0913
         ["data", source],
         ["started", facts.started],
         ["precision", f"{precision}, KV cache {config.kv_cache_dtype}"],
-        ["software", listed(facts.system.packages)],
+        ["software", name_value_text(facts.system.packages)],
         ["engine arguments", " ".join(f"{name}={value}" for name, value in facts.engine_args.items())],
     ]
     blocks: list[Block] = [method, fit_text(config, summary), Table(["", ""], settings), Code(facts.command)]

@@ -100,7 +100,7 @@ class Bench:
     def limit_in_flight(self, most: int) -> None:
         """From now on, keep at most `most` requests at the server, because it refused more."""
         per_server = self.session.engine.limit_in_flight(most)
-        config = self.plan.config.changed(max_in_flight=per_server)
+        config = self.plan.config.with_settings(max_in_flight=per_server)
         note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
         self.run.adopt(self.plan.with_note(note, config=config))
 
@@ -121,8 +121,8 @@ class Bench:
         test = TestRun.read(folder, short)
         probe = outcome_of(test, short, session.folder.path)
         admission = system_under_test.admission
-        if admission.refused:
-            probe = with_refusals(probe, len(admission.refused), admission.full_at or 1)
+        if admission.refusal_times:
+            probe = with_refusals(probe, len(admission.refusal_times), admission.full_at or 1)
         probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.issue_s or 0.0)})
         if not short.config.quick:  # An estimate has no verdicts to show.
             leave_row(session.display, probe)
@@ -133,7 +133,7 @@ class Bench:
         """Record the GPUs once a second during a probe, unless the run already records them."""
         is_wanted = bool(self.plan.watched_gpus and nvml.gpus() and not self.run.config.extra_metrics)
         gpus = self.plan.watched_gpus
-        with gpu_readings.recording(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
+        with gpu_readings.record_machine(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
             yield
 
 

@@ -98,4 +98,4 @@ async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Pla
     """Send all prompts at once and wait for the answers. Raises EngineError, EndpointError."""
     begin = time.perf_counter()
     await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))
-    return BurstResult(engine.answered, len(engine.admission.refused), time.perf_counter() - begin)
+    return BurstResult(engine.answered, len(engine.admission.refusal_times), time.perf_counter() - begin)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number
@@ -16,7 +16,7 @@ from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import EVERY_S, Engine, TokenStream
 from harness.loadgen.admission import Admission
 from harness.loadgen.senders import ask
-from harness.loadgen.sending import trial
+from harness.loadgen.sending import trial_sender
 from harness.workloads.sample_library import Prompt
 
 TRIAL_S = 60.0  # A trial ends after this many seconds with the answers that came.
@@ -44,10 +44,10 @@ class TolerantEngine:
     """
 
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
-        allowed = may_fail(max_failed, 10**9) > 0
+        allowed = failure_allowance(max_failed, 10**9) > 0
         self.engine = engine
         self.is_probe = is_probe
-        self.failures_left = max(1, may_fail(max_failed, requests)) if allowed else 0
+        self.failures_left = max(1, failure_allowance(max_failed, requests)) if allowed else 0
         self.rule = ""
         if allowed:
             self.rule = (
@@ -95,7 +95,7 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     The trial ends after `TRIAL_S` with the answers so far, or with the first answer if none came by then. Raises
     EngineError, or EndpointError if no request was answered.
     """
-    sender = trial(plan, at_once)
+    sender = trial_sender(plan, at_once)
 
     async def answer(prompt: Prompt) -> None:
         await ask(engine, prompt, plan.pattern)

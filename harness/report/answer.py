@@ -6,7 +6,7 @@ from operator import attrgetter
 from harness.config.mlperf import Tail
 from harness.config.patterns import Poisson
 from harness.core.document import Document, Line, Tone, caution_line
-from harness.core.formatting import joined, number
+from harness.core.formatting import joined_text, number
 from harness.rates.state_left import state_left
 from harness.report.headroom import headroom_lines
 from harness.report.next_command import next_command
@@ -29,7 +29,7 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
     `whole` is for a report, which leaves nothing out. `scatter` is a text on the scatter of earlier runs.
     """
-    about = joined(": ", summary.meta.label, subject_of(summary))
+    about = joined_text(": ", summary.meta.label, subject_of(summary))
     shown_lines = [*lines_below_title(summary, whole), Line("scatter", scatter)]
     return Document(title(summary), about, shown_lines, rows_of_levels(summary), tone(summary))
 
@@ -59,7 +59,7 @@ def title_without_speed(summary: Summary) -> str:
         return text
     if summary.gate:
         return f"accuracy {summary.gate}"
-    text = joined(": ", "No result", summary.meta.ended)
+    text = joined_text(": ", "No result", summary.meta.ended)
     within = [outcome for outcome in summary.curve if outcome.has_kept and outcome.verdict.tone == "good"]
     if within:
         text += f"; {within[-1].text} kept its limits until then"
@@ -113,7 +113,7 @@ def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
 def limits_text(test: Outcome) -> str:
     """Return whether a test kept one's own limits, and how much that rests on."""
     if test.reasons:
-        return joined(": ", "over the limits", " and ".join(test.over))
+        return joined_text(": ", "over the limits", " and ".join(test.over))
     if Doubt.BUSY in test.doubts:
         return "not judged: the machine was busy"
     text = "within the limits"
@@ -217,11 +217,11 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
     """Return LoadGen's verdict with the number of queries, the seconds, and what would make the test VALID."""
     details = test.details
-    basis = f"{number(test.queries, 9)} {summary.scenario.pattern.queries_are} in {number(details.duration_s)} s"
+    basis = f"{number(test.queries, 9)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
     if test.valid and summary.run.search and not summary.run.attempts:
         basis += ", at the first attempt"
     remedies = dict.fromkeys(reason.remedy for reason in details.invalid_reasons)
-    return Line(test.verdict.word, joined("; ", basis, *remedies), test.verdict.tone)
+    return Line(test.verdict.word, joined_text("; ", basis, *remedies), test.verdict.tone)
 
 
 def scores_text(score: Accuracy) -> str:

@@ -10,7 +10,7 @@ from harness.config.mlperf import ROUGE, SHORT_SCORES
 from harness.core import csv_files, statistics
 from harness.core.document import Tone
 from harness.core.formatting import Measured, number
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.scoring import read_log
 
 # The answers of two runs to the same samples: where they part, and their scores with a paired interval.
@@ -71,7 +71,7 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     if table_b["prompt_tokens"] != lengths or table_a["index"] != table_b["index"]:
         return None
     changes = statistics.paired_changes(score_rows(table_a), score_rows(table_b))
-    logs = read_log(a / ANSWERS, len(lengths)), read_log(b / ANSWERS, len(lengths))
+    logs = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
     scores_a, scores_b = table_a[SHORT_SCORES[-1]], table_b[SHORT_SCORES[-1]]
     differing = []
     for sample, (answer_a, answer_b) in enumerate(zip(*logs, strict=True)):
@@ -82,7 +82,7 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
 
 
 def has_answers(test: Path) -> bool:
-    return (test / SAMPLES_FILE).exists() and (test / ANSWERS).exists()
+    return (test / SAMPLES_FILE).exists() and (test / ANSWERS_FILE).exists()
 
 
 def read_samples(test: Path) -> csv_files.Columns:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness.core.document import Document, Picture
 from harness.core.files import write_bytes
-from harness.core.formatting import joined, number
-from harness.core.message_text import plain
+from harness.core.formatting import joined_text, number
+from harness.core.message_text import printable_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -181,7 +181,7 @@ class Bars(NamedTuple):
         """Return what stands at the axis."""
         parts = chain.from_iterable(row.parts for row in self.rows)
         if any(part.is_hollow for part in parts):
-            return joined("; ", self.axis, HOLLOW)
+            return joined_text("; ", self.axis, HOLLOW)
         return self.axis
 
     @property
@@ -440,7 +440,7 @@ class TextRow(NamedTuple):
 
 def wrapped_rows(text: str, width: int, size: int, color: str, weight: str = "normal") -> list[TextRow]:
     """Return the rows of a text that is at most so many characters wide."""
-    return [TextRow(row, size, color, weight) for row in wrap(plain(text), width)]
+    return [TextRow(row, size, color, weight) for row in wrap(printable_text(text), width)]
 
 
 def save_pictures(

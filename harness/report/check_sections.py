@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from harness.core.document import Block, Section
 from harness.core.formatting import number, percent
-from harness.core.markdown import Finished
+from harness.core.markdown import MarkdownText
 from harness.core.tables import Table, TableColumn
 from harness.report.run_report import RunReport
 from harness.results.accuracy import Accuracy, ScoreCheck
@@ -37,7 +37,12 @@ def accuracy(report: RunReport) -> Iterator[Section]:
     if not score:
         return
     first = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
-    blocks: list[Block] = [*report.picture("scores"), table_of_scores(score), score_text(score), Finished(WORST_NOTE)]
+    blocks: list[Block] = [
+        *report.picture("scores"),
+        table_of_scores(score),
+        score_text(score),
+        MarkdownText(WORST_NOTE),
+    ]
     yield Section("Accuracy", f"{score.verdict}: {first}; {number(score.samples)} samples", blocks)
 
 

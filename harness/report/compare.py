@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.config.comparability import CONFIGURED, GATE_FAILED, Comparable
+from harness.config.comparability import CONFIGURED_RATE, GATE_FAILED, Comparable
 from harness.core import files, reading
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
@@ -40,7 +40,7 @@ class ComparedRun(NamedTuple):
         if result and self.summary.scenario.pattern.is_rated:
             rate["target_qps"] = result.load
             if self.facts.config.server_target_qps != "max":
-                flaws.append(CONFIGURED)
+                flaws.append(CONFIGURED_RATE)
         return self.facts.comparable._replace(
             machine=machine,
             busyness=dict.fromkeys(self.summary.background_load, True),
@@ -143,7 +143,7 @@ def value_text(value: object) -> str:
             return "unset"
         case list() | tuple():
             return " ".join(map(str, value)) or "none"
-    return reading.as_text(value)
+    return reading.setting_text(value)
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from harness.core.errors import UsageError
 from harness.core.formatting import number
-from harness.core.given_values import did_you_mean
+from harness.core.given_values import spelling_hint
 from harness.core.tables import Table
 from harness.report.charts import Bar, Bars, StackedPart
 from harness.report.matrix import UNSURE, Cell, Matrix
@@ -102,7 +102,7 @@ class CrossTable(NamedTuple):
 def metric_called(name: str) -> Metric:
     """Return the metric of a name. Raises UsageError."""
     if name not in METRIC_BY_NAME:
-        raise UsageError(f"--of {name}: no such metric{did_you_mean(name, list(METRIC_BY_NAME))}")
+        raise UsageError(f"--of {name}: no such metric{spelling_hint(name, list(METRIC_BY_NAME))}")
     return METRIC_BY_NAME[name]
 
 

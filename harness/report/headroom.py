@@ -3,7 +3,7 @@
 from harness.config.patterns import Burst, Poisson
 from harness.core.document import Line
 from harness.core.formatting import number
-from harness.core.processes import with_flag
+from harness.core.processes import command_with_flag
 from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Summary
 from harness.results.telemetry import BUSY_PERCENT
@@ -31,7 +31,7 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
     if failed_above or not shares or max(shares) >= AMPLE_SHARE:
         return []
     used = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in test.tails)
-    command = with_flag(summary.meta.command, "--server-target-qps", "max")
+    command = command_with_flag(summary.meta.command, "--server-target-qps", "max")
     return [
         Line("room", f"{used} of {'its limit' if len(shares) == 1 else 'their limits'}: a higher rate may hold"),
         Line("next", command, is_command=True),
@@ -49,7 +49,7 @@ def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
         return []
     return [
         Line("worth trying", "fp8: about half the work of a token; the accuracy test shows what it costs in ROUGE"),
-        Line("next", with_flag(meta.command, "--quantization", "fp8"), is_command=True),
+        Line("next", command_with_flag(meta.command, "--quantization", "fp8"), is_command=True),
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from harness.core.document import Block, Section
 from harness.core.formatting import number, plural
-from harness.core.markdown import Finished, code
+from harness.core.markdown import MarkdownText, code_text
 from harness.core.tables import Table, TableColumn
 from harness.engines import server_metrics
 from harness.report.run_report import RunReport
@@ -33,7 +33,7 @@ def profile(report: RunReport) -> Iterator[Section]:
         *report.picture("profile"),
         *steps_text(profiled),
         *profile_tables(profiled),
-        Finished(f"Open in [Perfetto](https://ui.perfetto.dev): {links}."),
+        MarkdownText(f"Open in [Perfetto](https://ui.perfetto.dev): {links}."),
     ]
     yield Section("Profile", profiled.headline, blocks)
 
@@ -78,8 +78,8 @@ def profile_tables(profiled: Profile) -> list[Table]:
     return [Table.of(profiled.kinds, {"kind": "name"} | shares), Table.of(profiled.largest, largest)]
 
 
-def kernel_name(kernel: Share) -> Finished:
-    return Finished(f"`{code(kernel.name)}`".replace("|", "\\|"))
+def kernel_name(kernel: Share) -> MarkdownText:
+    return MarkdownText(f"`{code_text(kernel.name)}`".replace("|", "\\|"))
 
 
 def machine(report: RunReport) -> Iterator[Section]:
@@ -93,7 +93,7 @@ def machine(report: RunReport) -> Iterator[Section]:
         yield Section("Where the time went", duration, timeline)
     if test and test.details.usage:
         source = f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent_metrics(test.details)}."
-        blocks: list[Block] = [*report.picture("machine"), table_of_usage(test.details), Finished(source)]
+        blocks: list[Block] = [*report.picture("machine"), table_of_usage(test.details), MarkdownText(source)]
         yield Section("What the engine and the machine did", usage_text(test.details), blocks)
 
 
@@ -137,4 +137,4 @@ def files(report: RunReport) -> Iterator[Section]:
         f"[engine.log](engine.log): what {printed} printed; of each test LoadGen's logs are in a folder. The terms are "
         "explained in `docs/reference/glossary.md` of the benchmark, the metrics in `docs/reference/metrics.md`."
     )
-    yield Section("Files", "what else is in the run's folder", [Finished(text)])
+    yield Section("Files", "what else is in the run's folder", [MarkdownText(text)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
-from harness.core.formatting import gpu_names, joined, number
+from harness.core.formatting import gpu_names, joined_text, number
 from harness.core.tables import Table
 from harness.report import subject
 from harness.report.charts import Bar, Bars, StackedPart
@@ -119,7 +119,7 @@ class Matrix(NamedTuple):
             if is_unsure:
                 text += UNSURE
             texts.append(text)
-        flaws = joined("; ", *dict.fromkeys((cell.flaw, reference.flaw)))
+        flaws = joined_text("; ", *dict.fromkeys((cell.flaw, reference.flaw)))
         if flaws:
             flaws = f"* {flaws}"
         return [*texts, flaws]
@@ -205,7 +205,7 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
         flaws.insert(0, "the accuracy gate failed")
     if test.flaws:
         flaws.append(test.why or test.flaws[0])
-    return joined("; ", *flaws)
+    return joined_text("; ", *flaws)
 
 
 def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:

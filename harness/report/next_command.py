@@ -1,7 +1,7 @@
 """The command that goes on from a result that is none."""
 
 from harness.config.patterns import Poisson
-from harness.core.processes import with_flag
+from harness.core.processes import command_with_flag
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
@@ -34,7 +34,7 @@ def command_after_interruption(summary: Summary) -> str:
     rates = rates or [outcome.load for outcome in curve if outcome.is_short]
     rates = rates or [curve[0].load / 2]
     rate = summary.meta.target_qps or max(rates)
-    return with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
+    return command_with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
 
 
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
@@ -45,9 +45,9 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
         lower = max(levels, default=max(1, lowest // 4))
         if lower >= lowest and not levels:
             return ""
-        return with_flag(command, "--concurrency", f"{lower:.0f}")
+        return command_with_flag(command, "--concurrency", f"{lower:.0f}")
     if test.details.limits_ms and curve and not curve[-1].reasons:
-        return with_flag(command, "--concurrency", "max")
+        return command_with_flag(command, "--concurrency", "max")
     return command_at_other_rate(summary, test)
 
 
@@ -60,8 +60,8 @@ def command_at_other_rate(summary: Summary, test: Outcome) -> str:
         return ""
     command = summary.meta.command
     if not any(tail.is_over for tail in test.tails):
-        return with_flag(command, "--min-duration", "auto")
+        return command_with_flag(command, "--min-duration", "auto")
     lower = [rate for rate in kept_loads(summary) if rate < (test.details.target_qps or 0.0)]
     if not lower:
-        return with_flag(command, "--server-target-qps", "max")
-    return with_flag(command, "--server-target-qps", f"{max(lower):.2f}")
+        return command_with_flag(command, "--server-target-qps", "max")
+    return command_with_flag(command, "--server-target-qps", f"{max(lower):.2f}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from harness.config.patterns import ClosedLoop
 from harness.core.document import Block, Section
 from harness.core.formatting import number, plural
-from harness.core.markdown import code
+from harness.core.markdown import code_text
 from harness.report import answer, load_view, subject, test_tables
 from harness.report.load_view import LoadPicture
 from harness.report.run_report import RunReport, facts_table
@@ -131,9 +131,9 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
 def arrivals_text(details: TestDetails, arrivals: str) -> str:
     """Return a sentence on the arrivals of requests that did not follow LoadGen's pattern."""
     return (
-        f"Arrivals followed `--arrivals {code(arrivals)}`: a mean of {number(details.target_qps)} a second, the times "
-        f"between them with a coefficient of variation of {number(details.arrivals_cv, 3)} (0 is clockwork, 1 pure "
-        "chance, more is bursts). Each latency counts from the time at which its request was due."
+        f"Arrivals followed `--arrivals {code_text(arrivals)}`: a mean of {number(details.target_qps)} a second, the "
+        f"times between them with a coefficient of variation of {number(details.arrivals_cv, 3)} (0 is clockwork, "
+        "1 pure chance, more is bursts). Each latency counts from the time at which its request was due."
     )
 
 

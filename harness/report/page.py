@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from harness.core.document import Block, Document, DrawnPanel, Line, Picture, block_text
 from harness.core.formatting import Measured, number, percent, sentence
 from harness.core.locations import ROOT
-from harness.core.message_text import plain
+from harness.core.message_text import printable_text
 from harness.core.reading import read_text
 from harness.core.templates import jinja_environment
 from harness.report.load_view import LATENCIES
@@ -108,7 +108,7 @@ def environment() -> "Environment":
 def plain_text(value: object) -> object:
     """Return a text without control characters; anything else as it is."""
     if type(value) is str:
-        return plain(value)
+        return printable_text(value)
     return value
 
 

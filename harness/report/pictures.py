@@ -60,9 +60,9 @@ def draw_pictures(
     if test and result:
         has_first_tokens = result.details.whole.ttft_ms is not None
         if has_first_tokens and test.is_timed:
-            drawn["latency_cdf"] = latency_panels(test.counted, result, summary.scenario.headline)
+            drawn["latency_cdf"] = latency_panels(test.counted_requests, result, summary.scenario.headline)
         elif not has_first_tokens:
-            drawn["tokens_per_sec"] = completion_panels(test.answered)
+            drawn["tokens_per_sec"] = completion_panels(test.answered_requests)
     if run.search and loads:
         drawn["search"] = load_curves({"": loads})
     if test and result and test.recording.columns:

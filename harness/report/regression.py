@@ -13,7 +13,7 @@ from harness.config import comparability, mlperf
 from harness.core import given_values, statistics
 from harness.core.document import Document, Line, Tone, caution_line
 from harness.core.errors import BAD_INPUT, DONE, NOT_ACCEPTED, UsageError
-from harness.core.formatting import joined, number
+from harness.core.formatting import joined_text, number
 from harness.core.processes import command_of
 from harness.report import compare, compare_page, subject
 from harness.report.answer_comparison import AnswerPair
@@ -34,7 +34,7 @@ METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
 # A judgement lets these differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
-IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED)
+IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED_RATE)
 IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
 PERCENT_DIGITS = 3  # decimal places of a percentage in JSON
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
@@ -88,11 +88,11 @@ class Judgement(NamedTuple):
         figures = [self.change_text, self.run]
         if self.baseline:
             figures.append(f"baseline {self.baseline}")
-        return joined("; ", *figures)
+        return joined_text("; ", *figures)
 
     @property
     def text(self) -> str:
-        return joined(": ", self.figures, self.why)
+        return joined_text(": ", self.figures, self.why)
 
 
 def parse_condition(text: str) -> Condition:
@@ -107,7 +107,7 @@ def parse_condition(text: str) -> Condition:
     name = re.sub(r"_per_s$", "_per_sec", name)
     metric = METRIC_BY_NAME.get(METRIC_ALIASES.get(name, name))
     if metric is None:
-        hint = given_values.did_you_mean(name, [*METRIC_BY_NAME, *METRIC_ALIASES])
+        hint = given_values.spelling_hint(name, [*METRIC_BY_NAME, *METRIC_ALIASES])
         raise UsageError(f"--fail-if {text!r}: no metric {name}{hint}")
     if sign and not percent:
         raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.core.document import to_markdown
 from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
-from harness.core.schema import RENDERED
+from harness.core.schema import OLDEST_REPORT_SCHEMA
 from harness.report import answer, load_view
 from harness.report.charts import draw_overview
 from harness.report.pictures import draw_pictures, main_panel
@@ -30,7 +30,7 @@ def build_report(folder: Path) -> Summary:
     Raises UsageError or LogError if a file cannot be read or no test finished.
     """
     facts = benchmark_run.facts_of(folder)
-    check_format(folder, facts, RENDERED, "renders")
+    check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")
     ended = run_folder.ended_early(folder, reported=bool(facts.stages))
     chosen = result_test.choose_test(folder, facts, is_complete=ended is None)
     summary = summary_of(folder, facts, chosen, ended)

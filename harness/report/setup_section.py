@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from harness.core.document import Block, Code, Section
-from harness.core.formatting import cell, listed, number
-from harness.core.markdown import Finished, code
+from harness.core.formatting import cell, name_value_text, number
+from harness.core.markdown import MarkdownText, code_text
 from harness.report import subject
 from harness.report.run_report import RunReport, facts_table
 
@@ -20,10 +20,10 @@ def measured_with(report: RunReport) -> Iterator[Section]:
         rows |= rows_of_server(report)
     rows |= rows_of_machine(report)
     blocks: list[Block] = [*report.picture("overview"), facts_table(rows), Code(meta.command)]
-    variables = [f"`{name}={code(value)}`" for name, value in report.summary.system.variables.items()]
+    variables = [f"`{name}={code_text(value)}`" for name, value in report.summary.system.variables.items()]
     if variables:
-        blocks.append(facts_table({"environment": cell(Finished(" ".join(variables)))}, "environment"))
-    blocks.append(Finished("[All settings](config.json)."))
+        blocks.append(facts_table({"environment": cell(MarkdownText(" ".join(variables)))}, "environment"))
+    blocks.append(MarkdownText("[All settings](config.json)."))
     yield Section("Measured with", meta.weights or meta.precision, blocks)
 
 
@@ -63,7 +63,7 @@ def rows_of_engine(report: RunReport) -> dict[str, str]:
     caching = "on" if meta.prefix_caching else "off"
     return {
         "KV cache": meta.kv_cache_dtype,
-        "kernels": listed(meta.kernels),
+        "kernels": name_value_text(meta.kernels),
         "parallel": f"tensor {meta.tensor_parallel_size}, data {meta.data_parallel_size}",
         "context": f"{meta.max_model_len} tokens, prefix caching {caching}",
     }
@@ -103,6 +103,6 @@ def rows_of_machine(report: RunReport) -> dict[str, str]:
         "CPU": f"{system.cpu}, {system.cores} cores",
         "memory": f"{system.memory_gib} GiB",
         "OS": os,
-        "software": f"Python {system.python}, {listed(system.packages)}",
+        "software": f"Python {system.python}, {name_value_text(system.packages)}",
         "this repository": system.git_revision or "not a git checkout",
     }

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from harness.config import mlperf_deviations
 from harness.config.models import DEFAULT_MODEL, MODELS
 from harness.config.workload import OFFICIAL_WORKLOAD
-from harness.core.formatting import joined, plural
+from harness.core.formatting import joined_text, plural
 from harness.core.statements import names_of
 from harness.results.summary import Summary
 
@@ -103,4 +103,4 @@ def footer(*summaries: Summary) -> str:
         if meta.comparable:
             comparability = COMPARABLE
         texts.append((meta.label, subject_of(summary), meta.started[:10], comparability))
-    return joined(SEPARATOR, *common_parts(texts))
+    return joined_text(SEPARATOR, *common_parts(texts))

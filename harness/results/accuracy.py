@@ -18,7 +18,7 @@ from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
 from harness.core.schema import SCHEMA, File, FrozenModel
 from harness.core.tokenizer import Tokenizer
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.scoring import Row, read_log, score_answers, sentence_splitter, to_text, totals
 from harness.workloads import cnn_dailymail, custom, sample_library
 
@@ -189,7 +189,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
 
     Writes rouge.json, samples.csv and worst.md into the folder.
     """
-    answers = read_log(folder / ANSWERS, len(library))
+    answers = read_log(folder / ANSWERS_FILE, len(library))
     texts = to_text(answers, tokenizer)
     rows = score_answers(texts, library.references)
     splitter, _ = sentence_splitter()
@@ -215,7 +215,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         splitter_version=metadata.version("nltk") if is_nltk else "",
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
         note=note,
-        log=log_digest(folder / ANSWERS),
+        log=log_digest(folder / ANSWERS_FILE),
     )
     write_json(folder / "rouge.json", result.flat())
     lines = sample_lines(rows, answers, stops, library)

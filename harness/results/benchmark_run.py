@@ -73,7 +73,7 @@ class BenchmarkRun(NamedTuple):
         Prints what is new in the plan: its latest note, and new deviations from MLPerf's rules.
         """
         if plan.notes != self.plan.notes:
-            self.display.done(plan.notes[-1])
+            self.display.leave_line(plan.notes[-1])
         known_before = self.facts.deviations
         self.facts.adopt(plan)
         self.save()
@@ -91,5 +91,5 @@ class BenchmarkRun(NamedTuple):
         write_json(self.folder.path / "config.json", record)
 
     def warn_short(self) -> None:
-        if self.plan.too_short:
-            self.display.say(self.plan.too_short, style="yellow")
+        if self.plan.duration_problem:
+            self.display.say(self.plan.duration_problem, style="yellow")

@@ -122,7 +122,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     recomputed = list[tuple[str, dict[str, Any]]]()
     for name, place, level in tests_of(folder, run, config):
         try:
-            test = TestRun.logged(place, limits and LatencyLimits(**limits), level and int(level))
+            test = TestRun.from_logs(place, limits and LatencyLimits(**limits), level and int(level))
         except errors.BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
             continue
@@ -264,7 +264,7 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
     time. Its clock begins with its own first query, so a few requests may be missing at the ends. Requests that this
     program timed are not compared: LoadGen's time then also includes the reports of requests that were never sent.
     """
-    answered = test.answered
+    answered = test.answered_requests
     if any(request.clock == "client" for request in answered):
         return
     if not answered or any(request.issued_s is None or request.done_s is None for request in answered):
@@ -299,10 +299,10 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
     elif not is_whole:  # one of several loads has the time of its issue instead
         logged["duration_s"] = None
     counted: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS}
-    counted["requests"] = len(test.counted)
+    counted["requests"] = len(test.counted_requests)
     if result.scenario != "MultiStream":  # whose latencies are of whole queries
-        counted |= requests.times_of(test.counted)._asdict()
-        counted["queries"] = len(test.counted)
+        counted |= requests.times_of(test.counted_requests)._asdict()
+        counted["queries"] = len(test.counted_requests)
     joules_per_token = None
     if joules:
         joules_per_token = joules / (test.total_new_tokens or nan)
@@ -345,7 +345,7 @@ def remarks(folder: Path) -> Iterator[str]:
 def summary_claims(folder: Path) -> Iterator[Claim]:
     """Claim that LoadGen's summary for people agrees with its detail log. Raises LogError."""
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
-    for key, value, _ in log_entries.records(folder / log_entries.DETAIL):
+    for key, value, _ in log_entries.log_records(folder / log_entries.DETAIL):
         logged.setdefault(label_words(key), value)
     text = ""
     if path.is_file():

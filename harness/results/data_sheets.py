@@ -17,7 +17,7 @@ class Card(NamedTuple):
 
 # Cards by NVML's whole name. A MIG slice has another name, so it is not taken for a whole card.
 CARDS = {
-    name: Card(*map(csv_files.finite, rates))  # type: ignore[arg-type]
+    name: Card(*map(csv_files.finite_number, rates))  # type: ignore[arg-type]
     for name, *rates in map(dict.values, data_tables.table_beside(__file__, "cards.csv"))
 }
 

@@ -6,7 +6,7 @@ from harness.config.mlperf import LatencyLimits
 from harness.core.formatting import Measured
 from harness.core.schema import FrozenModel
 from harness.loadgen.log import Latency
-from harness.loadgen.requests import Request, without_failures
+from harness.loadgen.requests import Request, successful_requests
 from harness.loadgen.test_run import TestRun
 
 
@@ -59,8 +59,8 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
     goodput = None
     if attainment is not None and result.samples_per_sec:
         sent_per_answer = 1.0
-        if test.answered:
-            sent_per_answer = len(test.requests) / len(test.answered)
+        if test.answered_requests:
+            sent_per_answer = len(test.requests) / len(test.answered_requests)
         goodput = result.samples_per_sec * sent_per_answer * attainment / 100
     return Figures(
         tokens_per_sec=result.tokens_per_sec,
@@ -94,10 +94,10 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
     if not (test.window and window.requests):
         return speeds
     result = test.counted_result
-    attainment = slo_attainment(window.sent_and_ended, limits, test.is_buffered)
+    attainment = slo_attainment(window.whole_requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None:
-        goodput = attainment / 100 * len(window.ended) / window.seconds
+        goodput = attainment / 100 * len(window.ended_requests) / window.seconds
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
         tokens_per_sec_per_user = 1000 / result.tpot_ms.p90
@@ -122,7 +122,7 @@ def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is
     Failed requests count as over the limits. An answer of one token has no TPOT, so only its TTFT counts. None if there
     are no limits, if the time to the first token is that of a buffer, or if it is not known of every answer.
     """
-    answered = without_failures(requests)
+    answered = successful_requests(requests)
     if limits is None or is_buffered or not requests or any(request.ttft_ms is None for request in answered):
         return None
     within = 0

@@ -21,7 +21,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     speculation, prefix caching, fp32, GPUs of other hosts, or a card without a data sheet here.
     """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
-    if not (facts.concurrency and seconds and test.answered and plan.reference_model) or test.result.ttft_ms:
+    if not (facts.concurrency and seconds and test.answered_requests and plan.reference_model) or test.result.ttft_ms:
         return None
     is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
     if is_other or engine_state.prefix_caching is not False:
@@ -34,7 +34,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     if not peak:
         return None
     whole = 1e12 * len(gpus) * seconds / 100
-    pairs = [(request.prompt_tokens, request.output_tokens) for request in test.answered]
+    pairs = [(request.prompt_tokens, request.output_tokens) for request in test.answered_requests]
     new = sum(wrote for _, wrote in pairs)
     attention = 4 * LAYERS * HIDDEN_SIZE * sum(sum(pair) ** 2 / 2 for pair in pairs)
     operations = 2 * LINEAR * sum(map(sum, pairs)) + 2 * OUTPUT_LAYER * new + attention
@@ -51,5 +51,5 @@ def bits_of_linear_layers(plan: Plan) -> int:
     quantization, model = plan.engine_state.quantization, plan.config.model
     if quantization == "none":
         return 16
-    is_known = model in models.QUANTIZED or models.made_of(model)  # another checkpoint may have any number of bits
+    is_known = model in models.QUANTIZED or models.source_model(model)  # another checkpoint may have any number of bits
     return 8 if quantization == "fp8" or is_known else 0

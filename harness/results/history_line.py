@@ -9,7 +9,7 @@ from harness.config.comparability import Comparable, differences
 from harness.config.workload import OFFICIAL_WORKLOAD
 from harness.core import word_list
 from harness.core.formatting import Measured, number, plural
-from harness.core.schema import SCHEMA, File, stored_as
+from harness.core.schema import SCHEMA, File, stored_field
 from harness.results.accuracy import GateResult
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
@@ -67,7 +67,7 @@ class History(File):
     valid: bool | None = None
     verdict: GateResult | None = None
     gpus: list[str] | None = None
-    background_load: Annotated[list[str], stored_as("others", "background_load")] = []
+    background_load: Annotated[list[str], stored_field("others", "background_load")] = []
     result: str | None = None
     """What it came to in a word: LoadGen's verdict, or that on one's own limits; null in lines of older versions."""
     flaws: list[str] = []

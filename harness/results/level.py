@@ -42,7 +42,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
         return outcomes[0]
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
-    requests = [*chain.from_iterable(test.counted for test in tests)]
+    requests = [*chain.from_iterable(test.counted_requests for test in tests)]
     times = times_of(requests)
     is_few = len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)

@@ -13,7 +13,7 @@ from harness.config.mlperf import Tail
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
 from harness.core.document import Tone
 from harness.core.formatting import Measured, number, plural
-from harness.core.schema import FrozenModel, StoredStatement, stored_as
+from harness.core.schema import FrozenModel, StoredStatement, stored_field
 from harness.core.statements import names_of
 from harness.core.statistics import FEWEST_P99, tail_name
 from harness.loadgen.log import LATENCY_KINDS, Latency
@@ -177,7 +177,7 @@ class Outcome(FrozenModel):
     """That its latencies are of."""
     sent: Measured = None
     """Queries/s that were scheduled in fact: random gaps add up to their own rate."""
-    issue_s: Annotated[Measured, stored_as("duration_s", "issue_s")] = None
+    issue_s: Annotated[Measured, stored_field("duration_s", "issue_s")] = None
     """Seconds in which its queries were issued."""
     more: int | None = None
     """Queries that early stopping alone wants beyond those of the test."""
@@ -187,7 +187,7 @@ class Outcome(FrozenModel):
     """Its TTFT and TPOT are those of a buffer, not the engine's."""
     disagreements: tuple[str, ...] = ()
     """Where the wire or LoadGen's log contradicts its figures."""
-    background_load: Annotated[tuple[str, ...], stored_as("others", "background_load")] = ()
+    background_load: Annotated[tuple[str, ...], stored_field("others", "background_load")] = ()
     """What other programs took of the machine meanwhile, where it may have cost speed."""
     refused: Known[int] = None
     """Requests that the server refused because it was full, in a probe, which allows that."""

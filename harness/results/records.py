@@ -69,8 +69,8 @@ class RunFacts(Facts):
                 settings = {flags.setting(str(name)): value for name, value in config.items()}
                 unread = []
                 for name in sorted(settings.keys() - RunConfig.model_fields.keys()):
-                    unread.append(f"config.json: {given_values.as_flag(name)} is no setting of this version")
-                return data | {"plan": plan | {"config": RunConfig.differing(settings)}, "unread": unread}
+                    unread.append(f"config.json: {given_values.flag_name(name)} is no setting of this version")
+                return data | {"plan": plan | {"config": RunConfig.non_default_settings(settings)}, "unread": unread}
         return data
 
     def adopt(self, plan: Plan) -> None:
@@ -95,4 +95,6 @@ class RunFacts(Facts):
     @property
     def comparable(self) -> comparability.Comparable:
         """Return the aspects of the run that decide whether it can be compared: machine, engine, work and settings."""
-        return comparability.Comparable.on(self.system, self.engine, work=self.plan.work, settings=self.plan.settings)
+        return comparability.Comparable.of_machine(
+            self.system, self.engine, work=self.plan.work, settings=self.plan.settings
+        )

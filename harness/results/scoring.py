@@ -16,7 +16,7 @@ from harness.config.mlperf import ROUGE, ReferenceScores
 from harness.core import reading, system
 from harness.core.errors import LoadGenError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.tokenizer import Tokenizer
 
 # mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
@@ -56,7 +56,7 @@ def read_entries(path: Path) -> list[Any]:
         text = reading.read_text(path, LARGEST_ACCURACY_LOG)
         entries = reading.parse_json(text)
     except OSError as error:
-        raise LoadGenError(f"{path}: {why(error)}.") from None
+        raise LoadGenError(f"{path}: {system_reason(error)}.") from None
     except (ValueError, RecursionError) as error:
         problem = str(error)
         if CUT in text:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from harness.core.data_tables import table_beside
-from harness.core.formatting import Measured, joined, number
+from harness.core.formatting import Measured, joined_text, number
 from harness.core.statements import Statement, StatementKind
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.test_run import Recording
@@ -33,7 +33,7 @@ class Quantity(NamedTuple):
     @property
     def text(self) -> str:
         """The label with its unit."""
-        return joined(", ", self.label, self.unit)
+        return joined_text(", ", self.label, self.unit)
 
     def of(self, columns: Mapping[str, Sequence[Measured]]) -> list[Measured]:
         """Return the values, one per second. A value is None if it was not reported."""

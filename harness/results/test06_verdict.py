@@ -10,7 +10,7 @@ from harness.core import reading
 from harness.core.errors import LoadGenError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.schema import FrozenModel
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.accuracy import GateResult
 from harness.results.scoring import decode_hex
 
@@ -46,7 +46,7 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
 
     Raises LoadGenError if the log is damaged or has too few samples.
     """
-    path = folder / ANSWERS
+    path = folder / ANSWERS_FILE
     answers, counts = [], []
     try:
         entries = reading.parse_json(reading.read_text(path, LARGEST_ACCURACY_LOG))

@@ -35,7 +35,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
         queue, sent_qps = queue_of(test.requests), result.scheduled_qps
     if sent_qps and result.queries:
         issue_s = result.queries / sent_qps
-    queries = len(test.counted) // plan.samples_per_query
+    queries = len(test.counted_requests) // plan.samples_per_query
     return Outcome(
         load=load or plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
@@ -154,7 +154,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         samples_per_query=plan.samples_per_query,
         concurrency=plan.concurrency,
         arrivals=plan.config.arrivals,
-        arrivals_cv=arrival_patterns.variation(sent_s) if sent_s else None,
+        arrivals_cv=arrival_patterns.gap_variation(sent_s) if sent_s else None,
         target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
         achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
         failed_requests=len(failures) if engine.allows_failures(plan.config.max_failed) else None,
@@ -168,7 +168,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         total_input_tokens=test.total_input_tokens,
         input_lengths=test.input_lengths,
         output_lengths=test.output_lengths,
-        longer=sum(request.output_tokens > plan.max_new_tokens for request in test.answered),
+        longer=sum(request.output_tokens > plan.max_new_tokens for request in test.answered_requests),
         intervals=percentile_intervals(test),
         client_delay_ms=test.client_delay,
         single_token=log.single_token,
@@ -262,7 +262,7 @@ def percentile_intervals(test: TestRun) -> Intervals:
     """
     by_kind: Intervals = {}
     for kind in LATENCY_KINDS if test.result.ttft_ms else ("ttft", "tpot"):
-        times = [getattr(request, f"{kind}_ms") for request in test.answered]
+        times = [getattr(request, f"{kind}_ms") for request in test.answered_requests]
         values = [value for value in times if value is not None]
         for percent in INTERVAL_PERCENTILES:
             slower = len(values) * (1 - percent / 100)

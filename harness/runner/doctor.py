@@ -24,7 +24,7 @@ from harness.core import nvml, software, system, vllm_source
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.file_limits import GIB, MIB
 from harness.core.files import free_gib, submodule_path
-from harness.core.formatting import first_of, gpu_names, joined, listed, number
+from harness.core.formatting import first_of, gpu_names, joined_text, name_value_text, number
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
 from harness.core.plain_numbers import whole_number
@@ -80,7 +80,7 @@ class Finding(NamedTuple):
 
     @property
     def text(self) -> str:
-        return joined(": ", self.found, self.mend)
+        return joined_text(": ", self.found, self.mend)
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -196,7 +196,7 @@ def gpu_settings(config: RunConfig) -> str:
         wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {settings['vboost']}")
     if wrong:
         raise UsageError("; ".join(wrong))
-    return listed(settings) or "not told"
+    return name_value_text(settings) or "not told"
 
 
 def is_on_gpu(config: RunConfig) -> bool:
@@ -388,7 +388,7 @@ CHECKS = (
     ),
     Requirement(
         "telemetry",
-        lambda run: gpu_names(exporter.read(run.telemetry_url).models),
+        lambda run: gpu_names(exporter.exporter_reading(run.telemetry_url).models),
         attrgetter("telemetry_url"),
         first=True,
     ),

@@ -32,7 +32,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         if plan.engine_state.prefix_caching:  # what the tests left in the cache must not be used in the profile
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario, without end, on the run's samples over and over.
-        sender = sending.endless(plan, engine.concurrency)
+        sender = sending.endless_sender(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(profile_window(engine, load, ramp))
         profiled = with_traffic(profile_of(folder), plan)
@@ -49,7 +49,7 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     This is about the time of one answer. By Little's law, it is the number of requests in flight divided by their rate
     in the measured test.
     """
-    in_flight = plan.config.batch_size or plan.pattern.kept_in_flight(plan, concurrency)
+    in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)
     if in_flight is None:
         return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
     return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0

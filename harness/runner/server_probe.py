@@ -27,8 +27,8 @@ class Tried(NamedTuple):
 def tried(config: RunConfig) -> Tried:
     """Return one streamed answer of the servers, requested as a run does it. Raises UsageError or EndpointError."""
     # One streamed answer shows how the server takes a prompt and delivers an answer.
-    server_flags = RunConfig.differing(config.values(EndpointFlags.model_fields))
-    served = RunConfig.of(server_flags | {"concurrency": 1})
+    server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))
+    served = RunConfig.from_mapping(server_flags | {"concurrency": 1})
     engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()
 
     async def ask() -> None:
@@ -70,7 +70,7 @@ def chat_template(config: RunConfig) -> str:
     """Return whether the server has a chat template. Raises an error if the run needs one and the server has none."""
     wants = config.endpoint_api == "chat"
     try:
-        tried(config if wants else config.changed(endpoint_api="chat"))
+        tried(config if wants else config.with_settings(endpoint_api="chat"))
     except BenchmarkError as error:
         if wants:
             raise

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from harness.core import formatting, secrets
-from harness.core.files import as_json
+from harness.core.files import json_value
 from harness.core.progress import Display
 from harness.engines.protocol import Engine
 from harness.loadgen.watchdog import StartWatch
@@ -38,11 +38,16 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
     display.stage(engine.starting or f"starting {engine.name}")
     engine.start(tick)
-    display.done(engine.ready or f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s")
+    display.leave_line(
+        engine.ready or f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s"
+    )
     for caution in engine.cautions:
         display.say(caution, style="yellow")
     facts.engine = f"{engine.name} {engine.version}".strip()
-    facts.engine_start_s, facts.engine_args = round(engine.start_s, 1), as_json(secrets.hide(engine.args, foreign=True))
+    facts.engine_start_s, facts.engine_args = (
+        round(engine.start_s, 1),
+        json_value(secrets.hide(engine.args, foreign=True)),
+    )
     facts.kernels = engine.kernels
 
 
@@ -55,5 +60,5 @@ def stage(log: Path) -> str:
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
             if progress_match := re.search(pattern, line):
-                return formatting.joined(" ", name, *progress_match.groups())
+                return formatting.joined_text(" ", name, *progress_match.groups())
     return ""

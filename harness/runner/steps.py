@@ -15,7 +15,7 @@ from harness.config.plan import Plan
 from harness.config.run import RunConfig
 from harness.core import files, nvml, processes, secrets, system
 from harness.core.errors import DONE, NOT_ACCEPTED, BenchmarkError
-from harness.core.files import as_json
+from harness.core.files import json_value
 from harness.core.formatting import gpu_names, number
 from harness.core.last_screen import show
 from harness.core.progress import Display
@@ -159,7 +159,7 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    facts.engine_args |= as_json(secrets.hide(background_load.precision_of(config.endpoint), foreign=True))
+    facts.engine_args |= json_value(secrets.hide(background_load.precision_of(config.endpoint), foreign=True))
     # A server does not report how many requests it computes at once.
     facts.concurrency = None if config.endpoint else engine.concurrency
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
@@ -183,16 +183,18 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
         folder = session.test("accuracy", run.plan)
         session.display.stage("scoring")
         evaluation = accuracy.evaluate_answers(folder, run.plan, session.library, tokenizer)
-        session.display.done(f"accuracy {evaluation.verdict}: {answer.scores_text(evaluation)}")
+        session.display.leave_line(f"accuracy {evaluation.verdict}: {answer.scores_text(evaluation)}")
         session.began += time.monotonic() - begin  # --minutes does not count the accuracy test
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
         measure_performance(run, session)
     if config.compliance != "none":
-        run.display.done(f"compliance: {test06_run.run_test06(session, run.plan, tokenizer.eos_token_id).headline}")
+        run.display.leave_line(
+            f"compliance: {test06_run.run_test06(session, run.plan, tokenizer.eos_token_id).headline}"
+        )
     if config.profile:
-        run.display.done(f"profile: {profiling.run_profile(run.plan, session).headline}")
+        run.display.leave_line(f"profile: {profiling.run_profile(run.plan, session).headline}")
     return evaluation
 
 
@@ -220,7 +222,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
     speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
-    run.display.done(f"performance test: {attempt.verdict.word}, {speed}")
+    run.display.leave_line(f"performance test: {attempt.verdict.word}, {speed}")
 
 
 def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
@@ -241,11 +243,11 @@ def report(run: BenchmarkRun) -> Summary:
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
     doubt = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
-    finish(run.folder, line, config.keep_all, display.done)
-    with or_say(display.done, f"{config.results_dir / 'index.md'} could not be written"):
+    finish(run.folder, line, config.keep_all, display.leave_line)
+    with or_say(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
     show(display.console, answer.document(summary, scatter=doubt), run.folder.shown / "report.html")
-    send_to_mlflow(run.folder.path, config.mlflow, config.results_dir, display.done)
+    send_to_mlflow(run.folder.path, config.mlflow, config.results_dir, display.leave_line)
     return summary
 
 

@@ -14,11 +14,11 @@ from typing import NoReturn
 from rich.console import Console
 
 from harness.core import reading, secrets
-from harness.core.errors import ENGINE_FAILED, BenchmarkError, EngineError, UsageError, as_input
+from harness.core.errors import ENGINE_FAILED, BenchmarkError, EngineError, UsageError, benchmark_error_of
 from harness.core.files import check_space
 from harness.core.interrupts import INTERRUPTED
-from harness.core.message_text import LONGEST_QUOTE, first_line, line_of, plain
-from harness.core.processes import by_signal, end_children, ignore_signals
+from harness.core.message_text import LONGEST_QUOTE, first_line, line_of, printable_text
+from harness.core.processes import end_children, ignore_signals, signal_text
 from harness.runs.run_folder import RunFolder
 
 BESIDE_RESULTS = ("config.json", "engine.log", "status.json")  # files of every run, whatever it measured
@@ -32,7 +32,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
             check_space(run.path)
         except BenchmarkError as cause:
             error = cause
-    error = as_input(error)
+    error = benchmark_error_of(error)
     if isinstance(error, UsageError) and is_within(error.path, run.path):  # the run's own file failed, not an input
         error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
@@ -45,7 +45,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     else:
         traceback.print_exception(error)  # to engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
-    line = plain(line_of(secrets.hide_text(line)))
+    line = printable_text(line_of(secrets.hide_text(line)))
     with suppress(OSError):  # a full disk must not keep the process alive
         run.fail("interrupted" if interrupted else "failed", line)
     errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
@@ -103,7 +103,7 @@ def process_death(text: str) -> tuple[str, bool]:
     if not ended and not number:
         return "", False
     process = f"worker {ended[1]}" if ended else "a process of it"
-    sentence = f"{process} {by_signal(number) if number else 'died'}"
+    sentence = f"{process} {signal_text(number) if number else 'died'}"
     where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     return f"{sentence} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else sentence, bool(number)
 

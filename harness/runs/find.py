@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.core.errors import UsageError
 from harness.core.files import read_json
-from harness.core.given_values import did_you_mean
+from harness.core.given_values import spelling_hint
 from harness.runs.history import mend_latest
 from harness.runs.run_folder import ended_early, readable_status
 from harness.runs.run_order import start_of
@@ -45,7 +45,7 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
     if "/" in word:
         return [Path(word)]
     words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
-    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{did_you_mean(word, words)}")
+    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{spelling_hint(word, words)}")
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:

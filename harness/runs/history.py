@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from harness.core import reading, templates
 from harness.core.errors import UsageError
 from harness.core.files import append_line, write_text
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.schema import File
 from harness.runs import run_lock
 from harness.runs.run_folder import RunFolder, ended_early, readable_status
@@ -95,7 +95,7 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        say(f"{trouble}: {why(error)}")
+        say(f"{trouble}: {system_reason(error)}")
 
 
 def older_runs(run: RunFolder) -> list[Path]:

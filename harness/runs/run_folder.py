@@ -14,11 +14,11 @@ from harness.core import formatting, secrets
 from harness.core.errors import UsageError
 from harness.core.files import (
     check_space,
-    existing,
+    nearest_existing,
     read_if_any,
     write_text,
 )
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.schema import SCHEMA
 from harness.core.system import is_in_container
 from harness.runs import run_lock
@@ -84,7 +84,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
     Without a label its name is `<time>`. Raises UsageError if the folder cannot be written.
     """
-    stem = formatting.joined("-", time.strftime("%Y%m%d-%H%M%S"), label)
+    stem = formatting.joined_text("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
         results_dir.mkdir(parents=True, exist_ok=True)
         run = RunFolder(results_dir, new_folder(results_dir, stem).name)
@@ -107,12 +107,14 @@ def writing_to(results_dir: Path) -> Iterator[None]:
     except OSError as error:
         is_of_another = isinstance(error, PermissionError) and is_in_container()
         remedy = f" {CONTAINER_USER_REMEDY}" if is_of_another else ""
-        raise UsageError(f"{results_dir}: cannot write there: {why(error)}.{remedy}", flag="--results-dir") from None
+        raise UsageError(
+            f"{results_dir}: cannot write there: {system_reason(error)}.{remedy}", flag="--results-dir"
+        ) from None
 
 
 def check_writable(results_dir: Path) -> None:
     """Raise UsageError if no run folder can be made, or BenchmarkError if the disk is full. Nothing is left behind."""
-    there = existing(results_dir)
+    there = nearest_existing(results_dir)
     with writing_to(results_dir), tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
         check_space(there)
 

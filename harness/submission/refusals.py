@@ -14,7 +14,7 @@ from harness.config import comparability, mlperf, models, server_addresses
 from harness.core import errors, formatting, reading, statements
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult, p99_of
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.results import accuracy, claims, scoring, test06_verdict
 from harness.submission.entries import BENCHMARK_NAMES, SCENARIO_FOLDERS, Entry, SubmittedRun
 from harness.submission.system_description import DECLARED, Description, engine_of
@@ -233,7 +233,7 @@ def score_differences(entry: Entry) -> Refusals:
     run = entry.accuracy
     try:
         library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)
-        answers = scoring.read_log(run.folder("accuracy") / ANSWERS, run.scores.samples)
+        answers = scoring.read_log(run.folder("accuracy") / ANSWERS_FILE, run.scores.samples)
     except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return

@@ -12,14 +12,14 @@ from harness.config import mlperf
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.files import write_json, write_text
-from harness.core.formatting import joined
+from harness.core.formatting import joined_text
 from harness.core.given_values import check_folder_name, read_given
 from harness.core.locations import ROOT
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.reading import read_text
 from harness.core.templates import render
 from harness.core.word_list import names_in
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.accuracy import accuracy_txt, log_digest
 from harness.results.scoring import CUT
 from harness.runs.run_folder import TEST_FOLDERS
@@ -76,7 +76,7 @@ def write_entries(entries: Sequence[Entry], description: Description, system: st
         note = (
             f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(declared_texts)}."
         )
-        known["sw_notes"] = joined(" ", str(known.get("sw_notes", "")), note)
+        known["sw_notes"] = joined_text(" ", str(known.get("sw_notes", "")), note)
     write_json(base / "systems" / f"{system}.json", known)
     (base / NOTES).parent.mkdir(exist_ok=True)
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
@@ -86,7 +86,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_file(source, target, LOGS)
-    log = source / ANSWERS
+    log = source / ANSWERS_FILE
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
     sha256 = log_digest(log)
     rouge = entry.accuracy.scores
@@ -99,7 +99,7 @@ def put_results(entry: Entry, folder: Path) -> None:
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
     if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
         text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
-    write_text(target / ANSWERS, text)
+    write_text(target / ANSWERS_FILE, text)
     copy_file(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
@@ -134,7 +134,7 @@ def put_test06(entry: Entry, folder: Path) -> None:
         return
     source, target = entry.test06.folder("test06"), folder / Path(TEST_FOLDERS["test06"]).name
     copy_file(source, target, ("verify_accuracy.txt",))
-    copy_file(source, target / "accuracy", (ANSWERS,))
+    copy_file(source, target / "accuracy", (ANSWERS_FILE,))
     copy_file(source, target / "performance" / "run_1", LOGS)
 
 
@@ -151,4 +151,4 @@ def copy_file(source: Path, target: Path, names: Sequence[str]) -> None:
         try:
             shutil.copyfile(source / name, target / name)
         except OSError as error:
-            raise UsageError(f"{source / name}: {why(error)}; a submission needs it.") from None
+            raise UsageError(f"{source / name}: {system_reason(error)}; a submission needs it.") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from harness.core.errors import UsageError
-from harness.core.formatting import joined, number, plural
+from harness.core.formatting import joined_text, number, plural
 from harness.report.regression import Condition
 from harness.sweep import bisect_sides, report
 from harness.sweep.bisect_findings import BisectFindings
@@ -207,7 +207,7 @@ class BisectState(SweepState):
             sweep=replace(sweep, experiments=experiments),
             bisection=replace(bisection, steps=(*bisection.steps, step)),
         )
-        self.announcement = joined("; ", self.announcement, f"{name}: {bisection.words(step.places)}")
+        self.announcement = joined_text("; ", self.announcement, f"{name}: {bisection.words(step.places)}")
         return name
 
     def announce(self) -> None:

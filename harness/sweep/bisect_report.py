@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.config.mlperf import SCORES
 from harness.core.document import Document, Line, Section, Tone, caution_line
 from harness.core.errors import DONE, NOT_ACCEPTED
-from harness.core.formatting import joined, number, plural
+from harness.core.formatting import joined_text, number, plural
 from harness.core.processes import command_of
 from harness.core.tables import Table
 from harness.report.answer_comparison import AnswerPair
@@ -72,8 +72,8 @@ def finding_title(findings: BisectFindings) -> str:
         return f"first {worse_word(bad)}: {findings.bisection.words(cause)}: {figures}"
     names = findings.bisection.words(cause)
     if len(cause) == 1:
-        return joined("; ", f"explained by {names} alone: {figures}", others_sentence(findings, cause))
-    return joined("; ", f"only together: {names}: {figures}", others_sentence(findings, cause))
+        return joined_text("; ", f"explained by {names} alone: {figures}", others_sentence(findings, cause))
+    return joined_text("; ", f"only together: {names}: {figures}", others_sentence(findings, cause))
 
 
 def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding) -> str:
@@ -222,7 +222,7 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
         pair = findings.report.pairs.get(name)
         if pair:
             label = SIDE_NAMES.get(name, name)
-            yield Line("answers", joined("; ", f"{label}: {pair.words}", scores_text(pair)), pair.tone)
+            yield Line("answers", joined_text("; ", f"{label}: {pair.words}", scores_text(pair)), pair.tone)
 
 
 def scores_text(pair: AnswerPair) -> str:
@@ -278,7 +278,7 @@ def step_table(findings: BisectFindings) -> Table:
     rows = []
     for step in findings.begun:
         words = findings.bisection.words(step.places, quote="`")
-        condition = joined(": ", answer_word(step), step.reason)
+        condition = joined_text(": ", answer_word(step), step.reason)
         rows.append([step.experiment, words, step.rounds, short_figures(step), condition])
     return Table(STEP_COLUMNS, rows)
 

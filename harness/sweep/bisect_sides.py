@@ -15,9 +15,9 @@ from harness.config.comparability import Comparable, differences
 from harness.config.run import RunConfig
 from harness.core import software, system
 from harness.core.errors import UsageError
-from harness.core.given_values import as_flag
-from harness.core.message_text import why
-from harness.core.reading import as_text
+from harness.core.given_values import flag_name
+from harness.core.message_text import system_reason
+from harness.core.reading import setting_text
 from harness.core.secrets import MASK
 from harness.report import compare
 from harness.report.regression import Condition
@@ -76,11 +76,11 @@ def load_side(word: str, results_dir: Path) -> Side:
     path = Path(word)
     if path.is_file():
         config = RunConfig.load(path)
-        machine = Comparable.on(system.detect())
+        machine = Comparable.of_machine(system.detect())
         return side_of(word, config, None, machine)
     folder = find.find_runs(word, results_dir)[-1]  # a label means its latest run
     facts = facts_of(folder)
-    return side_of(word, facts.config, facts.system.variables, Comparable.on(facts.system))
+    return side_of(word, facts.config, facts.system.variables, Comparable.of_machine(facts.system))
 
 
 def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
@@ -118,13 +118,13 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
 
 def check_work(good: Side, bad: Side) -> None:
     """Raise UsageError if the sides do different work. No step between them could be judged then."""
-    names = [*RunConfig.affecting("work"), "quick", "server_target_qps"]
+    names = [*RunConfig.flags_by_effect("work"), "quick", "server_target_qps"]
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
-            values = f"{as_text(before)} and {as_text(after)}"
+            values = f"{setting_text(before)} and {setting_text(after)}"
             raise UsageError(
-                f"--bisect: {good.name} and {bad.name} are of different work: {as_flag(name)} {values}; "
+                f"--bisect: {good.name} and {bad.name} are of different work: {flag_name(name)} {values}; "
                 "give both the same."
             )
 
@@ -132,7 +132,7 @@ def check_work(good: Side, bad: Side) -> None:
 def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
     """Return the differences that a run can set, in the order of the flags."""
     changes = []
-    for name in RunConfig.affecting("answers", "speed"):
+    for name in RunConfig.flags_by_effect("answers", "speed"):
         before, after = good.settings.get(name), bad.settings.get(name)
         is_left_out = name in SPLIT_SETTINGS or name in MODEL_SETTINGS or name in UNBISECTED
         if not is_left_out and value_of(good, name) != value_of(bad, name):
@@ -172,7 +172,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
     for name in MODEL_SETTINGS:
         before, after = value_of(good, name), value_of(bad, name)
         if before != after:
-            texts.append(f"{name} ({as_text(before)}, {as_text(after)}: every step has the first)")
+            texts.append(f"{name} ({setting_text(before)}, {setting_text(after)}: every step has the first)")
     for name in dict.fromkeys([*good.engine, *bad.engine]):
         before, after = good.engine.get(name), bad.engine.get(name)
         if before != after and MASK in (before, after):
@@ -195,7 +195,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
 def value_text(value: object) -> str:
     if value is None:
         return "not recorded"
-    return as_text(value)
+    return setting_text(value)
 
 
 def installed_in(python: str) -> dict[str, str]:
@@ -206,7 +206,7 @@ def installed_in(python: str) -> dict[str, str]:
     except subprocess.TimeoutExpired:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     except OSError as error:
-        raise UsageError(f"--python {python}: {why(error)}.") from None
+        raise UsageError(f"--python {python}: {system_reason(error)}.") from None
     except ValueError:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     if done.returncode:

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import JsonValue
 
-from harness.core.formatting import joined
-from harness.core.reading import as_text
+from harness.core.formatting import joined_text
+from harness.core.reading import setting_text
 
 DifferencePart = Literal["set", "engine", "patch", "env", "python"]
 GOOD_AGAIN, BAD = "good-again", "bad"  # experiments beside the baseline, which is GOOD
@@ -34,14 +34,14 @@ class SideDifference:
             return f"no engine_patch {self.name}"
         if self.bad is None:
             return f"no {self.name}"
-        return f"{self.name}={as_text(self.bad)}"
+        return f"{self.name}={setting_text(self.bad)}"
 
     @property
     def good_words(self) -> str:
         """GOOD's value of the difference in words."""
         if self.good is None:
             return "not"
-        return as_text(self.good)
+        return setting_text(self.good)
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,4 @@ class Bisection:
         if self.is_ordered:
             ordered = ordered[-1:]
         names = [f"{quote}{self.differences[place].words}{quote}" for place in ordered]
-        return joined(" and ", ", ".join(names[:-1]), names[-1])
+        return joined_text(" and ", ", ".join(names[:-1]), names[-1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from threading import Event, RLock
 
 from harness.core import files, nvml, processes
-from harness.core.formatting import joined
+from harness.core.formatting import joined_text
 from harness.core.progress import Display
 from harness.sweep import experiment, report
 from harness.sweep.experiment import ExperimentRecord, Job, Watch
@@ -70,7 +70,7 @@ class Crew:
         texts = []
         for gpu, label in self.doing.items():
             lane = f"GPU {gpu}" if gpu else ""
-            texts.append(joined(": ", lane, label))
+            texts.append(joined_text(": ", lane, label))
         return ", ".join(texts)
 
     def show_record(self, label: str, record: ExperimentRecord) -> None:

@@ -39,7 +39,7 @@ class ExperimentOutcome:
     valid: bool | None = None
     verdict: str | None = None
     background_load: Annotated[
-        tuple[str, ...], schema.stored_as("others", "background_load")
+        tuple[str, ...], schema.stored_field("others", "background_load")
     ] = ()  # load of other programs meanwhile
     ran_out: tuple[schema.StoredStatement, ...] = ()  # statements on what set its speed, the first first
     flaws: tuple[str, ...] = ()  # flaws that keep its figures from being compared
@@ -77,7 +77,7 @@ class ExperimentRecord:
     @property
     def place(self) -> str:
         """The node and GPU of the run. An experiment is compared with the baseline that ran in the same place."""
-        return formatting.joined(" ", self.node, self.gpu and f"GPU {self.gpu}")
+        return formatting.joined_text(" ", self.node, self.gpu and f"GPU {self.gpu}")
 
     @property
     def where(self) -> str:
@@ -173,7 +173,7 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
     as one of its runs lives.
     """
     length = "full" if job.final else ""
-    folder = place / formatting.joined("@", job.item.name, length, lane.gpu)
+    folder = place / formatting.joined_text("@", job.item.name, length, lane.gpu)
     folder.mkdir(exist_ok=True)
     paths_before, begin = set(folder.iterdir()), time.monotonic()
     files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
@@ -275,7 +275,7 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
     while nvml.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
         if time.monotonic() > until:
             note = f"GPU memory was still taken {MEMORY_WAIT_S:g} s after its end"
-            return replace(record, reason=formatting.joined("; ", record.reason, note))
+            return replace(record, reason=formatting.joined_text("; ", record.reason, note))
         time.sleep(0.5)
     return record
 

@@ -9,7 +9,7 @@ from math import inf
 from statistics import mean
 from typing import Literal
 
-from harness.config.comparability import INVALID, NOT_COUNTED, Comparable, Difference, differences
+from harness.config.comparability import DISQUALIFYING_FLAWS, INVALID, Comparable, Difference, differences
 from harness.config.mlperf import SCORES, SHORT_SCORES
 from harness.config.run import RunConfig, scenario_of
 from harness.core.formatting import Measured, plural
@@ -20,7 +20,7 @@ from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.file import BASELINE, Experiment
 
 # The settings are what a sweep changes; of a speed that does not count, the change is given and struck out.
-IGNORED_BETWEEN_EXPERIMENTS = ("settings", "machine", "software", "busyness", "rate", *NOT_COUNTED)
+IGNORED_BETWEEN_EXPERIMENTS = ("settings", "machine", "software", "busyness", "rate", *DISQUALIFYING_FLAWS)
 BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
 WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
 SPEED_METRIC = METRIC_BY_NAME["tokens_per_sec"]
@@ -380,7 +380,7 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
 
 def work_of(item: Experiment) -> Comparable:
     """Return the settings that decide on an experiment's work, with its rate if that is fixed."""
-    names = [*RunConfig.affecting("work")]
+    names = [*RunConfig.flags_by_effect("work")]
     if item.has_fixed_rate:
         names.append("server_target_qps")
     defaults = {name: info.default for name, info in RunConfig.model_fields.items()}

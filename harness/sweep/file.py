@@ -28,8 +28,8 @@ from harness.config.run import RunConfig, scenario_of
 from harness.core import files, given_values, secrets
 from harness.core.errors import UsageError
 from harness.core.file_limits import MIB
-from harness.core.message_text import why
-from harness.core.reading import as_text, load_yaml, read_text
+from harness.core.message_text import system_reason
+from harness.core.reading import load_yaml, read_text, setting_text
 
 BASELINE = "baseline"
 VERDICTS_FILE = "verdicts.json"  # what came of each --fail-if, for scripts
@@ -300,13 +300,13 @@ def parse_source(path: Path, where: str) -> Source:
     """One file. Raises UsageError; `where` is what asked for it, if a file did."""
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
-        data = files.as_json(load_yaml(text))  # sweep.json cannot hold dates
+        data = files.json_value(load_yaml(text))  # sweep.json cannot hold dates
         lines = dict(places_in(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"
         if where:
-            raise UsageError(f"{where}: cannot read {name}: {why(error)}.") from None
-        raise UsageError(f"{name}: {why(error)}.") from None
+            raise UsageError(f"{where}: cannot read {name}: {system_reason(error)}.") from None
+        raise UsageError(f"{name}: {system_reason(error)}.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = 1
@@ -342,7 +342,7 @@ def mistake_text(mistake: ErrorDetails) -> str:
     if mistake["type"] == "extra_forbidden":
         key = str(place[-1])
         model = SweepFile if len(place) == 1 else Variant
-        return f"unknown key {key!r}{given_values.did_you_mean(key, [*model.model_fields])}"
+        return f"unknown key {key!r}{given_values.spelling_hint(key, [*model.model_fields])}"
     return f"{'.'.join(map(str, place))}: {message[0].lower()}{message[1:]}"
 
 
@@ -374,7 +374,7 @@ def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
     if name != key and name in section:
         yield f"{name!r} is given twice"
     if name in SWEEP_FLAGS:
-        yield f"{given_values.as_flag(name)} is set by the sweep itself"
+        yield f"{given_values.flag_name(name)} is set by the sweep itself"
     elif name == "engine_arg":
         yield "write vLLM's arguments under `engine:`"
     elif name not in flags:
@@ -402,8 +402,8 @@ def make_experiment(
     engine = values_of_part(settings, "engine")
     flags = {"no_exit_on_accuracy_fail": True, "extra_metrics": True, **values_of_part(settings, "set")}
     if engine:
-        flags["engine_arg"] = [f"{key}={as_text(value)}" for key, value in engine.items()]
-    env = {key: as_text(value) for key, value in values_of_part(settings, "env").items()}
+        flags["engine_arg"] = [f"{key}={setting_text(value)}" for key, value in engine.items()]
+    env = {key: setting_text(value) for key, value in values_of_part(settings, "env").items()}
     changes = tuple(changes_in_words(settings, baseline))
     return Experiment(variant.name, variant.about, kind, flags, engine, env, changes, variant.priority, variant.group)
 
@@ -420,6 +420,6 @@ def changes_in_words(settings: SettingsByPart, baseline: SettingsByPart) -> Iter
                 continue
             name = place[1]
             if place in settings:
-                yield f"{name}={as_text(settings[place])}"
+                yield f"{name}={setting_text(settings[place])}"
             else:
                 yield f"no {name}"

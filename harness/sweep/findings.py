@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import mean
 
-from harness.config.comparability import CONFIGURED
+from harness.config.comparability import CONFIGURED_RATE
 from harness.config.mlperf import SCORES
 from harness.config.run import RunConfig
 from harness.core.document import Document, Line, Section, Tone, caution_line
 from harness.core.formatting import first_of, number, plural
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.progress import clock
 from harness.report import answer_comparison, regression, subject
 from harness.report.regression import Condition, Judgement
@@ -132,7 +132,7 @@ class SweepReport:
         if incomparable_reason(result.experiment, result.base.experiment):
             return "its work is not the baseline's"
         if result.experiment.has_fixed_rate and metric.is_of_rate:
-            return CONFIGURED
+            return CONFIGURED_RATE
         if result.background_load:
             return "; ".join(result.background_load)
         if result.doubt:
@@ -298,7 +298,7 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
 def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
     """Yield the experiments that have a figure but did other work than the baseline."""
     for result in report.rows:
-        flags = [as_flag(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
+        flags = [flag_name(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
         if result.figure and flags:
             text = f"{result.name}: its work is not the baseline's ({', '.join(flags)})"
             yield Line("not compared", text, "careful")

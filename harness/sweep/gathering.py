@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.config.comparability import Comparable, differences
 from harness.core import processes
 from harness.core.errors import UsageError
-from harness.core.formatting import joined
+from harness.core.formatting import joined_text
 from harness.runs.run_folder import RunFolder, open_run
 from harness.sweep.experiment import ExperimentRecord, State
 from harness.sweep.file import BASELINE, Sweep
@@ -50,17 +50,17 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
         run = record.run
         if run:
             run = os.path.relpath(path / run, folder)
-        yield replace(record, node=joined("/", record.node, task), run=run)
+        yield replace(record, node=joined_text("/", record.node, task), run=run)
 
 
 def notes_text(tasks: dict[Path, State]) -> str:
     """Return what has no result yet, and how the nodes differ, in words."""
     first_task = next(iter(tasks.values()))
-    machine = Comparable.on(first_task.system)
+    machine = Comparable.of_machine(first_task.system)
     done, unlike = {BASELINE}, set[str]()
     for state in tasks.values():
         done.update(record.experiment for record in state.records if record.status == "complete")
-        changes = differences(machine, Comparable.on(state.system), IGNORED_BETWEEN_MACHINES)
+        changes = differences(machine, Comparable.of_machine(state.system), IGNORED_BETWEEN_MACHINES)
         unlike.update(difference.name for difference in changes)
     missing = [item.name for item in first_task.sweep.experiments if item.name not in done]
     texts = []

@@ -14,10 +14,10 @@ from rich.console import Console
 from harness.config.comparability import Comparable, differences
 from harness.config.run import RunConfig
 from harness.core import files, last_screen, processes, progress, system
-from harness.core.errors import DONE, BenchmarkError, UsageError, ends_in_one_line
+from harness.core.errors import DONE, BenchmarkError, UsageError, one_line_errors
 from harness.core.formatting import plural
 from harness.core.interrupts import INTERRUPTED
-from harness.core.message_text import why
+from harness.core.message_text import system_reason
 from harness.core.progress import Display
 from harness.report import regression
 from harness.runner import doctor, tracking
@@ -56,7 +56,7 @@ def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runne
         except BenchmarkError as error:
             raise failure_of(state, error) from None
         except OSError as error:
-            raise failure_of(state, BenchmarkError(f"{folder.path}: {why(error)}.")) from None
+            raise failure_of(state, BenchmarkError(f"{folder.path}: {system_reason(error)}.")) from None
 
 
 def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
@@ -76,11 +76,11 @@ def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
     """Run a sweep and end this process. What libraries print meanwhile goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
-        with ends_in_one_line(), progress.screen(log) as (console, errors):
+        with one_line_errors(), progress.screen(log) as (console, errors):
             with Display(errors if state.options.json else console) as display:
                 code = run_sweep(state, places, display)
                 results_dir = state.folder.results_dir.parent
-                tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.done)
+                tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.leave_line)
             if state.options.json:
                 print_verdicts(state.folder.path, console)
     except SystemExit as end:
@@ -187,7 +187,9 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
     if before.asked != (sweep, bisection):
         origin = "with other settings or differences" if bisection else "from a different version of the file"
         raise UsageError(f"{path} was made {origin}; run without --resume.")
-    unlike = differences(Comparable.on(before.system), Comparable.on(system.detect()), IGNORED_ON_RESUME)
+    unlike = differences(
+        Comparable.of_machine(before.system), Comparable.of_machine(system.detect()), IGNORED_ON_RESUME
+    )
     if unlike:
         names = " and ".join(difference.name for difference in unlike)
         raise UsageError(f"{path} was made with different {names}; run without --resume.")

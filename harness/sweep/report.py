@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from harness.config.mlperf import SCORES
 from harness.core import files
 from harness.core.document import Code, Document, Line, Picture, Section, to_markdown
-from harness.core.formatting import cell, joined, listed, number, plural
-from harness.core.markdown import Finished, code, escape
+from harness.core.formatting import cell, joined_text, name_value_text, number, plural
+from harness.core.markdown import MarkdownText, code_text, escape_text
 from harness.core.tables import Table, TableColumn
 from harness.report import answer_comparison, page, regression, subject
 from harness.results.benchmark_run import facts_of
@@ -135,20 +135,20 @@ def report_sections(
     statuses = [record.status for record in state.records]
     yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])
     gpus = ", ".join(system.gpus) or "no GPU"
-    machine = f"{gpus}; {system.cpu}, {system.cores} cores; {listed(system.packages)}"
-    data = Finished(f"{escape(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
+    machine = f"{gpus}; {system.cpu}, {system.cores} cores; {name_value_text(system.packages)}"
+    data = MarkdownText(f"{escape_text(machine)}. Started {state.started}; all data: [sweep.json](sweep.json).")
     yield Section("Reproduce", "one command", [Code(state.command), data])
 
 
 def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
     """Return a row of the table of runs. `reasons` tell why this run alone is not comparable."""
     round_name = "full length" if record.final else record.number
-    outcome = joined(": ", record.status, record.reason)
+    outcome = joined_text(": ", record.status, record.reason)
     if reasons:
         outcome += f" (not comparable: {'; '.join(reasons)})"
     link = "–"
     if record.run:
-        link = Finished(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)")
+        link = MarkdownText(f"[{record.run.rpartition('/')[2]}]({record.run}/report.md)")
     return [record.experiment + record.where, round_name, outcome, f"{record.seconds:.0f}", link]
 
 
@@ -170,7 +170,7 @@ def about_lines(report: SweepReport) -> Iterator[str]:
     )
     if rounds < 3:
         text += " `--repeat 3` shows the scatter."
-    yield Finished(text)
+    yield MarkdownText(text)
 
 
 def experiment_table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
@@ -225,7 +225,9 @@ def change_text(result: ExperimentResult) -> str:
 
 def experiment_text(result: ExperimentResult) -> str:
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
-    return Finished(joined(" ", about and escape(cell(about)), changes and f"(`{code(cell(changes))}`)"))
+    return MarkdownText(
+        joined_text(" ", about and escape_text(cell(about)), changes and f"(`{code_text(cell(changes))}`)")
+    )
 
 
 def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
@@ -256,7 +258,7 @@ def record_cells(label: str, record: ExperimentRecord) -> list[str]:
     text = record.failed
     if record.status == "complete":
         text = verdict_text(record.outcome)
-    return [*map(number, figures), joined(": ", label, text)]
+    return [*map(number, figures), joined_text(": ", label, text)]
 
 
 def verdict_text(run: ExperimentOutcome) -> str:

@@ -72,7 +72,7 @@ def measure_side(side: steps.Begun, folder: RunFolder) -> Path:
     session, plan = side.session, side.run.plan
     session.folder = folder
     if plan.config.mode == "both" and folder != side.run.folder:
-        plan = replace(plan, config=plan.config.changed(mode="performance"))
+        plan = replace(plan, config=plan.config.with_settings(mode="performance"))
     facts = side.run.facts.model_copy(update={"plan": plan, "started": now()})
     side.run._replace(folder=folder, facts=facts).save()
     if plan.config.mode != "performance":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.config import mlperf
-from harness.config.lengths import Shared
+from harness.config.lengths import PromptParts
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS, Workload, WorkloadProfile, is_profile
 from harness.core.errors import UsageError
@@ -39,7 +39,7 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
         return library_of_trace(config, tokenizer)
     if config.input_len:
         given_settings = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
-        profile = WorkloadProfile.of({"about": DESCRIPTION} | given_settings)
+        profile = WorkloadProfile.from_mapping({"about": DESCRIPTION} | given_settings)
         return draw_library(
             config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
         )
@@ -77,7 +77,7 @@ def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: St
     usable = usable_requests(config, tokenizer, found)
     fitting_requests = found.requests[: len(found.requests) - usable.unfit]
     content = digest(fitting_requests, config.max_new_tokens)
-    sharing = Shared(salt=config.salt or "none")
+    sharing = PromptParts(salt=config.salt or "none")
     salt = None
     notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
     if sharing.salt != "none":  # the salt comes after the token that begins every text, if there is one

@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 from harness.config import engine, pretrained
 from harness.config.run import RunConfig
-from harness.core.errors import UsageError, ends_in_one_line
+from harness.core.errors import UsageError, one_line_errors
 from harness.core.message_text import first_line, say
 from harness.workloads.prompt_tables import RequestRow, RequestRows
 from harness.workloads.requests_file import CHATS, REQUEST_KINDS, StoredRequests, read_rows
@@ -85,12 +85,12 @@ def download_model(name: str) -> None:
     """
     from huggingface_hub import snapshot_download
 
-    with ends_in_one_line():
+    with one_line_errors():
         try:
             say(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # the library raises many kinds of errors about networks, names and tokens
             raise UsageError(
-                f"{pretrained.why_not_loaded(engine.EngineConfig(model=name), error)} Try again: what came is kept."
+                f"{pretrained.load_failure_text(engine.EngineConfig(model=name), error)} Try again: what came is kept."
             ) from None
 
 

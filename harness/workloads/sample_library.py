@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple, Self
 
-from harness.config.lengths import SALT_TOKENS, Shared
+from harness.config.lengths import SALT_TOKENS, PromptParts
 from harness.config.workload import RequestSet
 from harness.engines.protocol import MessagePrompt
 from harness.workloads.requests_file import TokenIds
@@ -26,7 +26,7 @@ class Salt(NamedTuple):
     test: str = ""
 
     @classmethod
-    def of(cls, sharing: Shared, words: Sequence[int]) -> Self:
+    def of(cls, sharing: PromptParts, words: Sequence[int]) -> Self:
         start = sharing.salt == "start"
         return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
 

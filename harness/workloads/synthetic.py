@@ -8,7 +8,7 @@ from random import Random
 from typing import NotRequired, TypedDict, Unpack
 
 from harness.config.arrival_patterns import Replay
-from harness.config.lengths import SALT_TOKENS, Shared
+from harness.config.lengths import SALT_TOKENS, PromptParts
 from harness.config.run import RunConfig
 from harness.config.workload import SYNTHETIC_COUNT, RequestSet, Workload, WorkloadProfile
 from harness.core import reading
@@ -76,7 +76,7 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
         settings = {"about": workload.imitates} | {str(key): value for key, value in data.items()}
         if config.salt:
             settings["salt"] = config.salt
-        return WorkloadProfile.of(settings)
+        return WorkloadProfile.from_mapping(settings)
     except UsageError as error:
         raise UsageError(f"{path}: {error}", flag="--workload") from None
 
@@ -87,7 +87,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     `place` names the file or the flags that give the lengths. Raises UsageError if there are too many tokens, or too
     few requests for the turns.
     """
-    sharing = Shared.of(profile.values(Shared.model_fields))
+    sharing = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
     read, write, seed = profile.input_len, profile.output_len, config.seed or 0
     source, words = Random(seed), words_of(tokenizer)
     count = config.sample_limit or SYNTHETIC_COUNT

@@ -8,7 +8,7 @@ from harness.config.arrival_patterns import ARRIVAL_SHAPES, MOST_RATE, TRACE_COL
 from harness.config.lengths import MOST_TOKENS
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARRIVALS
-from harness.core.given_values import not_taken, read_given, unknown_file_error
+from harness.core.given_values import read_given, unknown_file_error, value_refusal
 from harness.core.plain_numbers import decimal_number, whole_number
 
 FLAG = "--arrivals"
@@ -91,7 +91,7 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
     at = decimal_number(seconds)
     wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
     if at is None or at > LONGEST_TRACE_S:
-        raise not_taken(f"{where}: seconds", wanted, seconds)
+        raise value_refusal(f"{where}: seconds", wanted, seconds)
     length = length_of(f"{where}: input_tokens", prompt, MOST_TOKENS)
     new = length_of(f"{where}: output_tokens", answer, MOST_TOKENS)
     beginning = length_of(f"{where}: prefix_tokens", shared, length) if prefix else 0
@@ -103,5 +103,5 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
 def length_of(name: str, text: str, most: int) -> int:
     number = whole_number(text)
     if not number or number > most:
-        raise not_taken(name, f"a whole number from 1 to {most:,}", text)
+        raise value_refusal(name, f"a whole number from 1 to {most:,}", text)
     return number

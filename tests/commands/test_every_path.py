@@ -14,7 +14,7 @@ import pytest
 from harness.__main__ import main
 from harness.config.pretrained import load_tokenizer
 from harness.config.run import RunConfig
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.secrets import hide_text
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.runs import ending
@@ -149,7 +149,7 @@ FIELDS = [
     (words, name)
     for words, kind in (("run", RunConfig), ("mmlu", MMLUConfig))
     for name, info in kind.model_fields.items()
-    if info.annotation in (Path, Path | None) or as_flag(name) in ALSO
+    if info.annotation in (Path, Path | None) or flag_name(name) in ALSO
 ]
 
 
@@ -160,7 +160,7 @@ def test_an_address_for_a_path_in_a_file_of_settings(words: str, name: str, tmp_
     )
     done = called(main, "llama31-mlperf", words, "--config", str(path))
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"error: {as_flag(name)} takes no address") and "hidden" not in done.stderr
+    assert done.stderr.startswith(f"error: {flag_name(name)} takes no address") and "hidden" not in done.stderr
 
 
 @pytest.mark.parametrize("name", FOLDERS)

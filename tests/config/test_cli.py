@@ -22,7 +22,7 @@ from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
 from harness.core.command import start
 from harness.core.errors import BAD_INPUT, UsageError
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from tests.conftest import ASCII, tells
 
@@ -93,7 +93,7 @@ def test_help_lists_every_flag_in_its_panel():
         elif flag := re.match(r"  (--[\w-]+)", line):
             panels[flag[1]] = panel
     texts = {name: info.description or "" for name, info in RunConfig.model_fields.items()}
-    expected = {as_flag(name): flag.panel for name, flag in RunConfig.flags().items() if texts[name]}
+    expected = {flag_name(name): flag.panel for name, flag in RunConfig.flags().items() if texts[name]}
     assert panels == {**expected, "--config": "Results"}
     assert [name for name, text in texts.items() if not text] == ["dataset"]  # of older commands
 
@@ -104,7 +104,7 @@ def test_help_is_short_and_its_examples_run():
         [sys.executable, "run.py", "-h"], cwd=ROOT, env=narrow, capture_output=True, text=True
     ).stdout.splitlines()
     flags = [found[1] for line in page if (found := re.match(r"  (--[\w-]+)", line))]
-    ranks = map(as_flag, RunConfig.BASIC.split())
+    ranks = map(flag_name, RunConfig.BASIC.split())
     listed = [word for line in page if (word := line.strip().partition(" ")[0]) in WORKLOADS]
     assert listed == [*WORKLOADS]
     assert {*flags} == {*ranks, "--config"} and flags[:3] == ["--category", "--scenario", "--mode"]
@@ -374,7 +374,7 @@ def test_a_file_and_the_command_line_agree(tmp_path_factory: pytest.TempPathFact
     words: list[str] = []
     for name, value in chosen.items():
         for item in value if isinstance(value, list) else [value]:
-            words += [as_flag(name), str(item)]
+            words += [flag_name(name), str(item)]
     with pytest.MonkeyPatch.context() as patch:
         typed = parsed(patch, *words)
     loaded = RunConfig.load(path)
@@ -414,7 +414,7 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["high_accuracy", "extra_metrics", "mlflow", "exit_on_invalid"])
 def test_a_switch_takes_an_optional_0_or_1(parse, name: str):
-    flag = as_flag(name)
+    flag = flag_name(name)
     assert getattr(parse(flag), name) is True
     assert getattr(parse(flag, "1"), name) is True
     assert getattr(parse(flag, "0"), name) is False
@@ -433,7 +433,7 @@ def test_a_switch_that_is_off_is_not_given(parse, file):
     off = ("--sort-by-length=0", "--no-profile")
     config = parse("--config", path, *off, "--endpoint", "http://h/v1", "--scenario", "server")
     assert not config.sort_by_length and not config.profile
-    assert parse("--keep-all", "0").changed(label="a").keep_all is False
+    assert parse("--keep-all", "0").with_settings(label="a").keep_all is False
 
 
 def test_a_value_that_is_refused_shows_no_secret(refusal):
@@ -471,8 +471,8 @@ def test_a_huge_file_is_no_configuration(refusal, tmp_path: Path):
 
 def test_every_flag_says_what_it_affects():
     assert {flag.affects for flag in RunConfig.flags().values()} == {"work", "answers", "speed", "nothing"}
-    assert "max_num_seqs" in RunConfig.affecting("speed")
-    assert "results_dir" not in RunConfig.affecting("answers", "speed")
+    assert "max_num_seqs" in RunConfig.flags_by_effect("speed")
+    assert "results_dir" not in RunConfig.flags_by_effect("answers", "speed")
 
 
 def test_the_table_of_scenarios():

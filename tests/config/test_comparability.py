@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from harness.config.comparability import CONFIGURED, GATE_FAILED, INVALID, Comparable, differences, reason
+from harness.config.comparability import CONFIGURED_RATE, GATE_FAILED, INVALID, Comparable, differences, reason
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.system import System
@@ -27,7 +27,7 @@ ONE = Comparable(work=WORK, settings={"precision": "bf16"}, machine={"gpus": "no
         ({"rate": {"target_qps": 9.0}}, ""),
         ({"busyness": {"others at work": True}}, "the machine was busy in C"),
         ({"validity": {INVALID: True, GATE_FAILED: True}}, f"C: {INVALID}; C: {GATE_FAILED}"),
-        ({"validity": {CONFIGURED: True}}, f"C: {CONFIGURED}"),
+        ({"validity": {CONFIGURED_RATE: True}}, f"C: {CONFIGURED_RATE}"),
     ],
 )
 def test_speeds_have_a_ratio_only_where_they_can_be_compared(changed: dict[str, Any], why: str) -> None:
@@ -36,9 +36,9 @@ def test_speeds_have_a_ratio_only_where_they_can_be_compared(changed: dict[str, 
 
 
 def test_a_flaw_of_both_is_one_and_is_told_once() -> None:
-    flawed = ONE._replace(validity={CONFIGURED: True})
-    assert reason(differences(flawed, flawed), ("A", "B")) == f"A and B: {CONFIGURED}"
-    assert not differences(flawed, flawed, (CONFIGURED,))
+    flawed = ONE._replace(validity={CONFIGURED_RATE: True})
+    assert reason(differences(flawed, flawed), ("A", "B")) == f"A and B: {CONFIGURED_RATE}"
+    assert not differences(flawed, flawed, (CONFIGURED_RATE,))
 
 
 @pytest.mark.parametrize(("rate", "alike"), [(8.0, True), (8.08, True), (7.93, True), (8.09, False), (None, False)])
@@ -48,7 +48,7 @@ def test_a_rate_is_the_same_within_a_percent(rate: float | None, alike: bool) ->
 
 def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the_engine_made() -> None:
     plan = resolve(RunConfig(precision="fp16"), [], 0)
-    assert {*RunConfig.affecting("answers", "speed")} <= {*plan.settings}
+    assert {*RunConfig.flags_by_effect("answers", "speed")} <= {*plan.settings}
     assert plan.settings["precision"] == "fp16"  # not None, which the engine says where it has nothing to add
     assert plan.settings["max_model_len"] == 2668 and plan.settings["prefix_caching"] is False
     assert {*entries.LOADGEN_FLAGS} < {*plan.settings}
@@ -56,7 +56,7 @@ def test_the_settings_are_all_flags_that_answers_or_speed_depend_on_and_what_the
 
 def test_a_setting_that_one_run_did_not_record_is_no_difference() -> None:
     gpus = {"gpus": ["NVIDIA H200"], "gpu_settings": {"power limit": "700 W", "vboost": "1"}}
-    new, old = Comparable.on(System(**gpus)), Comparable.on(System(gpus=["NVIDIA H200"]))
+    new, old = Comparable.of_machine(System(**gpus)), Comparable.of_machine(System(gpus=["NVIDIA H200"]))
     assert not differences(new, old)
-    lower = Comparable.on(System(**gpus | {"gpu_settings": {"power limit": "500 W"}}))
+    lower = Comparable.of_machine(System(**gpus | {"gpu_settings": {"power limit": "500 W"}}))
     assert [(each.name, each.a, each.b) for each in differences(new, lower)] == [("power limit", "700 W", "500 W")]

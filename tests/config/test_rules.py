@@ -150,6 +150,6 @@ def test_every_deviation_is_among_them() -> None:
 def test_texts_of_older_files_have_their_names() -> None:
     for plan, _ in UNLIKE:
         for line in plan.deviations:
-            stored = mlperf_deviations.from_text(str(line))
+            stored = mlperf_deviations.stored_deviation(str(line))
             assert isinstance(stored, Statement) and stored.name in ("", line.name)
-    assert mlperf_deviations.from_text("custom seeds").name == "seeds"  # type: ignore[attr-defined]
+    assert mlperf_deviations.stored_deviation("custom seeds").name == "seeds"  # type: ignore[attr-defined]

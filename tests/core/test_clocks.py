@@ -21,7 +21,7 @@ IN_FILES = {"st_mtime", "st_ctime", "st_mtime_ns", "st_ctime_ns", "getmtime", "g
 STAMPS = {  # what needs the system's clock by its nature
     ("core/processes.py", "start_guard"): "a mark that no other command has",
     ("core/progress.py", "stage"): "the time before a line",
-    ("core/progress.py", "done"): "the time before a line",
+    ("core/progress.py", "leave_line"): "the time before a line",
     ("core/progress.py", "leave_row"): "the time before a line",
     ("core/progress.py", "tick"): "the time before a line",
     ("runs/run_folder.py", "open_run"): "the name of a run",

@@ -104,9 +104,9 @@ def test_the_lowest_quota_from_the_own_group_to_the_root_holds(
     lowest = min((quota for quota in limits_seen.values() if quota), default=None)
     expected = CORES if lowest is None else min(CORES, -(-lowest // period))
     assert system.core_count() == expected
-    assert (system.container_s() is None) == (expected == CORES)
+    assert (system.container_cpu_s() is None) == (expected == CORES)
     if expected < CORES:
-        assert system.container_s() == 5.0
+        assert system.container_cpu_s() == 5.0
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

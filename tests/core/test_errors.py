@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.message_text import line_of, warn, why
+from harness.core.message_text import line_of, system_reason, warn
 
 HUGE = "9" * 100_000
 
@@ -12,7 +12,7 @@ def test_a_line_ends_whatever_was_given() -> None:
     path = "/" + "a/" * 2000
     assert line_of(f"{path}: no such file") == f"{path}: no such file"
     assert len(line_of("ab " * 40_000)) <= 1000
-    assert why(OSError()) == "OSError" and why(OSError(2, "gone")) == "gone"
+    assert system_reason(OSError()) == "OSError" and system_reason(OSError(2, "gone")) == "gone"
 
 
 def test_a_warning_of_many_lines_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:

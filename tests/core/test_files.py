@@ -66,12 +66,12 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
 
 
 def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
-    with files.whole_or_nothing(tmp_path) as place:
+    with files.atomic_update(tmp_path) as place:
         (place / "plots").mkdir()
         (place / "plots" / "a.png").write_text("a")
         assert not (tmp_path / "plots").exists()
     assert (tmp_path / "plots" / "a.png").exists()
-    with pytest.raises(OSError), files.whole_or_nothing(tmp_path) as place:
+    with pytest.raises(OSError), files.atomic_update(tmp_path) as place:
         (place / "overall.json").write_text("{")
         raise OSError("disk full")
     assert [path.name for path in tmp_path.iterdir()] == ["plots"]

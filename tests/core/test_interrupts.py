@@ -49,8 +49,8 @@ def test_a_program_that_imports_us_keeps_its_own_ctrl_c() -> None:
 def test_ctrl_c_in_a_finalizer_comes_again() -> None:
     code = """if True:
         import os, signal, time
-        from harness.core.interrupts import interruptible
-        interruptible()
+        from harness.core.interrupts import enable_interrupts
+        enable_interrupts()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         class Kept:
             def __del__(self):

@@ -42,5 +42,5 @@ def test_no_message_can_show_an_exponent() -> None:
 
 
 def test_a_condition_is_shown_as_it_was_typed_and_a_tag_is_not() -> None:
-    assert markdown.escape("output_tokens_per_s<100000") == "output_tokens_per_s<100000"
-    assert markdown.escape("<b>") == "&lt;b>" and markdown.escape("</b><!-- -->") == "&lt;/b>&lt;!-- -->"
+    assert markdown.escape_text("output_tokens_per_s<100000") == "output_tokens_per_s<100000"
+    assert markdown.escape_text("<b>") == "&lt;b>" and markdown.escape_text("</b><!-- -->") == "&lt;/b>&lt;!-- -->"

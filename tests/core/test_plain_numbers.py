@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config.arrival_patterns import parse_arrivals
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.plain_numbers import decimal_number, whole_number
@@ -47,16 +47,18 @@ DIGITS = {"ascii": "15", "fullwidth": "１５", "arabic": "١٥", "devanagari": 
 @pytest.mark.parametrize(
     "read",
     [
-        lambda text: may_fail(text, 1000),
-        lambda text: may_fail(f"{text}%", 1000),
+        lambda text: failure_allowance(text, 1000),
+        lambda text: failure_allowance(f"{text}%", 1000),
         lambda text: parse_arrivals(f"gamma:{text}"),
         lambda text: parse_arrivals(f"ramp:{text}-{text}"),
         lambda text: regression.parse_condition(f"ttft_p99_ms>{text}"),
         lambda text: regression.parse_condition(f"answers changed > {text} %"),
-        lambda text: RunConfig(total_sample_count=text) if "_" not in text else may_fail(text, 1),
-        lambda text: RunConfig(min_duration=text) if "_" not in text else may_fail(text, 1),
+        lambda text: RunConfig(total_sample_count=text) if "_" not in text else failure_allowance(text, 1),
+        lambda text: RunConfig(min_duration=text) if "_" not in text else failure_allowance(text, 1),
         lambda text: (
-            RunConfig(mode="performance", concurrency=f"{text},{text}1") if "_" not in text else may_fail("x", 1)
+            RunConfig(mode="performance", concurrency=f"{text},{text}1")
+            if "_" not in text
+            else failure_allowance("x", 1)
         ),
         lambda text: RunConfig(mode="performance", input_len=text, output_len=f"{text}~{text}"),
     ],

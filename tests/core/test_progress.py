@@ -21,7 +21,7 @@ from harness.core import files, processes
 from harness.core.errors import BAD_INPUT, ENGINE_FAILED, BenchmarkError, EngineError, UsageError
 from harness.core.files import read_json
 from harness.core.interrupts import INTERRUPTED
-from harness.core.progress import Counters, Display, describe, lasting_console
+from harness.core.progress import Counters, Display, failsafe_console, progress_text
 from harness.results.benchmark_run import facts_of
 from harness.runs import ending
 from harness.runs.run_folder import RunFolder, open_run
@@ -40,15 +40,15 @@ def full() -> tuple[int, int]:
 @pytest.mark.parametrize("kind", [os.pipe, pty.openpty, full])
 def test_a_reader_that_goes_away_ends_nothing(kind: Callable[[], tuple[int, int]]) -> None:
     reader, writer = kind()
-    with Display(lasting_console(writer)) as display:
+    with Display(failsafe_console(writer)) as display:
         os.close(writer)
         display.stage("accuracy test")
         while kind is not full and b"accuracy test" not in os.read(reader, 1000):
             pass
         os.close(reader)
-        display._shown = -math.inf
+        display._last_refresh = -math.inf
         display.tick(Counters(issued=4, completed=2, tokens=100), 4)
-        display.done("PASS")
+        display.leave_line("PASS")
         display.stage("performance test")
         table = Table("one")
         for _ in range(1000):  # more than any buffer holds
@@ -114,25 +114,25 @@ def test_a_run_folder_that_fails_during_the_run_is_no_wrong_input(
 
 def test_time_left_is_no_less_than_a_rate_needs() -> None:
     counters = Counters(issued=2, completed=2, tokens=100)
-    assert "0:30 left" in describe(counters, 8, 10.0)
-    assert "1:10 left" in describe(counters, 8, 10.0, least_s=80.0)
+    assert "0:30 left" in progress_text(counters, 8, 10.0)
+    assert "1:10 left" in progress_text(counters, 8, 10.0, least_s=80.0)
 
 
 def test_time_left_of_a_schedule_goes_by_it_from_the_first_answers_on() -> None:
     """50 a second are issued; those that run have hardly begun to be answered."""
-    assert "10:32 left" in describe(Counters(issued=200, completed=20), 30_000, 4.0)
+    assert "10:32 left" in progress_text(Counters(issued=200, completed=20), 30_000, 4.0)
 
 
 def test_time_left_goes_by_the_recent_rate() -> None:
     display = Display(Console(quiet=True))
     display.stage("performance test")
-    assert display.recent(30.0, 0) is None  # a first half minute without an answer
-    rate = display.recent(60.0, 1800)
+    assert display.recent_rate(30.0, 0) is None  # a first half minute without an answer
+    rate = display.recent_rate(60.0, 1800)
     assert rate == 60.0
     counters = Counters(issued=40_104, completed=1800, tokens=1800)
-    assert "10:38 left" in describe(counters, None, 60.0, rate=rate)
-    assert display.recent(120.0, 1800 + 30 * 60) == 30.0
-    assert display.recent(180.0, 3600 + 20 * 60) == 20.0
+    assert "10:38 left" in progress_text(counters, None, 60.0, rate=rate)
+    assert display.recent_rate(120.0, 1800 + 30 * 60) == 30.0
+    assert display.recent_rate(180.0, 3600 + 20 * 60) == 20.0
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
@@ -157,7 +157,7 @@ def test_a_full_disk_is_named_whatever_it_breaks(tmp_path: Path, monkeypatch: py
 
 def test_what_matters_fits_eighty_columns() -> None:
     counters = Counters(issued=40_104, started=6_546, completed=5_734, tokens=733_952, first_token_s=1374.0)
-    line = "performance test  10:12" + describe(counters, 40_104, 612.0, 600.0, 9.4)
+    line = "performance test  10:12" + progress_text(counters, 40_104, 612.0, 600.0, 9.4)
     assert "TTFT 210 ms" in line[:80] and "left" in line[:80]
     assert re.search(r" (\d+) % ", line)[1] == "14"  # type: ignore[index]
 
@@ -167,7 +167,7 @@ def test_on_a_terminal_a_line_of_each_stage_stays() -> None:
     with Display(Console(file=text, force_terminal=True, width=120)) as display:
         display.stage("calibrating")
         display.stage("accuracy test")
-        display.done("accuracy: PASS")
+        display.leave_line("accuracy: PASS")
         display.stage("performance test")
     said = text.getvalue()
     assert "calibrating, 0:00" in said and "accuracy test, 0:00" not in said

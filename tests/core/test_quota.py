@@ -42,11 +42,11 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
 def test_the_cores_of_a_container_are_those_of_its_quota(group: Group, quota: str, count: int) -> None:
     group(quota)
     assert system.core_count() == count
-    assert (system.container_s() is None) == (count == 16)
+    assert (system.container_cpu_s() is None) == (count == 16)
 
 
 def test_without_a_group_the_cores_are_those_of_the_machine(group: Group) -> None:
-    assert system.core_count() == 16 and system.container_s() is None
+    assert system.core_count() == 16 and system.container_cpu_s() is None
 
 
 def test_clients_machine_and_doctor_count_by_the_quota(group: Group) -> None:

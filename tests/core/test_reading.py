@@ -102,7 +102,7 @@ def test_yaml_that_expands_is_refused(text: str, tmp_path: Path) -> None:
 def test_an_engine_argument_that_contains_itself_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--engine-arg additional_config: .*recursive"):
         RunConfig(engine_arg=("additional_config={a: &a [*a]}",))
-    assert reading.from_yaml("[&a 1, *a]") == [1, 1]
+    assert reading.yaml_value("[&a 1, *a]") == [1, 1]
 
 
 def test_aliases_are_fine_where_they_stay_small() -> None:

@@ -158,7 +158,7 @@ def test_numbers_stay(data: dict[str, Any]) -> None:
 def test_a_log_is_scrubbed_of_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "engine.log"
     log.write_bytes(f"args: {NESTED}\nneverwritethisdown2 again \xff".encode("latin-1"))
-    monkeypatch.setattr(secrets, "noted", secrets.secrets_in(NESTED))
+    monkeypatch.setattr(secrets, "noted_secrets", secrets.secrets_in(NESTED))
     secrets.scrub(log)
     assert b"neverwritethisdown" not in log.read_bytes()
     secrets.scrub(tmp_path / "none.log")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from harness.core import nvml, system
 from harness.core.nvml import GPU
 from harness.loadgen import gpu_readings
-from harness.loadgen.gpu_readings import tell_gpus
+from harness.loadgen.gpu_readings import serve_gpu_values
 from harness.loadgen.test_run import Recording
 from harness.results import telemetry as usage
 from tests.conftest import tells
@@ -163,7 +163,7 @@ def tell_of_stand_ins(asked: Connection, count: int) -> None:
     """The process that reads the GPUs, with the stand-in for its library."""
     sys.modules["pynvml"] = NVML  # type: ignore[assignment]
     nvml.versions = lambda: {"vllm": "0.24.0"}
-    tell_gpus(asked, count)
+    serve_gpu_values(asked, count)
 
 
 def tell_nothing(asked: Connection, count: int) -> None:
@@ -185,7 +185,7 @@ def record(table: Path, troubles: list[str], told: str = "", is_to_end: bool = F
     is to, however long that takes.
     """
     text, until = "", time.monotonic() + 60
-    with gpu_readings.recording(table, True, list, None, dict) as found:
+    with gpu_readings.record_machine(table, True, list, None, dict) as found:
         while time.monotonic() < until and not (text.count("\n") > 2 and told in text and not (is_to_end and reads())):
             time.sleep(0.1)
             text = table.read_text() if table.exists() else ""
@@ -200,7 +200,7 @@ def reads() -> bool:
 
 
 def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvml.setattr(gpu_readings, "tell_gpus", tell_of_stand_ins)
+    fake_nvml.setattr(gpu_readings, "serve_gpu_values", tell_of_stand_ins)
     cells = record(table := tmp_path / "machine.csv", [], ",400,")[-1]
     assert (cells["gpu1_load_percent"], cells["gpu1_memory_gib"], cells["gpu1_power_w"]) == ("60", "2.0", "400")
     assert (cells["gpu2_load_percent"], cells["gpu2_memory_gib"], cells["gpu2_power_w"]) == ("", "3.0", "")
@@ -208,7 +208,7 @@ def test_what_a_card_does_not_tell_is_left_empty(fake_nvml: pytest.MonkeyPatch, 
 
 
 def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvml.setattr(gpu_readings, "tell_gpus", tell_and_crash)
+    fake_nvml.setattr(gpu_readings, "serve_gpu_values", tell_and_crash)
     lines = record(tmp_path / "machine.csv", troubles := list[str](), is_to_end=True)
     assert len(lines) >= 2 and {line["gpu1_memory_gib"] for line in lines} == {""}
     assert all(line["memory_gib"] for line in lines)
@@ -216,7 +216,7 @@ def test_a_library_that_crashes_costs_readings_alone(fake_nvml: pytest.MonkeyPat
 
 
 def test_gpus_that_are_gone_leave_their_columns_empty(fake_nvml: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake_nvml.setattr(gpu_readings, "tell_gpus", tell_nothing)
+    fake_nvml.setattr(gpu_readings, "serve_gpu_values", tell_nothing)
     lines = record(tmp_path / "machine.csv", troubles := list[str](), is_to_end=True)
     assert {line["gpu1_memory_gib"] for line in lines} == {""} and None not in lines[0]
     assert [tells(said, "reads the GPUs ended with code 3") for said in troubles] == [True]
@@ -278,7 +278,7 @@ def test_what_a_link_carries_is_the_increase_of_its_counter(fake_nvml: pytest.Mo
     fake_nvml.setattr(gpu_readings.time, "monotonic", lambda: next(clock))
     field = lambda handle, fields: [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=next(counts)))]  # noqa: E731
     library = SimpleNamespace(nvmlDeviceGetFieldValues=field, nvmlDeviceGetIndex=int)
-    sent = gpu_readings.increase(138)
+    sent = gpu_readings.counter_rate(138)
     assert [sent(library, 0) for _ in range(3)] == [None, pytest.approx(1.024), None]  # a reset is no rate
     silent = SimpleNamespace(nvmlDeviceGetFieldValues=lambda *_: [SimpleNamespace(nvmlReturn=3)])
     with pytest.raises(ValueError, match="no such field"):

@@ -7,7 +7,7 @@ import pytest
 
 from harness.core.formatting import number, percent
 from harness.core.locations import ROOT
-from harness.core.markdown import Finished
+from harness.core.markdown import MarkdownText
 from harness.core.tables import Table
 
 TEMPLATES = sorted((ROOT / "templates").rglob("*.j2"))
@@ -46,7 +46,7 @@ def test_a_table_is_made_of_items_and_escapes_what_they_say() -> None:
         "name": "name",
         "%": lambda path: percent(0.123),
         "n": lambda path: 12345,
-        "link": lambda path: Finished("[x](y|z)"),
+        "link": lambda path: MarkdownText("[x](y|z)"),
     }
     assert str(Table.of(each, columns)).splitlines() == [
         "| name | % | n | link |",

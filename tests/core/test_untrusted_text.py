@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from harness.core import files, last_screen, markdown, templates
-from harness.core.errors import EndpointError, UsageError, ends_in_one_line
+from harness.core.errors import EndpointError, UsageError, one_line_errors
 from harness.core.progress import Display
 from harness.report import answer
 from harness.report import report as rendering
@@ -50,8 +50,8 @@ def test_an_index_holds_no_html(tmp_path: Path) -> None:
 
 
 def test_quotations_stay_what_they_are() -> None:
-    assert markdown.quoted(f"one\n{HTML}") == f"one\n> &lt;{HTML[1:]}"
-    assert markdown.harmless("p99 < 2 s, 3 > 2, [a] and (b)") == "p99 < 2 s, 3 > 2, [a] and (b)"
+    assert markdown.block_quote(f"one\n{HTML}") == f"one\n> &lt;{HTML[1:]}"
+    assert markdown.escape_markdown("p99 < 2 s, 3 > 2, [a] and (b)") == "p99 < 2 s, 3 > 2, [a] and (b)"
 
 
 def console() -> tuple[Console, io.StringIO]:
@@ -68,7 +68,7 @@ def test_a_terminal_obeys_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixt
     summary = example_runs.rendered(tmp_path / "made")
     odd = summary.meta.model_copy(update={"model": f"[bold]{ESCAPE}"})
     last_screen.show(screen, answer.document(summary.model_copy(update={"meta": odd})))
-    with pytest.raises(SystemExit), ends_in_one_line():
+    with pytest.raises(SystemExit), one_line_errors():
         raise UsageError(f"--model a{ESCAPE}b")
     shown = file.getvalue() + "".join(capsys.readouterr())
     assert "\x1b" not in shown and "\x07" not in shown

@@ -9,7 +9,7 @@ import pytest
 from docs.generate import flags, pictures
 from harness.config import mlperf
 from harness.config.run import RunConfig
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from harness.runner import doctor
 
@@ -200,7 +200,7 @@ def test_the_scores_and_limits_are_those_of_the_rules(page: str) -> None:
 
 
 def test_the_flags_exist() -> None:
-    own = {as_flag(name) for name in RunConfig.model_fields} | {"--config"}
+    own = {flag_name(name) for name in RunConfig.model_fields} | {"--config"}
     lines = re.findall(r"python run\.py.*", ENGLISH + FLAGS)
     named = {flag for line in lines for flag in re.findall(r" (--[a-z0-9-]+)", line)}
     assert len(named) > 5

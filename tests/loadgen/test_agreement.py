@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.loadgen.log import Latency
-from harness.loadgen.requests import spread
+from harness.loadgen.requests import latency_summary
 from harness.results.claims import Claim
 
 
@@ -12,8 +12,8 @@ from harness.results.claims import Claim
 def test_what_loadgen_cuts_off_is_no_disagreement(answers: list[tuple[int, int]]) -> None:
     """It divides nanoseconds by tokens, and their sum by the requests, in whole numbers."""
     whole = [span // (tokens - 1) for span, tokens in answers]
-    found = spread(span / (tokens - 1) / 1e6 for span, tokens in answers)
-    points = spread(value / 1e6 for value in whole)
+    found = latency_summary(span / (tokens - 1) / 1e6 for span, tokens in answers)
+    points = latency_summary(value / 1e6 for value in whole)
     assert found is not None and points is not None
     logged = Latency(**vars(points) | {"mean": sum(whole) // len(whole) / 1e6})
     said = {

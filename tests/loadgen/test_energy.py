@@ -26,6 +26,6 @@ def test_energy_is_the_difference_of_two_readings(
     engine = SimpleNamespace(prometheus_metrics=list)
     session = SimpleNamespace(engine=engine, busy_gpus=[], warned=True)
     plan = resolve(RunConfig(model="demo", backend="echo", mode="performance"), [], 0)
-    with LoadGenSession.measuring(cast(Any, session), tmp_path, plan, cast(Any, SimpleNamespace(timed=False))):
+    with LoadGenSession.record_test(cast(Any, session), tmp_path, plan, cast(Any, SimpleNamespace(timed=False))):
         pass
     assert json.loads((tmp_path / MACHINE_FILE).read_text())["gpu_joules"] == energy

@@ -65,9 +65,16 @@ def test_the_servers_gpus_alone_are_read() -> None:
     with page(PAGE) as url:
         (columns,), models = (
             list(found)
-            for found in (exporter.read([f"{url}?gpu=0"]).gpus.values(), exporter.read([f"{url}?gpu=0"]).models)
+            for found in (
+                exporter.exporter_reading([f"{url}?gpu=0"]).gpus.values(),
+                exporter.exporter_reading([f"{url}?gpu=0"]).models,
+            )
         )
-        assert len(exporter.read([f"{url}?host=node7"])[0]) == len(exporter.read([f"{url}?gpu=0,1"])[0]) == 2
+        assert (
+            len(exporter.exporter_reading([f"{url}?host=node7"])[0])
+            == len(exporter.exporter_reading([f"{url}?gpu=0,1"])[0])
+            == 2
+        )
     assert models == ["NVIDIA H100 80GB HBM3"]
     assert columns == {
         "clock_mhz": 1980.0,
@@ -88,7 +95,7 @@ def test_parts_of_a_gpu_are_one_gpu() -> None:
         for part, value in enumerate(values)
     )
     with page(rows) as url:
-        found = exporter.read([f"{url}?gpu=0"])
+        found = exporter.exporter_reading([f"{url}?gpu=0"])
     assert [*found.gpus.values()] == [{"memory_gib": 31.25}] and len(found.split) == 1
 
 
@@ -115,10 +122,10 @@ def test_the_load_of_a_split_gpu_is_its_parts_or_unknown(
         for part, value in enumerate(values)
     )
     with page(rows) as url:
-        found = exporter.read([f"{url}?gpu=0"])
+        found = exporter.exporter_reading([f"{url}?gpu=0"])
     (columns,) = found.gpus.values()
     assert columns == {"memory_gib": 2.0} | ({} if load is None else {"load_percent": load})
-    lines = [*exporter.gaps(found, Recording([1.0, 2.0], {"gpu0_power_w": [None, None]}))]
+    lines = [*exporter.gap_notes(found, Recording([1.0, 2.0], {"gpu0_power_w": [None, None]}))]
     assert len(lines) == 1 and "1 of 1 GPUs are split (MIG)" in lines[0]
 
 
@@ -126,14 +133,14 @@ def test_of_a_whole_gpu_the_share_of_busy_engines_is_not_its_load() -> None:
     row = '{gpu="0",Hostname="n",GPU_I_ID="",GPU_I_PROFILE=""}'
     text = f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{row} 0.5\nDCGM_FI_DEV_GPU_UTIL{row} 99\nDCGM_FI_DEV_POWER_USAGE{row} 300\n"
     with page(text) as url:
-        found = exporter.read([f"{url}?gpu=0"])
+        found = exporter.exporter_reading([f"{url}?gpu=0"])
     assert [*found.gpus.values()] == [{"load_percent": 99.0, "power_w": 300.0}] and not found.split
 
 
 def test_a_damaged_row_does_not_cost_the_others() -> None:
     rows = 'DCGM_FI_DEV_POWER_USAGE{gpu="0",Hostname="n"} \nDCGM_FI_DEV_FB_USED{gpu="0",Hostname="n"} 1024\n'
     with page(rows) as url:
-        assert list(exporter.read([f"{url}?gpu=0"]).gpus.values()) == [{"memory_gib": 1.0}]
+        assert list(exporter.exporter_reading([f"{url}?gpu=0"]).gpus.values()) == [{"memory_gib": 1.0}]
 
 
 def test_values_that_no_gpu_has_are_left_out() -> None:
@@ -142,7 +149,7 @@ def test_values_that_no_gpu_has_are_left_out() -> None:
         for n, value in enumerate(("-5", "1e30", "+Inf", "300"))
     )
     with page(rows) as url:
-        assert list(exporter.read([f"{url}?host=n"])[0].values()) == [{"power_w": 300}]
+        assert list(exporter.exporter_reading([f"{url}?host=n"])[0].values()) == [{"power_w": 300}]
 
 
 SPEECHES = {
@@ -171,8 +178,8 @@ def test_a_page_that_is_none_ends_in_a_line_with_the_flag_and_soon(kind: str) ->
         begin = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/metrics?gpu=0"
         with pytest.raises(UsageError, match="--telemetry-url"):
-            exporter.read([url])
-        assert exporter.readings([url]) == ({}, [], [])  # during a test: a gap
+            exporter.exporter_reading([url])
+        assert exporter.reading_or_empty([url]) == ({}, [], [])  # during a test: a gap
         assert time.monotonic() - begin < patience(20 * discovery.PAGE_S)
 
 
@@ -184,7 +191,7 @@ def test_readings_without_values_are_counted() -> None:
 
 def test_a_gpu_without_a_model_is_unknown() -> None:
     with page(re.sub(r'modelName="[^"]*",', "", PAGE)) as url:
-        assert exporter.read([f"{url}?gpu=0"])[1] == ["unknown"]
+        assert exporter.exporter_reading([f"{url}?gpu=0"])[1] == ["unknown"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +222,7 @@ def test_it_needs_an_endpoint() -> None:
 
 
 def test_an_exporter_that_goes_away_leaves_a_gap() -> None:
-    assert exporter.readings(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [], [])
+    assert exporter.reading_or_empty(["http://127.0.0.1:9/metrics?gpu=0"]) == ({}, [], [])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.config.engine import may_fail
+from harness.config.engine import failure_allowance
 from harness.config.mlperf import LatencyLimits
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -16,7 +16,7 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests
 from harness.loadgen.sut import SUT
-from harness.loadgen.test_run import mend
+from harness.loadgen.test_run import corrected_result
 from harness.rates import trials
 from harness.rates.trials import TolerantEngine
 from harness.report import report as rendering
@@ -29,7 +29,7 @@ from tests.support.fake_servers import TOKENS, Fake, serving, whole
 
 @pytest.mark.parametrize(("most", "requests", "count"), [("0", 500, 0), ("3", 9, 3), ("1%", 250, 2), ("0.5%", 99, 0)])
 def test_how_many_may_fail(most: str, requests: int, count: int) -> None:
-    assert may_fail(most, requests) == count
+    assert failure_allowance(most, requests) == count
 
 
 @pytest.mark.parametrize("most", ["-1", "1.5", "101%", "nan%", "some", ""])
@@ -179,7 +179,7 @@ def test_latencies_and_tokens_are_those_of_the_others(tmp_path: Path) -> None:
 
 def test_a_limit_that_only_failures_kept_is_broken(tmp_path: Path) -> None:
     logs = server_test(tmp_path / "run") / "Performance"
-    found = mend(loadgen_log.read(logs), read_requests(logs), LatencyLimits(99, 100), expected=False)
+    found = corrected_result(loadgen_log.read(logs), read_requests(logs), LatencyLimits(99, 100), expected=False)
     assert not found.valid and tells(found.invalid_reasons[0], "TTFT p99 ", "failed requests was 100 ms")
 
 

@@ -12,7 +12,7 @@ from harness.engines.answer_delivery import ServerUse
 from harness.loadgen import log as loadgen_log
 from harness.loadgen import sut
 from harness.loadgen.requests import Request, read_requests, write_requests
-from harness.loadgen.test_run import mend
+from harness.loadgen.test_run import corrected_result
 from tests.conftest import run, tells
 from tests.engines.test_openai import PROMPT, client
 from tests.loadgen.test_failures import asked
@@ -98,13 +98,13 @@ def test_a_test_has_the_times_of_the_answers_that_came(tmp_path: Path, hidden: i
         request.ttft_ms, request.clock = 50.0, "loadgen"
     write_requests(tmp_path, requests)
     assert [request.first_tokens for request in read_requests(tmp_path)] == [0] * hidden + [1] * seen
-    mended = mend(result, read_requests(tmp_path), LatencyLimits(ttft=2000, tpot=100), expected=False)
+    mended = corrected_result(result, read_requests(tmp_path), LatencyLimits(ttft=2000, tpot=100), expected=False)
     if not seen:
         assert mended.ttft_ms is None and mended.tpot_ms is None
     else:
         assert mended.ttft_ms and mended.ttft_ms.max == 50.0
         assert mended.tpot_ms and mended.tpot_ms.p50 == pytest.approx(30.0)
-    untouched = mend(result, requests_of(0, 64), LatencyLimits(ttft=2000, tpot=100), expected=False)
+    untouched = corrected_result(result, requests_of(0, 64), LatencyLimits(ttft=2000, tpot=100), expected=False)
     assert untouched.ttft_ms == result.ttft_ms
 
 

@@ -30,7 +30,7 @@ def test_own_limits_take_the_place_of_mlperfs_and_are_said() -> None:
 
 def held(folder: Path, end: Any) -> None:
     own = plan(scenario="interactive", ttft_limit=800, tpot_limit=12, server_target_qps=5)
-    settings = LoadGenSettings().of(own, folder)
+    settings = LoadGenSettings().prepare(own, folder)
     end.put((settings.ttft_latency, settings.tpot_latency))
 
 

@@ -13,7 +13,7 @@ from harness.core.errors import UsageError
 from harness.loadgen import loadgen_test
 from harness.loadgen import log as loadgen_log
 from harness.loadgen.senders import Batches
-from harness.loadgen.sending import trial, trial_size
+from harness.loadgen.sending import trial_sender, trial_size
 from harness.rates.trials import Trial
 from harness.runner.trial_rate import LatencyTrial
 from tests.conftest import run, tells
@@ -70,7 +70,7 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
-    assert (trial_size(target, 64), trial(target, 64)) == (40, Batches(4))
+    assert (trial_size(target, 64), trial_sender(target, 64)) == (40, Batches(4))
     found = LatencyTrial().planned(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")

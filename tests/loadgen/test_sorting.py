@@ -39,7 +39,7 @@ def issued(folder: Path, sort: bool, batch_size: int | None = None) -> tuple[lis
     engine.start()
     library = Library([[index] * (1 + index % 9) for index in range(SAMPLES)], "")
     plan = resolve(RunConfig(model="demo", batch_size=batch_size, sort_by_length=sort), [], 0)
-    sender = sending.issued(plan, library, timed=True)
+    sender = sending.loadgen_sender(plan, library, timed=True)
     system = SUT(engine, library, sender, streams=False)
     loadgen_test.run_test("performance", settings, system, SAMPLES, folder, lambda: None)
     engine.close()

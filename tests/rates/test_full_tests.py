@@ -230,7 +230,7 @@ def test_what_is_known_in_the_end_is_said() -> None:
     assert tells(none.notes[-1], "INVALID at 30 queries/s", "all 4 full tests", "--server-target-qps 2")
     with_room = source.conclude(SEARCHED, DoneTests((), (full(40, 40, True),)))
     assert tells(with_room.notes[-1], "VALID with margin: up to ", " queries/s may be VALID")
-    cut = replace(SEARCHED, config=SEARCHED.config.changed(minutes=20.0))
+    cut = replace(SEARCHED, config=SEARCHED.config.with_settings(minutes=20.0))
     late = source.conclude(cut, DoneTests((), (full(50, 120, False),), 300.0))
     assert tells(late.notes[-1], "--minutes 20", "a full test of", "queries/s")
 

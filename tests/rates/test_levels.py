@@ -169,7 +169,7 @@ def level_tests(folder: Path, *tpots: float) -> tuple[list[TestRun], Any]:
             requests.append(Request(0, 500, 11, 1, now[order % 2], 0.0, 100.0, latency_ms, "client", order=order))
             now[order % 2] += latency_ms / 1000
         example_runs.requests(logs, *requests)
-        tests.append(TestRun.logged(logs, plan.limits, 2, "", True))
+        tests.append(TestRun.from_logs(logs, plan.limits, 2, "", True))
     return tests, plan
 
 

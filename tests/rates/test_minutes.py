@@ -79,9 +79,9 @@ def test_an_estimate_is_named_where_there_is_one() -> None:
 
 def test_a_curve_leaves_out_its_lowest_rates() -> None:
     curve = plan(scenario="server", server_target_qps=(1, 20, 50), minutes=30)
-    assert fitting_rates(replace(curve, config=curve.config.changed(minutes=None))) == [1, 20, 50]
+    assert fitting_rates(replace(curve, config=curve.config.with_settings(minutes=None))) == [1, 20, 50]
     assert fitting_rates(curve) == [1, 20, 50]
-    assert fitting_rates(replace(curve, config=curve.config.changed(minutes=16.0))) == [20, 50]
+    assert fitting_rates(replace(curve, config=curve.config.with_settings(minutes=16.0))) == [20, 50]
     assert CurveRate().least_s(curve) == pytest.approx(Goal.of(curve).full_s(50) + 30)
 
 

@@ -54,7 +54,7 @@ def test_a_server_that_refuses_all_is_not_full(full: str) -> None:
 def test_a_probe_counts_refusals_and_another_test_fails_with_the_flag_that_helps() -> None:
     with client(Fake(room=3, delay_s=0.2), scenario="server") as engine:
         system, heard = at_once(engine, 9, is_probe=True)
-        assert len(system.admission.refused) == 6 and system.admission.full_at == 3
+        assert len(system.admission.refusal_times) == 6 and system.admission.full_at == 3
         assert len([tokens for _, _, tokens in heard if tokens == [0, 0]]) == 6  # LoadGen hears of each
         with pytest.raises(
             EndpointError, match=r"429: too much to do, with \d+ others in flight: --max-in-flight \d+ "

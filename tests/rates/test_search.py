@@ -283,7 +283,7 @@ def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch,
     screen = io.StringIO()
     with Display(Console(file=screen, width=200)) as display:
         session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path), display=display)
-        session.drive.return_value.admission.refused = []
+        session.drive.return_value.admission.refusal_times = []
         monkeypatch.setattr(real_bench.TestRun, "read", Mock())
         monkeypatch.setattr(real_bench, "outcome_of", Mock(return_value=steady(48.2, 300)))
         facts = Mock(probes=[])

@@ -264,7 +264,7 @@ def ended(scenario: str, duration_met: bool = False, seconds: float = 4) -> Test
         "result_max_latency_ns": 1e9 * seconds,
         rate: 25.0,
     }
-    return loadgen_log.interpret(log_entries.Entries(values), [], [])
+    return loadgen_log.result_of(log_entries.Entries(values), [], [])
 
 
 def corrected(plan: Plan, result: TestResult) -> Plan | None:
@@ -363,10 +363,10 @@ def heard(target: Plan, folder: Path, ends: Any) -> None:
     short = replace(target, samples=100, min_duration_s=3.0)
 
     def values(one: Plan) -> dict[str, Any]:
-        return {name: getattr(settings.of(one, folder), name) for name in KEPT + RATES}
+        return {name: getattr(settings.prepare(one, folder), name) for name in KEPT + RATES}
 
     first, *others = [values(one) for one in (target, slower, short, target)]
-    ends.put((settings.of(target, folder).scenario.name, first, *others))
+    ends.put((settings.prepare(target, folder).scenario.name, first, *others))
 
 
 @pytest.fixture(scope="module")

@@ -230,7 +230,7 @@ def test_no_line_is_wider_than_a_terminal_but_a_command(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_with_another_value(command: str, wanted: str) -> None:
-    assert next_command.with_flag(command, "--concurrency", "4") == wanted
+    assert next_command.command_with_flag(command, "--concurrency", "4") == wanted
 
 
 def test_the_first_screen_has_what_a_number_needs(tmp_path: Path) -> None:

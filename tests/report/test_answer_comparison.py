@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.config.mlperf import ROUGE
-from harness.loadgen.requests import ANSWERS
+from harness.loadgen.requests import ANSWERS_FILE
 from harness.report.answer_comparison import SAMPLES_FILE, compare_answers
 
 ANSWER = [11, 12, 13, 14]
@@ -23,7 +23,7 @@ def written(folder: Path, given_answers: Sequence[Sequence[int]]) -> Path:
         {"seq_id": n, "qsl_idx": n, "data": array("i", tokens).tobytes().hex(), "token_count": len(tokens)}
         for n, tokens in enumerate(given_answers)
     ]
-    (folder / ANSWERS).write_text(json.dumps(entries))
+    (folder / ANSWERS_FILE).write_text(json.dumps(entries))
     rows = [f"{n},100,{','.join('40' for _ in ROUGE)}" for n in range(len(given_answers))]
     (folder / SAMPLES_FILE).write_text("\n".join([f"index,prompt_tokens,{','.join(ROUGE)}", *rows]) + "\n")
     return folder

@@ -150,7 +150,7 @@ def test_the_next_command_is_named_as_this_one_was(
     whole = regression.Sides([run(tmp_path / "a")], [run(tmp_path / "b")], [])
     assert next_of(whole).startswith(f"{report} --compare ")
     assert processes.command_of("mlflow") == mlflow
-    monkeypatch.setattr(processes, "module", list)
+    monkeypatch.setattr(processes, "module_words", list)
     assert processes.command_line() == f"{'llama31-mlperf' if mlflow[0] == 'l' else 'python report.py'} b"
 
 

@@ -109,7 +109,7 @@ def test_an_argument_of_the_engine_may_lift_a_limit(llama: RunConfig, argument: 
 def test_the_arithmetic_follows_the_checkpoint(
     llama: RunConfig, monkeypatch: pytest.MonkeyPatch, quantization: dict[str, Any], arithmetic: str
 ) -> None:
-    monkeypatch.setattr("harness.config.quantization.stored_words", lambda config: quantization)
+    monkeypatch.setattr("harness.config.quantization.quantization_config", lambda config: quantization)
     assert card_limits.arithmetic_of(llama) == arithmetic
 
 

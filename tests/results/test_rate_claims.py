@@ -17,7 +17,7 @@ def measured(folder: Path, scenario: str, requests: list[Request], seconds: floa
     """A test whose rates are those of its requests, but for what is changed."""
     flags = {"category": "edge"} if scenario == "singlestream" else {}
     run = example_runs.run(folder, scenario=scenario, **flags)
-    test = TestRun.logged(run / "Performance", None, None)
+    test = TestRun.from_logs(run / "Performance", None, None)
     tokens = sum(request.output_tokens for request in requests)
     rates = {"samples_per_sec": len(requests) / seconds, "tokens_per_sec": tokens / seconds}
     return replace(test, result=replace(test.result, **rates | changed), requests=tuple(requests))
@@ -60,5 +60,5 @@ def test_the_rates_of_multistream_are_over_one_time(tmp_path: Path) -> None:
     requests = [Request(n, 500, output_tokens=10) for n in range(40)]
     test = measured(tmp_path / "run", "server", requests, 4.0)
     result = replace(test.result, scenario="MultiStream", samples=40, samples_per_sec=99.0, tokens_per_sec=100.0)
-    mended = test_run.mend(result, requests, None, expected=False)
+    mended = test_run.corrected_result(result, requests, None, expected=False)
     assert (mended.duration_s, mended.samples_per_sec) == (4.0, 10.0)

@@ -10,7 +10,7 @@ import pytest
 from harness.config import models
 from harness.config.engine import EngineState
 from harness.config.run import RunConfig
-from harness.core.given_values import as_flag
+from harness.core.given_values import flag_name
 from harness.core.locations import ROOT
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.requests import Request
@@ -55,7 +55,7 @@ def shares(  # noqa: PLR0913
         data_parallel_size=replicas,
     )
     facts = SimpleNamespace(plan=plan, concurrency=concurrency, system=SimpleNamespace(gpus=gpus))
-    test: Any = SimpleNamespace(result=result, answered=requests)
+    test: Any = SimpleNamespace(result=result, answered_requests=requests)
     return hardware_limits.peak_shares(test, facts)  # type: ignore[arg-type]
 
 
@@ -155,7 +155,7 @@ def test_what_to_try(test: Outcome, said: list[str]) -> None:
 
 
 def test_every_flag_that_is_advised_exists() -> None:
-    flags = {*map(as_flag, RunConfig.model_fields)}
+    flags = {*map(flag_name, RunConfig.model_fields)}
     texts = [(ROOT / "harness" / "results" / name).read_text() for name in ("advice.py", "telemetry.py")]
     assert {flag for text in texts for flag in re.findall(r"--[a-z-]+[a-z]", text)} <= flags
 

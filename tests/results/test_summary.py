@@ -15,7 +15,7 @@ from harness.config.run import RunConfig
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.formatting import gpu_names
-from harness.core.schema import RENDERED, SCHEMA
+from harness.core.schema import OLDEST_REPORT_SCHEMA, SCHEMA
 from harness.loadgen.machine_use import Usage
 from harness.loadgen.requests import REQUEST_COLUMNS
 from harness.report import compare
@@ -210,7 +210,7 @@ def test_files_of_older_formats_are_read_and_not_rendered_again(tmp_path: Path) 
     assert "| output tokens/s | 1,024 | 1,024 (1.000) |" in example_runs.side_by_side(runs)
     assert files.read(tmp_path / "run" / "status.json", RunStatus).status == "complete"
     before = (tmp_path / "run" / "report.md").read_bytes()
-    with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {RENDERED}"):
+    with pytest.raises(UsageError, match=f"run: of format 1, .* renders format {OLDEST_REPORT_SCHEMA}"):
         rendering.build_report(tmp_path / "run")
     assert (tmp_path / "run" / "report.md").read_bytes() == before
 

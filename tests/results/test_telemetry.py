@@ -116,7 +116,7 @@ def test_the_recording_holds_what_the_engine_tells(tmp_path: Path) -> None:
     told = iter([FIRST, THEN])
     path = tmp_path / "machine.csv"
     until = monotonic() + 60
-    with gpu_readings.recording(path, True, lambda: [next(told, THEN)], None, dict):
+    with gpu_readings.record_machine(path, True, lambda: [next(told, THEN)], None, dict):
         while monotonic() < until and not (path.exists() and path.read_text().count("\n") > 2):
             sleep(0.1)
     first, second = list(csv.DictReader(path.open()))[:2]

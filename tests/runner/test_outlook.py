@@ -83,7 +83,7 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
     )
     last = tried(first, 4, 16)
     assert last.total() == "about 48 s from here on: performance test 48 s"
-    both = replace(last, config=config.changed(mode="both"), samples=32)
+    both = replace(last, config=config.with_settings(mode="both"), samples=32)
     assert both.total() == "about 1.2 min from here on: accuracy test 24 s, performance test 48 s"
 
 

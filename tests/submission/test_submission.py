@@ -221,7 +221,7 @@ def rewrite(folder: Path, **values: Any) -> None:
 
 def retell(folder: Path) -> None:
     """Lets LoadGen's summary say what its detail log, which was rewritten, says."""
-    logged = {claims.label_words(key): entry for key, entry, _ in log_entries.records(folder / log_entries.DETAIL)}
+    logged = {claims.label_words(key): entry for key, entry, _ in log_entries.log_records(folder / log_entries.DETAIL)}
 
     def line(found: re.Match[str]) -> str:
         entry = logged.get(claims.label_words(found[1]))
@@ -235,7 +235,7 @@ def retell(folder: Path) -> None:
 
 
 OFFICIAL = mlperf.OFFICIAL_TASKS["datacenter"].samples
-VALID = {"result_validity": "VALID", **dict.fromkeys(invalid_reasons.ENTRY.values(), True)}
+VALID = {"result_validity": "VALID", **dict.fromkeys(invalid_reasons.ENTRY_BY_CHECK.values(), True)}
 FAST = {
     "result_first_token_99.00_percentile_latency_ns": 400_000_000,
     "result_time_per_output_token_99.00_percentile_ns": 25_000_000,

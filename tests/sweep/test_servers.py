@@ -15,7 +15,7 @@ from rich.console import Console
 
 from benchmarks.rounds import simulate
 from harness.commands import compare
-from harness.config.comparability import CONFIGURED, INVALID
+from harness.config.comparability import CONFIGURED_RATE, INVALID
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.progress import Display
@@ -164,7 +164,7 @@ def test_a_speed_that_was_given_is_not_judged() -> None:
     )
     state = replace(given, sweep=replace(given.sweep, experiments=items))
     speed, latency = SweepReport(state, tuple(experiment_rows(state))).judgements
-    assert (speed.verdict, speed.text) == ("NOT JUDGED", CONFIGURED) and latency.verdict == "PASS"
+    assert (speed.verdict, speed.text) == ("NOT JUDGED", CONFIGURED_RATE) and latency.verdict == "PASS"
 
 
 def test_nothing_is_judged_against_a_baseline_that_does_not_count() -> None:

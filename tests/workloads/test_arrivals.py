@@ -60,14 +60,14 @@ def plan(asked: RunConfig, tokenizer: Any) -> tuple[Plan, Any]:
     ("text", "variation"), [("poisson", 1.0), ("constant", 0.0), ("gamma:4", 4.0), ("gamma:0.5", 0.5)]
 )
 def test_a_shape_has_its_rate_and_its_variation(text: str, variation: float) -> None:
-    due = arrival_patterns.times(text, 50.0, 2000.0, 7)
+    due = arrival_patterns.arrival_times(text, 50.0, 2000.0, 7)
     assert due[0] == 0 and due[-1] >= 2000 > due[-2]
     assert len(due) == pytest.approx(100_000, rel=0.05)
-    assert arrival_patterns.variation(due) == pytest.approx(variation, abs=0.06 * variation + 1e-9)
+    assert arrival_patterns.gap_variation(due) == pytest.approx(variation, abs=0.06 * variation + 1e-9)
 
 
 def test_a_ramp_goes_from_one_rate_to_the_other() -> None:
-    due = arrival_patterns.times("ramp:10-90", 50.0, 1000.0, 7)
+    due = arrival_patterns.arrival_times("ramp:10-90", 50.0, 1000.0, 7)
     by_quarter = [sum(250 * n <= at < 250 * (n + 1) for at in due) / 250 for n in range(4)]
     assert by_quarter == pytest.approx([20, 40, 60, 80], rel=0.06)
 
@@ -79,10 +79,10 @@ def test_a_ramp_goes_from_one_rate_to_the_other() -> None:
     st.integers(0, 99),
 )
 def test_times_go_forward_and_end_where_they_should(text: str, rate: float, seconds: float, seed: int) -> None:
-    due = arrival_patterns.times(text, rate, seconds, seed)
+    due = arrival_patterns.arrival_times(text, rate, seconds, seed)
     assert list(due) == sorted(due) and due[0] == 0
     assert due[-1] >= seconds > due[-2]
-    assert due == arrival_patterns.times(text, rate, seconds, seed)
+    assert due == arrival_patterns.arrival_times(text, rate, seconds, seed)
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,7 @@ def test_lengths_beyond_the_context_say_so(tokenizer: Any) -> None:
 def test_a_longer_workload_gets_the_context_it_needs(tokenizer: Any, file: Any) -> None:
     own = config(file([{"prompt_token_ids": [1] * 4000, "max_tokens": 100}]), model="some/model")
     assert plan(own, tokenizer).max_model_len == 4100
-    assert "--max-model-len is 4,000" in refusal(own.changed(max_model_len=4000), tokenizer)
+    assert "--max-model-len is 4,000" in refusal(own.with_settings(max_model_len=4000), tokenizer)
 
 
 def test_answers_of_one_token_are_measured_too(tokenizer: Any, file: Any) -> None:
@@ -389,7 +389,7 @@ def test_rates_and_comparisons_do_not_mix_workloads(tokenizer: Any, file: Any) -
 def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
     """A finished run of a workload, made without an engine."""
     example_runs.run(folder)
-    found = plan(asked.changed(min_duration=5.0), tokenizer)
+    found = plan(asked.with_settings(min_duration=5.0), tokenizer)
     example_runs.record(RunFolder(folder.parent, folder.name), found)
     return rendering.build_report(folder)
 

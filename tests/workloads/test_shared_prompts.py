@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.config.lengths import SALT_TOKENS, Shared, lengths
+from harness.config.lengths import SALT_TOKENS, PromptParts, lengths
 from harness.config.pretrained import load_tokenizer
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -67,7 +67,7 @@ def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any, tmp_path: Path) 
 @given(st.integers(0, 500), st.integers(0, 50), st.integers(0, 3))
 def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, round: int) -> None:
     words, prompt = list(range(1000, 1400)), list(range(64))
-    start, after = (Salt.of(Shared(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
+    start, after = (Salt.of(PromptParts(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
     salted, same = start.add_to(prompt, order, talk, round), after.add_to(prompt, order, talk, round)
     assert salted[SALT_TOKENS:] == prompt and len(same) == len(prompt) + SALT_TOKENS
     assert same[:16] == prompt[:16] and same[16 + SALT_TOKENS :] == prompt[16:]
