@@ -7,12 +7,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
 from harness.core.errors import BAD_INPUT
-from harness.core.given_values import spelling_hint
+from harness.core.locations import ROOT
+from harness.core.remedies import install_command
 
 if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec(name)]:
     print(
-        f"error: {sys.executable} has no {missing[0]}: use .venv/bin/python, which `make demo` makes, or install "
-        "requirements.txt into your own environment.",
+        f"error: {sys.executable} has no {missing[0]}: use .venv/bin/python, which `{install_command('cpu')}` makes, "
+        f"or `{sys.executable} -m pip install {ROOT}`.",
         file=sys.stderr,
     )
     raise SystemExit(BAD_INPUT)
@@ -20,6 +21,7 @@ if missing := [name for name in ("typer", "pydantic", "jinja2") if not find_spec
 # isort: split
 from harness.commands import COMMANDS
 from harness.core.command import HELP, Command, Group, start
+from harness.core.given_values import spelling_hint
 from harness.core.software import PROGRAM_NAME
 
 if TYPE_CHECKING:

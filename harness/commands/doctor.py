@@ -6,43 +6,61 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.message_text import say
 
+if TYPE_CHECKING:
+    from harness.runner.doctor import Finding
+
 DESCRIPTION = "Check what a run with these flags needs: packages, GPU, memory, model, data, server. Nothing is run."
 EXAMPLES = (
     "python -m harness doctor --model demo",
     "python -m harness doctor --endpoint http://localhost:8000/v1 --json",
 )
+STATUS_COLUMNS, NAME_COLUMNS = 8, 14  # characters of "unknown" and "other programs"
 STATUS_STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "yellow"}
 
 
 def doctor(config: RunConfig) -> None:
     """Prints a line for each thing that a run needs. Raises UsageError where one that this run needs is not there."""
     hide_torch()
-    from rich.console import Console
-    from rich.table import Table
-
-    from harness.core.progress import escape_rich
     from harness.runner.doctor import findings
 
     results = [*findings(config)]
-    console, table = Console(highlight=False), Table(box=None, show_header=False, pad_edge=False)
-    for result in results:
-        if result.status != "not needed":
-            table.add_row(f"[{STATUS_STYLES[result.status]}]{result.status}[/]", result.name, escape_rich(result.text))
     if config.json:
         say(json.dumps([result._asdict() for result in results], indent=2))
     else:
-        console.print(table)
-        console.print(
-            f"not needed: {', '.join(result.name for result in results if result.status == 'not needed')}", style="dim"
-        )
-    if failed := [result.name for result in results if result.status == "failed"]:
+        show(results)
+    failed = [result.name for result in results if result.status == "failed"]
+    if failed:
         raise UsageError(f"these checks failed: {', '.join(failed)}.")
+
+
+def show(results: Sequence["Finding"]) -> None:
+    """Prints a row for each finding, and below it the whole command that mends it, on a line of its own."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from harness.core.progress import escape_rich
+
+    console = Console(highlight=False)
+    for result in results:
+        if result.status == "not needed":
+            continue
+        columns = Column(width=STATUS_COLUMNS), Column(width=NAME_COLUMNS), Column()
+        row = Table(*columns, box=None, show_header=False, pad_edge=False)
+        status = f"[{STATUS_STYLES[result.status]}]{result.status}[/]"
+        row.add_row(status, result.name, escape_rich(result.text))
+        console.print(row)
+        if result.command:
+            console.print(f"  {result.command}", markup=False, soft_wrap=True)
+    not_needed = [result.name for result in results if result.status == "not needed"]
+    console.print(f"not needed: {', '.join(not_needed)}", style="dim")
 
 
 def hide_torch() -> None:

@@ -8,13 +8,16 @@ from harness.config.setting_types import LONGEST_SETTING_S
 from harness.core.command import argument, make_command, option, take_several
 from harness.core.errors import DONE, UsageError
 from harness.core.message_text import say
+from harness.core.shipped_files import shipped_names
 from harness.runner import tracking
 from harness.runs import run_folder
 from harness.sweep import choice, file, gathering, lanes, sweep_state
 
+FILE_HELP = f"The sweep: your file, or one of {', '.join(shipped_names('sweeps'))}."
+
 
 def sweep(
-    path: Path | None = argument(None, "The sweep: sweeps/*.yaml, or your own.", "[FILE]"),
+    path: Path | None = argument(None, FILE_HELP, "[FILE]"),
     only: list[str] = option((), "Run just this experiment (repeatable).", "EXP"),
     first: str | None = option(None, "Run this experiment and those after it.", "EXP", flag="--from"),
     list_names: bool = option(False, "Print the experiments, one per line, for cluster tasks.", flag="--list"),

@@ -13,6 +13,7 @@ from harness.config.value_types import TYPE_WORDS, TypeSchema, choices, types_of
 from harness.core.command import Command, make_command
 from harness.core.errors import one_line_errors
 from harness.core.given_values import flag_name
+from harness.core.shipped_files import shipped_names
 
 Config = TypeVar("Config", bound=Settings)
 
@@ -48,7 +49,10 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
     """Return the parameters of the command: a flag for each setting, and --config."""
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
-        None, help="YAML file with any of these settings; flags win.", rich_help_panel=RESULTS_TOPIC, metavar="FILE"
+        None,
+        help=f"YAML file with any of these settings, or one of {', '.join(shipped_names('configs'))}; flags win.",
+        rich_help_panel=RESULTS_TOPIC,
+        metavar="FILE",
     )
     all_parameters = [parameter("context", annotation=typer.Context)]
     for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)):

@@ -31,6 +31,7 @@ from harness.core.given_values import (
 from harness.core.plain_numbers import has_other_digits
 from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
+from harness.core.shipped_files import user_or_shipped_file
 
 # What may change with a flag, apart from the report.
 Affects = Literal["work", "answers", "speed", "nothing"]
@@ -118,10 +119,12 @@ class Settings(BaseModel):
     def load(cls, path: Path, /, **flags: object) -> Self:
         """Return the settings of a `--config` YAML file, replaced by `flags` if both have one.
 
-        Keys of the file are named as flags are, with '-' or '_'. Raises UsageError.
+        A config that comes with the program may be given by its name. Keys of the file are named as flags are, with '-'
+        or '_'. Raises UsageError.
         """
         import yaml
 
+        path = user_or_shipped_file("--config", path, "configs")
         data = read_given("--config", path, "YAML", load_yaml, yaml.YAMLError, most=LARGEST_SETTINGS)
         if not isinstance(data, Mapping):
             raise UsageError(f"{path}: expected lines of `flag: value`.", flag="--config", path=path)

@@ -26,14 +26,15 @@ class BenchmarkError(Exception):
 
 class UsageError(BenchmarkError):
     """A flag, a file or a data set that cannot be used as it is; `flag` stands before the text, and `path` is the file
-    that it is about.
+    that it is about. `command` mends it, and stands behind the text.
     """
 
     exit_code = BAD_INPUT
 
-    def __init__(self, text: str, flag: str = "", path: Path | None = None) -> None:
-        super().__init__(f"{flag} {text}" if flag else text)
-        self.text, self.flag, self.path = text, flag, path
+    def __init__(self, text: str, flag: str = "", path: Path | None = None, command: str = "") -> None:
+        whole = f"{flag} {text}" if flag else text
+        super().__init__(f"{whole}: `{command}`" if command else whole)
+        self.text, self.flag, self.path, self.command = text, flag, path, command
 
 
 class NotAcceptedError(BenchmarkError):

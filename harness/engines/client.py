@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from os import environ
+from os import environ, strerror
 from types import SimpleNamespace
 from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
@@ -415,4 +415,16 @@ async def why_unreached(error: ClientError, address: str) -> str:
         return f"it does not answer as {scheme}:// does: {spoken or error_message(error)}"
     is_unused = proxy_of(urlsplit(address)) and not environ.get(PROXY)
     hint = f"; a proxy is set in the environment, and not used: {PROXY} names one that is" if is_unused else ""
-    return f"no server there: {error_message(error)}{hint}"
+    return f"no server there: {connection_reason(error)}{hint}"
+
+
+def connection_reason(error: ClientConnectorError) -> str:
+    """Return why a connection failed, in the words of the operating system.
+
+    The message of aiohttp has parts of its connection pool's key, such as "ssl:default". A name that is not known has a
+    number below zero, and attempts at several addresses have none.
+    """
+    number = error.os_error.errno
+    if number is not None and number > 0:
+        return strerror(number)
+    return error.os_error.strerror or error_message(error.os_error)

@@ -8,13 +8,14 @@ from pathlib import Path
 from sysconfig import get_path
 
 from harness.core.locations import ROOT
+from harness.core.remedies import install_command
 
 COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
 TOOLKIT = Path("/usr/local/cuda")
 LINKS_SCRIPT = ROOT / "deploy" / "cuda_links.sh"
 NO_NVCC = (
     "attention_backend=FLASHINFER compiles its kernels, and no nvcc is in CUDA_HOME, PATH, /usr/local/cuda or the "
-    "environment: install a CUDA toolkit, or the packages of requirements.txt"
+    f"environment: install a CUDA toolkit, or its packages: `{install_command('gpu')}`"
 )
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import psutil
@@ -38,6 +38,7 @@ class BackgroundLoad:
     cores: int = field(default_factory=core_count)
     gpus: list[int] = field(default_factory=list)
     share: float = CPU_SHARE  # the share of the cores from which it counts
+    unknown: str = ""  # why the cores are not known
     client_share: Measured = None  # the share of a core that the busiest process takes that asks an endpoint
 
     def warnings(self, when: str = "during the test") -> list[str]:
@@ -113,30 +114,41 @@ def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
     return total
 
 
-def servers_here(addresses: Sequence[str]) -> set[int] | None:
-    """Return the ids of the topmost processes on this machine that serve the addresses.
+class LocalServers(NamedTuple):
+    """The servers on this machine: the ids of their topmost processes, or why these are not known."""
 
-    Empty if no server is here. None if the processes are unknown, since they are another user's, or in a container
-    behind a relay.
-    """
+    process_ids: frozenset[int] = frozenset()
+    unknown: str = ""
+
+
+class UnknownProcessError(Exception):
+    """The process that serves a port is not known; the message says why."""
+
+
+def servers_here(addresses: Sequence[str]) -> LocalServers:
+    """Return the servers on this machine that are behind the addresses; none if all are elsewhere."""
     process_ids = set[int]()
     for address in addresses:
         parts = urlsplit(address)
         if not is_here(parts.hostname or ""):
             continue
-        owners = listeners(parts.port or {"https": 443}.get(parts.scheme, 80))
-        if not owners or None in owners:
-            return None
-        process_ids.update(filter(None, owners))
-    return process_ids
+        try:
+            process_ids |= listening_processes(parts.port or {"https": 443}.get(parts.scheme, 80))
+        except UnknownProcessError as error:
+            return LocalServers(unknown=str(error))
+    return LocalServers(frozenset(process_ids))
 
 
-def listeners(port: int) -> set[int | None]:
-    """Return the ids of the topmost processes that listen on a port. None among them is an unknown process."""
-    owners = set[int | None]()
+def listening_processes(port: int) -> set[int]:
+    """Return the ids of the topmost processes that listen on a port. Raises UnknownProcessError."""
+    owners = set[int]()
     for connection in psutil.net_connections("tcp"):
         if connection.status == "LISTEN" and connection.laddr.port == port:
-            owners.add(connection.pid and top_of(connection.pid))
+            if connection.pid is None:
+                raise UnknownProcessError(f"the server on port {port} belongs to another user")
+            owners.add(top_of(connection.pid))
+    if not owners:
+        raise UnknownProcessError(f"port {port} is forwarded: no process of this machine listens on it")
     return owners
 
 
@@ -146,7 +158,7 @@ def precision_of(addresses: Sequence[str]) -> dict[str, str]:
     Only processes that tell their command line count.
     """
     flags = dict[str, str]()
-    for pid in servers_here(addresses) or ():
+    for pid in servers_here(addresses).process_ids:
         with suppress(psutil.Error):
             words = list[str]()
             for word in psutil.Process(pid).cmdline():
@@ -168,22 +180,24 @@ def is_here(host: str) -> bool:
     return False
 
 
-def top_of(pid: int) -> int | None:
+def top_of(pid: int) -> int:
     """Return the id of the process that started a server.
 
-    None for a relay, whose server is elsewhere. This is the topmost ancestor that runs the same program and did not
-    start this process.
+    This is the topmost ancestor that runs the same program and did not start this process. Raises UnknownProcessError
+    for a relay, whose server is elsewhere, and for a process that cannot be read.
     """
-    with suppress(psutil.Error):
+    try:
         process = psutil.Process(pid)
+        name = process.name()
         ours = {ancestor.pid for ancestor in psutil.Process().parents()}
-        if any(name in process.name() for name in RELAYS):
-            return None
+        if any(relay in name for relay in RELAYS):
+            raise UnknownProcessError(f"{name} forwards the server's port")
         parent = process.parent()
         while parent and parent.pid not in ours and parent.exe() == process.exe():
             process, parent = parent, parent.parent()
-        return int(process.pid)
-    return None
+    except psutil.Error as error:
+        raise UnknownProcessError(f"the server's process {pid} cannot be read ({type(error).__name__})") from None
+    return int(process.pid)
 
 
 def busy_gpus() -> list[int]:
@@ -206,7 +220,8 @@ def watch_others(
         load.share = SPARE_CPU_SHARE
     own_processes = {os.getpid()}
     servers = servers_here(endpoints)
-    known = own_processes | (servers or set())
+    load.unknown = servers.unknown
+    known = own_processes | servers.process_ids
     begin, busy_before, cpu_before = time.monotonic(), busy_s(), cpu_by_process(known)
     yield load
     seconds = time.monotonic() - begin
@@ -216,6 +231,6 @@ def watch_others(
     if endpoints:
         busiest_s = max(used.get(pid, 0.0) for pid in cpu_by_process(own_processes))
         load.client_share = round(busiest_s / seconds, 2)
-    if servers is not None:
+    if not servers.unknown:
         others_s = busy_s() - busy_before - sum(used.values())
         load.cpu_cores = max(0.0, round(others_s / seconds, 2))

@@ -16,6 +16,7 @@ from harness.core import reading, statistics, templates
 from harness.core.csv_files import write_table
 from harness.core.errors import UsageError
 from harness.core.files import write_json, write_text
+from harness.core.remedies import splitter_command
 from harness.core.schema import SCHEMA, File, FrozenModel
 from harness.core.tokenizer import Tokenizer
 from harness.loadgen.requests import ANSWERS_FILE
@@ -178,7 +179,8 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
     """
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:
-        raise UsageError(f"made with {scores.splitter} sentences, and here is {splitter}: `make punkt` on both.")
+        problem = f"made with {scores.splitter} sentences, and here is {splitter}; on both machines"
+        raise UsageError(problem, command=splitter_command())
     tokenizer = pretrained.load_tokenizer(plan.config)
     library = custom.load(plan.config, tokenizer)
     return library or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer

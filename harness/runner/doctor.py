@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from huggingface_hub import constants, get_token, try_to_load_from_cache
+from packaging import requirements
 
 from harness.config import checkpoint, pretrained, quantization
 from harness.config.parallelism import parallelism
@@ -28,6 +29,7 @@ from harness.core.formatting import first_of, gpu_names, joined_text, name_value
 from harness.core.locations import INFERENCE, IS_CHECKOUT, ROOT
 from harness.core.message_text import first_line
 from harness.core.plain_numbers import whole_number
+from harness.core.remedies import DISTRIBUTION, install_command, splitter_command
 from harness.engines import discovery
 from harness.engines.vllm_arguments import extra_args
 from harness.loadgen import background_load, exporter
@@ -40,10 +42,11 @@ from harness.workloads import cnn_dailymail
 
 CheckStatus = Literal["ok", "not needed", "note", "failed", "unknown"]
 LOCKS = {  # pip's arguments for each kind of set-up, with the file of all versions at the end
-    "cpu": "--no-deps -r {}requirements/cpu.txt",
-    "gpu": "-r {0}requirements.txt -c {0}requirements/constraints-gpu.txt",
-    "client": "--no-deps -r {}requirements/client.txt",
+    "cpu": "--no-deps -r requirements/cpu.txt",
+    "gpu": "-r requirements.txt -c requirements/constraints-gpu.txt",
+    "client": "--no-deps -r requirements/client.txt",
 }
+MISSING = "missing"  # the version of a package that is not installed
 SHOWN_PACKAGES = 3  # packages that differ, of which so many are shown
 WATCHED_S = 1.2  # other programs are watched for so long
 POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
@@ -58,15 +61,16 @@ CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF
 class Requirement(NamedTuple):
     """One thing that a run may need.
 
-    `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends unless the error says so
-    itself. It cannot be looked at where the row `after` failed. A run itself looks at those that are `first`, and goes
-    on without those that only `note`.
+    `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends, or the shell command
+    `command`, unless the error says so itself. It cannot be looked at where the row `after` failed. A run itself looks
+    at those that are `first`, and goes on without those that only `note`.
     """
 
     name: str
     find: Callable[[RunConfig], str]
     applies: Callable[[RunConfig], object] = lambda config: True
     mend: str = ""
+    command: Callable[[RunConfig], str] = lambda config: ""
     after: str = ""
     first: bool = False
     note: bool = False
@@ -77,10 +81,16 @@ class Finding(NamedTuple):
     status: CheckStatus
     found: str = ""
     mend: str = ""
+    command: str = ""
+    """The shell command that mends it, on a line of its own where a person reads it."""
 
     @property
     def text(self) -> str:
         return joined_text(": ", self.found, self.mend)
+
+    @property
+    def whole_text(self) -> str:
+        return joined_text(": ", self.text, f"`{self.command}`" if self.command else "")
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -106,26 +116,36 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
-        mend = check.mend.format(run=config, serve=serve_command())
-        return Finding(check.name, "note" if check.note else "failed", first_line(error).removesuffix("."), mend)
+        problem, command = first_line(error), ""
+        if isinstance(error, UsageError) and error.command:
+            problem, command = error.text, error.command
+        else:
+            command = check.command(config)
+        status: CheckStatus = "note" if check.note else "failed"
+        return Finding(check.name, status, problem.removesuffix("."), check.mend, command)
 
 
 def require(config: RunConfig) -> None:
     """Make the quick checks that a run cannot do without. Raises UsageError for the first one that fails."""
     for check in CHECKS:
-        if check.first and check.applies(config) and (result := finding(check, config)).status == "failed":
-            raise UsageError(f"{result.text}.")
+        if not check.first or not check.applies(config):
+            continue
+        result = finding(check, config)
+        if result.status == "failed":
+            raise UsageError(f"{result.whole_text}.")
 
 
 def packages(config: RunConfig) -> str:
-    """Return how many packages agree with the lock file, which is the engine's or, with an endpoint, the client's.
+    """Return how many packages agree with the versions that are wanted.
 
-    Raises UsageError, which names the first packages that differ.
+    In a checkout these are the ones of a lock file, which is the engine's or, with an endpoint, the client's; for an
+    installed package they are its own bounds. Raises UsageError, which names the first packages that differ.
     """
+    if not IS_CHECKOUT:
+        return packages_in_bounds()
     engine = "cpu" if is_for_cpu() else "gpu"
     lock = LOCKS["client" if config.endpoint else engine]
-    install = lock.format("" if IS_CHECKOUT else f"{ROOT}/")
-    lock_name = lock.rpartition("}")[2]
+    lock_name = lock.rpartition(" ")[2]
     wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
     wrong = []
     for name, version in wanted.items():
@@ -133,16 +153,34 @@ def packages(config: RunConfig) -> str:
         if here != version:
             wrong.append(f"{name} {here} for {version}")
     if wrong:
-        remedy = f"`{sys.executable} -m pip install {install}`"
-        raise UsageError(f"not as in {lock_name}: {first_of(wrong, SHOWN_PACKAGES)}: {remedy}")
+        problem = f"not as in {lock_name}: {first_of(wrong, SHOWN_PACKAGES)}"
+        raise UsageError(problem, command=f"{sys.executable} -m pip install {lock}")
     return f"{len(wanted)} as in {lock_name}"
 
 
+def packages_in_bounds() -> str:
+    """Return how many packages have a version that this package allows. Raises UsageError for those that have not."""
+    allowed, wrong = 0, []
+    for line in metadata.requires(DISTRIBUTION) or ():
+        requirement = requirements.Requirement(line)
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        here = installed_version(requirement.name)
+        if here != MISSING and requirement.specifier.contains(here, prereleases=True):
+            allowed += 1
+        else:
+            wrong.append(f"{requirement.name} {here} for {requirement.specifier}")
+    if wrong:
+        problem = f"not as {DISTRIBUTION} needs them: {first_of(wrong, SHOWN_PACKAGES)}"
+        raise UsageError(problem, command=f"{sys.executable} -m pip install {DISTRIBUTION}")
+    return f"{allowed} as {DISTRIBUTION} needs them"
+
+
 def installed_version(name: str) -> str:
-    """Return the installed version of a package without its local part. "missing" if it is not installed."""
+    """Return the installed version of a package without its local part, or MISSING."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(name).partition("+")[0]
-    return "missing"
+    return MISSING
 
 
 def vllm(config: RunConfig) -> str:
@@ -151,6 +189,11 @@ def vllm(config: RunConfig) -> str:
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
     extra_args(config)
     return f"{version}; `{serve_command()}` starts its server"
+
+
+def engine_command(config: RunConfig) -> str:
+    """Return the command that installs vLLM for this machine."""
+    return install_command("gpu" if nvml.gpus() else "cpu")
 
 
 def is_for_cpu() -> bool:
@@ -259,7 +302,7 @@ def other_programs(config: RunConfig) -> str:
     warnings = load.warnings("just now")
     if warnings:
         raise UsageError("; ".join(warnings))
-    return "idle" if load.cpu_cores is not None else "a server here is another user's, or in a container"
+    return f"not known: {load.unknown}" if load.unknown else "idle"
 
 
 def results_disk(config: RunConfig) -> str:
@@ -347,7 +390,6 @@ def submodule(config: RunConfig) -> str:
     return str(submodule_path(INFERENCE / "tools").relative_to(ROOT))
 
 
-PUNKT = "`make punkt`" if IS_CHECKOUT else f"`{sys.executable} -m nltk.downloader punkt_tab`"
 COMPUTES, REMOTE, HAS_OFFICIAL_DATA = (
     attrgetter("is_in_process"),
     attrgetter("endpoint"),
@@ -360,28 +402,38 @@ CHECKS = (
         "server",
         lambda run: f"{', '.join(run.endpoint)}: {', '.join(discovery.list_models(run)) or 'lists no model'}",
         REMOTE,
-        "as `{serve} {run.model_path}` starts one",
+        "start one",
+        lambda run: f"{serve_command()} {run.model_path}",
     ),
     Requirement("tokenizer", tokenizer, after="server", first=True),
     Requirement("model", model, after="tokenizer", first=True),
+    Requirement("vLLM", vllm, COMPUTES, command=engine_command, first=True),
     Requirement(
-        "vLLM", vllm, COMPUTES, "`make setup`, as `make demo` does, or requirements.txt in your environment", first=True
-    ),
-    Requirement(
-        "memory", memory, COMPUTES, "--quantization fp8, more GPUs, or a shorter --max-model-len", "model", True
+        "memory",
+        memory,
+        COMPUTES,
+        "--quantization fp8, more GPUs, or a shorter --max-model-len",
+        after="model",
+        first=True,
     ),
     Requirement("/dev/shm", shm, COMPUTES, after="model", first=True),
     Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
     Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
     Requirement("limits", card_limit_lines, is_on_gpu, after="GPU", note=True),
     Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
-    Requirement("other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", note=True),
+    Requirement(
+        "other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", after="server", note=True
+    ),
     Requirement("results", results_disk, first=True),
-    Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", "model"),
+    Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", after="model"),
     Requirement("data", cnn_dailymail.find, HAS_OFFICIAL_DATA, first=True),
     Requirement("samples", samples, after="model"),
     Requirement(
-        "sentences", sentences, lambda run: run.is_official_workload and run.mode != "performance", PUNKT, note=True
+        "sentences",
+        sentences,
+        lambda run: run.is_official_workload and run.mode != "performance",
+        command=lambda run: splitter_command(),
+        note=True,
     ),
     Requirement(
         "submodule", submodule, lambda run: not run.model_spec.deviation and (ROOT / ".git").exists(), note=True
@@ -394,6 +446,6 @@ CHECKS = (
     ),
     Requirement("API", api_text, REMOTE, after="tokenizer"),
     Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
-    Requirement("delivery", delivery_text, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", "API"),
-    Requirement("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", "tokenizer"),
+    Requirement("delivery", delivery_text, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", after="API"),
+    Requirement("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", after="tokenizer"),
 )

@@ -10,11 +10,10 @@ from pathlib import Path
 from harness.core import locations
 from harness.core.errors import DONE, UsageError
 from harness.core.processes import command_of
+from harness.core.remedies import install_command
 
 MLFLOW_S = 90.0  # a command waits so long for MLflow
-NOT_INSTALLED = (
-    "MLflow is not installed: pip install --no-deps -r requirements/mlflow.txt, or mlflow without a checkout"
-)
+NOT_INSTALLED = f"MLflow is not installed: `{install_command('mlflow')}`"
 
 
 def check_installed(is_wanted: bool) -> None:

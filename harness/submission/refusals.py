@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.config import comparability, mlperf, models, server_addresses
 from harness.core import errors, formatting, reading, statements
+from harness.core.remedies import splitter_command
 from harness.loadgen import requests, test_run
 from harness.loadgen.log import TestResult, p99_of
 from harness.loadgen.requests import ANSWERS_FILE
@@ -134,7 +135,10 @@ def accuracy_reasons(entry: Entry) -> Refusals:
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
     if scores.approximate:
-        yield "ROUGE-Lsum and gen_len are approximate: NLTK's punkt_tab was missing (`make punkt`, then run again)"
+        yield (
+            "ROUGE-Lsum and gen_len are approximate, since NLTK's punkt_tab was missing: "
+            f"`{splitter_command()}`, then run again"
+        )
     if not scores.full_set:
         yield "rouge.json says that a part of the set was scored (full_set)"
     yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))

@@ -30,6 +30,7 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import MIB
 from harness.core.message_text import system_reason
 from harness.core.reading import load_yaml, read_text, setting_text
+from harness.core.shipped_files import user_or_shipped_file
 
 BASELINE = "baseline"
 VERDICTS_FILE = "verdicts.json"  # what came of each --fail-if, for scripts
@@ -189,8 +190,12 @@ class PlannedExperiment(NamedTuple):
 
 
 def load_sweep(path: Path) -> Sweep:
-    """Read a sweep file. Raises a UsageError that names every mistake with its line."""
-    return merged_sweep(list(source_chain(path)))
+    """Read a sweep file, or one that comes with the program by its name.
+
+    Raises a UsageError that names every mistake with its line.
+    """
+    file = user_or_shipped_file("", path, "sweeps")
+    return merged_sweep(list(source_chain(file)))
 
 
 def merged_sweep(sources: Sequence[Source]) -> Sweep:

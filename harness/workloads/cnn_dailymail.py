@@ -12,9 +12,10 @@ from typing import NamedTuple
 from harness.config import hub_environment
 from harness.config.mlperf import EDGE_SHUFFLE_SEED, LONGEST_PROMPT, MEAN_PROMPT, OFFICIAL_TASKS, PROMPT
 from harness.config.run import RunConfig
-from harness.core import given_values, locations, reading
+from harness.core import given_values, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_ARTICLES, LARGEST_LIST
+from harness.core.remedies import fetch_words
 from harness.core.stored_text import data_files
 from harness.core.tokenizer import Tokenizer
 from harness.workloads.hub import Rows, download, read_saved
@@ -136,8 +137,7 @@ def find(config: RunConfig) -> str:
 def alternative_source(config: RunConfig) -> str:
     """Return what the user can do if the hub does not give the articles."""
     chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
-    fetch = "run `make data`" if locations.IS_CHECKOUT else "run this"
-    return f"{fetch} where there is a network, or pass --dataset-path FILE{chat}"
+    return f"{fetch_words()} where there is a network, or pass --dataset-path FILE{chat}"
 
 
 def check_sum(path: Path) -> None:

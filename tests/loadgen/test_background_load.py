@@ -7,6 +7,8 @@ import time
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -134,7 +136,31 @@ def test_a_server_on_the_same_cores_is_no_other_program() -> None:
         burner.kill()
 
 
-def test_what_cannot_be_told_from_a_server_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_told_from_a_server_is_not_measured() -> None:
     assert behind("http://127.0.0.1:9/v1") == "None"  # nobody listens there that this process can see
-    monkeypatch.setattr(background_load, "RELAYS", ("",))
-    assert background_load.top_of(os.getpid()) is None
+
+
+class Listener(NamedTuple):
+    """A connection as psutil lists it."""
+
+    pid: int | None
+    status: str = "LISTEN"
+    laddr: SimpleNamespace = SimpleNamespace(port=8000)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "relays", "reason"),
+    [
+        ([], background_load.RELAYS, "port 8000 is forwarded"),
+        ([Listener(None)], background_load.RELAYS, "another user"),
+        ([Listener(os.getpid())], ("",), "forwards the server's port"),
+        ([Listener(2**22)], background_load.RELAYS, "cannot be read"),
+    ],
+)
+def test_each_reason_for_an_unknown_server_has_its_own_words(
+    monkeypatch: pytest.MonkeyPatch, listeners: list[Listener], relays: tuple[str, ...], reason: str
+) -> None:
+    monkeypatch.setattr(background_load.psutil, "net_connections", lambda kind: listeners)
+    monkeypatch.setattr(background_load, "RELAYS", relays)
+    servers = background_load.servers_here(["http://127.0.0.1:8000/v1"])
+    assert reason in servers.unknown and not servers.process_ids

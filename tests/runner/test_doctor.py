@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from harness.__main__ import main
+from harness.commands import doctor as doctor_command
 from harness.config import checkpoint
 from harness.config.run import RunConfig
 from harness.core import locations, nvml, vllm_source
@@ -46,8 +47,8 @@ def test_the_demo_needs_no_server_and_no_gpu() -> None:
 def test_no_vllm_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(vllm_source, "folder", lambda: tmp_path)  # as a checkout of vLLM beside run.py is found
     found = look(DEMO)["vLLM"]
-    assert found.status == "failed" and sys.executable in found.found and "make demo" in found.mend
-    with pytest.raises(UsageError, match="make demo"):
+    assert found.status == "failed" and sys.executable in found.found and found.command == "make setup"
+    with pytest.raises(UsageError, match="make setup"):
         doctor.require(DEMO)
 
 
@@ -55,7 +56,7 @@ def test_no_vllm_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: doctor.metadata.EntryPoints())
     found = look(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
     assert found["server"].status == "failed"
-    assert "python -m vllm.entrypoints.openai.api_server --model meta-llama" in found["server"].mend
+    assert "python -m vllm.entrypoints.openai.api_server --model meta-llama" in found["server"].command
     assert {found[name].status for name in ("tokenizer", "API", "delivery", "chat template")} == {"unknown"}
 
 
@@ -67,7 +68,28 @@ def test_other_packages_than_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     here = doctor.installed_version
     monkeypatch.setattr(doctor, "installed_version", lambda name: "0.1" if name == "typer" else here(name))
     row = look(DEMO)["packages"]
-    assert row.status == "note" and "typer 0.1 for 0." in row.found and "requirements/cpu.txt" in row.found
+    assert row.status == "note" and "typer 0.1 for 0." in row.found
+    assert "requirements/cpu.txt" in row.command
+
+
+def test_an_installed_package_is_held_against_its_own_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "IS_CHECKOUT", False)
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: ["typer>=0.1", "rich>=1; python_version>'3'"])
+    assert look(DEMO)["packages"].text == "2 as llama31-mlperf needs them"
+    asked = ["typer>=9000", "no-such-package>=1", "vllm==0.1; extra == 'gpu'"]
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: asked)
+    row = look(DEMO)["packages"]
+    assert row.status == "note" and "typer" in row.found and "no-such-package missing" in row.found
+    assert "vllm" not in row.found and row.command.endswith("pip install llama31-mlperf")
+
+
+def test_a_command_that_mends_stands_whole_on_its_own_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"{'/a/very/long/path' * 20}/bin/python -m pip install '[gpu]'"
+    monkeypatch.setenv("COLUMNS", "60")
+    doctor_command.show([doctor.Finding("vLLM", "failed", "no vLLM", command=command)])
+    assert command in [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_the_tokenizer_of_the_servers_model_is_not_here() -> None:
@@ -110,7 +132,7 @@ def test_a_server_whose_answers_come_at_once() -> None:
 
 def test_no_punkt_tab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "sentence_splitter", lambda: ("built-in", str.split))
-    assert look(DEMO)["sentences"].mend == "`make punkt`"
+    assert look(DEMO)["sentences"].command == "make punkt"
     monkeypatch.setattr(doctor, "sentence_splitter", lambda: ("nltk punkt_tab", str.split))
     assert look(DEMO)["sentences"].status == "ok"
     assert look(RunConfig(model="demo", mode="performance"))["sentences"].status == "not needed"

@@ -1,0 +1,28 @@
+"""Configs and sweeps that come with the program, which a user calls by name."""
+
+from pathlib import Path
+from typing import Literal
+
+from harness.core.given_values import unknown_file_error
+from harness.core.locations import ROOT
+
+ShippedFolder = Literal["configs", "sweeps"]
+
+
+def shipped_names(folder: ShippedFolder) -> list[str]:
+    """Return the names of the files of one kind that come with the program."""
+    return sorted(path.stem for path in (ROOT / folder).glob("*.yaml"))
+
+
+def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
+    """Return the user's file, or the one that comes with the program if only that has the name.
+
+    Raises UsageError for a bare name that neither has. The path of a file that is missing is returned as it is.
+    """
+    is_name = len(path.parts) == 1 and not path.suffix
+    if not is_name or (path.exists() and not path.is_dir()):
+        return path
+    names = shipped_names(folder)
+    if path.name not in names:
+        raise unknown_file_error(flag, path.name, names)
+    return ROOT / folder / f"{path.name}.yaml"
