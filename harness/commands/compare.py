@@ -15,6 +15,7 @@ from harness.config.setting_types import positive_bounds
 from harness.core.errors import DONE
 from harness.core.given_values import flag_name
 from harness.report.compare_page import run_letters
+from harness.results.change import FEWEST_PAIRS
 from harness.runs import find
 from harness.sweep import sweep_state
 from harness.sweep.file import SWEEP_FLAGS, FileSettings, Source, Sweep, SweepFile, Variant, merged_sweep
@@ -28,6 +29,8 @@ EXAMPLES = (
     "python -m harness compare before after",
 )
 DEFAULT_SAMPLES = 256
+SHORTEST_TEST_S, LONGEST_TEST_S = 2.0, 10.0  # seconds of a test whose length was not given
+SHARE_OF_TESTS = 0.7  # share of --minutes that is left for tests: the rest is for answers, starts and ends
 
 
 class CompareConfig(RunConfig):
@@ -39,7 +42,7 @@ class CompareConfig(RunConfig):
     rounds: Annotated[int, positive_bounds(1000)] = flag(8, BENCHMARK_TOPIC, "nothing")
     """Rounds A B B A: at least 2, at most N."""
     minutes: Annotated[float, positive_bounds(10**5)] = flag(60.0, BENCHMARK_TOPIC, "nothing")
-    """Stop after this many minutes."""
+    """Stop after this many minutes; the tests are shortened so that three of each server fit."""
     resume: bool = flag(False, RESULTS_TOPIC, "nothing")
     """Continue the last comparison of these servers and settings."""
     fail_if: tuple[str, ...] = flag((), RESULTS_TOPIC, "nothing", metavar="CONDITION")
@@ -74,7 +77,7 @@ class CompareConfig(RunConfig):
         defaults: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
         if not isinstance(pattern, Poisson):  # LoadGen judges those
-            defaults["min_duration"] = 10.0
+            defaults["min_duration"] = self.test_seconds
         if self.is_official_workload:
             defaults["total_sample_count"] = min(
                 DEFAULT_SAMPLES, self.model_spec.task("datacenter", "concurrency").samples
@@ -83,6 +86,16 @@ class CompareConfig(RunConfig):
             defaults["concurrency"] = 16
         left = {name: value for name, value in defaults.items() if name not in given}
         return super().implications(given | frozenset(left)) | left
+
+    @property
+    def test_seconds(self) -> float:
+        """Return how long a test lasts, so that three of each server and their answers fit into --minutes.
+
+        Requests decide how long a test lasts on a slow server, since none has fewer than the scenario's fewest.
+        """
+        tests = FEWEST_PAIRS * max(2, len(self.endpoint))
+        seconds = SHARE_OF_TESTS * 60 * self.minutes / tests
+        return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))
 
     @property
     def takes_minutes(self) -> bool:

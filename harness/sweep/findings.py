@@ -92,7 +92,18 @@ class SweepReport:
         judgements = list(regression.judge_gate(unsafe))
         for result in changes:
             judgements += [self.judge(result, condition) for condition in conditions]
+        if not self.state.bisection:
+            judgements += self.judgements_of_missing(conditions)
         return judgements
+
+    def judgements_of_missing(self, conditions: Sequence[Condition]) -> Iterator[Judgement]:
+        """Yield that nothing was judged of the experiments for which there was no time."""
+        begun = {result.name for result in self.rows}
+        for item in self.state.sweep.experiments:
+            if item.name not in {BASELINE, *begun}:
+                for condition in conditions:
+                    named = condition._replace(text=f"{item.name}: {condition.text}")
+                    yield regression.not_judged(named, "it was not measured")
 
     def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
         """Judge an experiment by the same rules as finished runs."""

@@ -15,11 +15,12 @@ from harness.config.comparability import Comparable, differences
 from harness.config.run import RunConfig
 from harness.core import files, last_screen, processes, progress, system
 from harness.core.errors import DONE, BenchmarkError, UsageError, one_line_errors
-from harness.core.formatting import plural
+from harness.core.formatting import first_of, plural
 from harness.core.interrupts import INTERRUPTED
 from harness.core.message_text import system_reason
 from harness.core.progress import Display
 from harness.report import regression
+from harness.results.change import FEWEST_PAIRS
 from harness.runner import doctor, tracking
 from harness.runs import ending
 from harness.runs.history import point_latest
@@ -33,6 +34,8 @@ from harness.sweep.file import VERDICTS_FILE, Experiment, Sweep
 from harness.sweep.lanes import Lane
 from harness.sweep.servers import Servers, config_of
 from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepState
+
+SHOWN_LEFT = 3  # experiments for which no time was left, of which so many are named
 
 
 def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
@@ -121,7 +124,11 @@ def run_rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
             crew.display.say(state.announcement)
     if state.out_of_time:
         limit = f"the time limit of {state.options.limit / 60:g} min"
-        state.keep(note=f"{limit} left no time for {', '.join(state.left())}: --resume continues")
+        note = f"{limit} left no time for {first_of(state.left(), SHOWN_LEFT)}: --resume continues"
+        needed = state.minutes_for_pairs()
+        if needed:
+            note += f"; {FEWEST_PAIRS} tests of each server, which show their own scatter, take about {needed} min"
+        state.keep(note=note)
     return interrupted
 
 

@@ -4,14 +4,16 @@ Ended experiments are kept in sweep.json at once, so that a sweep can be resumed
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import ceil, inf
 from operator import attrgetter
 from statistics import mean
 from typing import NamedTuple
 
 from harness.config.mlperf import MIN_DURATION_S
+from harness.results.change import FEWEST_PAIRS
 from harness.runs.run_folder import RunFolder
 from harness.sweep import report
 from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey, State
@@ -200,6 +202,19 @@ class SweepState:
             if job.item.name != BASELINE:
                 labels.append(job.label(self.options.repeat))
         return labels or ["finalists"]
+
+    def minutes_for_pairs(self) -> int | None:
+        """Return the minutes that a comparison of servers needs for FEWEST_PAIRS tests of each, by those that ran.
+
+        None for any other sweep, for a comparison that has as many, and if no test ended.
+        """
+        seconds = [record.seconds for record in self.kept.records if record.seconds]
+        if not self.kept.sweep.is_of_servers or not seconds:
+            return None
+        complete = Counter(record.experiment for record in self.kept.records if record.status == "complete")
+        if all(complete[item.name] >= FEWEST_PAIRS for item in self.chosen):
+            return None
+        return ceil(FEWEST_PAIRS * len(self.chosen) * mean(seconds) / 60)
 
 
 def cap_fastest(results: Results) -> Experiment | None:
