@@ -2,6 +2,7 @@
 verdict, whatever the tests of the run.
 """
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from harness.config.comparability import INVALID
+from harness.core import last_screen
+from harness.core.document import Document, to_markdown
 from harness.core.files import write_json
 from harness.core.formatting import number
 from harness.core.statistics import FEWEST_P99
@@ -155,6 +159,11 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
     if found.has_own_limits and "no level" not in title:
         words = {"within": "within the limits", "not judged": "not judged"}.get(word, "over the limits")
         assert words in title, title
+    document = answer.document(summary, whole=True)
+    assert to_markdown(document).splitlines()[0] == f"# {title}"
+    assert " ".join(screen_of(document).split()).startswith(title)
+    read_again = Summary.model_validate_json(summary.model_dump_json())
+    assert read_again.result == found and answer.title(read_again) == title
     line = rendering.history_line(summary)
     assert (line[SPEED], line["result"], line["flaws"]) == (speed, word, found.flaws)
     assert line["others"] == ([BUSY] if case.is_busy else [])
@@ -171,6 +180,16 @@ def test_every_place_names_one_figure_and_one_verdict(name: str, runs: Runs, cas
     assert (judged[-1].verdict != "NOT JUDGED") == is_judged, judged[-1].why
     if is_judged:
         assert judged[-1].run == shown
+    (column,) = [column for column in compare_page.columns([before, after]) if column.name == SPEED]
+    assert column.label == "output tokens/s" and column.values[1] == speed and column.texts[1] == shown
+
+
+def screen_of(document: Document) -> str:
+    """The last screen of a command, without the path."""
+    console = Console(file=io.StringIO(), width=80)
+    last_screen.show(console, document)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def page_of(run: ComparedRun, summary: Summary) -> str:
