@@ -425,6 +425,11 @@ def changes_in_words(settings: SettingsByPart, baseline: SettingsByPart) -> Iter
                 continue
             name = place[1]
             if place in settings:
-                yield f"{name}={setting_text(settings[place])}"
+                yield change_text(name, settings[place])
             else:
                 yield f"no {name}"
+
+
+def change_text(name: str, value: object) -> str:
+    """Return a setting that differs from the baseline's, as an experiment's list of changes has it."""
+    return f"{name}={setting_text(value)}"

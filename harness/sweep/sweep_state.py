@@ -25,9 +25,10 @@ from harness.sweep.experiment_result import (
     finalist_names,
     is_known,
 )
-from harness.sweep.file import BASELINE, CAPPED_KIND, Experiment
+from harness.sweep.file import BASELINE, CAPPED_KIND, Experiment, change_text
 from harness.sweep.lanes import Lane
 
+CAP_FLAG = "max_num_seqs"  # the setting that caps running requests
 # A finalist runs without these: it has all samples, MLPerf's duration and no estimate.
 SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
 SHORTEST_FULL_TEST_S = 60  # the shortest full test of an estimate, under a time limit
@@ -224,11 +225,12 @@ def cap_fastest(results: Results) -> Experiment | None:
     """
     best = best_estimate(results)
     running = best.numbers.get(CAP_METRIC.name) if best else None
-    if not best or not running or running >= best.experiment.settings.get("max_num_seqs", inf):
+    if not best or not running or running >= best.experiment.settings.get(CAP_FLAG, inf):
         return None
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     item, cap = best.experiment, round(running)
-    settings = item.settings | {"max_num_seqs": cap}
-    changes = [change for change in item.changes if "max_num_seqs" not in change]
-    changes.append(f"max_num_seqs={cap}")
+    settings = item.settings | {CAP_FLAG: cap}
+    earlier = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
+    changes = [change for change in item.changes if change != earlier]
+    changes.append(change_text(CAP_FLAG, cap))
     return replace(item, name=CAPPED_KIND, about=about, kind="capped", settings=settings, changes=tuple(changes))
