@@ -103,6 +103,18 @@ class ComparedRun(NamedTuple):
         return "; ".join(self.summary.background_load)
 
     @property
+    def taken_share(self) -> float:
+        """Return the share of the cores that other programs took during the test, where the engine computes on them.
+
+        0 if a GPU computed: no share of its time follows from the cores.
+        """
+        test = self.summary.result
+        if test is None or self.summary.gpu_models:
+            return 0.0
+        others = test.details.machine.others_cpu_cores or 0.0
+        return others / max(1, self.facts.system.cores)
+
+    @property
     def has_unknown_load(self) -> bool:
         """Tell whether the run has a test during which other programs were not watched."""
         test = self.summary.result

@@ -3,7 +3,7 @@
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, starmap
 from pathlib import Path
 from statistics import mean
@@ -136,26 +136,9 @@ def document(runs: Runs) -> Document:
     if len(runs) == 2:
         pair = runs[1].paired_answers(runs[0])
     named = [*zip(run_letters(len(runs)), runs, strict=True)]
-    start, reasons = best_reference(runs)
-    refused = {letter: reason for (letter, _), reason in zip(named, reasons, strict=True) if reason}
-    comparable_runs = [run for letter, run in named if letter not in refused]
-    is_refused = is_of_one_side(comparable_runs, runs)
-    speed_finding = finding_of(runs, comparable_runs, is_refused)
-    if pair and not any(run.is_measured for run in runs):  # their answers are all there is to compare
-        title, is_refused = pair.words, False
-    elif is_refused:
-        title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
-    else:
-        title = speed_finding.text or NOTHING_TO_COMPARE
-    lines = list[Line]()
-    if is_refused and speed_finding.text:
-        lines.append(Line("measured", f"{speed_finding.text}: not reliable", "careful"))
-    if not is_refused:
-        for reason, letters in letters_by_text(refused.items()).items():
-            text = f"{named[start][0]} and {letter_ranges(letters)}: {reason}"
-            lines.append(Line("not comparable", text, "careful"))
-    lines += [*answer_lines(runs, pair), Line("differs", difference(runs))]
-    if speed_finding.has_interval:
+    answer = comparison_answer(runs, pair)
+    lines = [*answer.lines, *answer_lines(runs, pair), Line("differs", difference(runs))]
+    if answer.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
     lines += [caution_line(caution) for caution in cautions(named)]
     lines += [Line(letter, str(run.folder)) for letter, run in named]
@@ -163,10 +146,65 @@ def document(runs: Runs) -> Document:
     if busy:
         lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
     subjects = subject.subject_of(*(run.summary for run in runs))
+    return Document(answer.title, subjects, lines, tone=answer.tone, sections=[*sections(runs, pair)])
+
+
+class ComparisonAnswer(NamedTuple):
+    """What a comparison says first: its title, and lines about the runs that cannot be compared."""
+
+    title: str
+    lines: Sequence[Line] = ()
     tone: Tone = ""
-    if is_refused:
-        tone = "careful"
-    return Document(title, subjects, lines, tone=tone, sections=[*sections(runs, pair)])
+    has_interval: bool = False
+
+
+def comparison_answer(runs: Runs, pair: AnswerPair | None) -> ComparisonAnswer:
+    """Return the finding on the speed, or on the answers of runs without one; or why there is none.
+
+    `pair` holds the answers of two runs, None if they cannot be compared.
+    """
+    start, reasons = best_reference(runs)
+    letters = run_letters(len(runs))
+    refused = {letter: reason for letter, reason in zip(letters, reasons, strict=True) if reason}
+    comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
+    is_refused = is_of_one_side(comparable_runs, runs)
+    if is_refused and differ_in_load_alone(runs):
+        speed = finding(runs)
+        return ComparisonAnswer(f"{speed.text}; {taken_text(runs)}", (), "careful", speed.has_interval)
+    speed = finding_of(runs, comparable_runs, is_refused)
+    has_speeds = any(run.is_measured for run in runs)
+    if is_refused and (has_speeds or not pair):
+        lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
+        title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
+        return ComparisonAnswer(title, lines, "careful", speed.has_interval)
+    lines = not_comparable_lines(letters[start], refused)
+    if pair and not has_speeds:  # their answers are all there is to compare
+        return ComparisonAnswer(pair.words, lines)
+    return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
+
+
+def not_comparable_lines(reference: str, refused: Mapping[str, str]) -> list[Line]:
+    """Return a line for each reason why runs have no ratio to the reference; `refused` has the reasons by letter."""
+    lines = []
+    for reason, letters in letters_by_text(refused.items()).items():
+        text = f"{reference} and {letter_ranges(letters)}: {reason}"
+        lines.append(Line("not comparable", text, "careful"))
+    return lines
+
+
+def differ_in_load_alone(runs: Runs) -> bool:
+    """Tell whether only other programs' use of processors keeps the runs from being compared, and how much is known."""
+    first, *rest = runs
+    if any(run.busy and not run.taken_share for run in runs) or not all(run.is_measured for run in runs):
+        return False
+    ignored = (*IGNORED_IN_COMPARISON, "busyness")
+    return not any(comparability.differences(first.comparable, run.comparable, ignored) for run in rest)
+
+
+def taken_text(runs: Runs) -> str:
+    """Return the most that other programs took of a run's processors, in words."""
+    most = max(run.taken_share for run in runs)
+    return f"other programs took up to {number(100 * most, 2)} % of the cores"
 
 
 def is_of_one_side(comparable_runs: Runs, runs: Runs) -> bool:
@@ -247,8 +285,10 @@ def finding(runs: Runs) -> SpeedFinding:
     if len(set(labels)) == 1:
         labels = names_of_runs(runs)
     sides = dict[str, list[float]]()
+    taken = dict[str, float]()
     for run, label in zip(runs, labels, strict=True):
         sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
+        taken[label] = max(taken.get(label, 0.0), run.taken_share)
     if min(map(min, sides.values())) <= 0:
         return SpeedFinding()
     means = {label: mean(values) for label, values in sides.items()}
@@ -260,7 +300,8 @@ def finding(runs: Runs) -> SpeedFinding:
             first, second = next_fastest, fastest
     change = Change.between(sides[first], sides[second])
     if compare.busy_runs(runs):
-        change = change.on_busy_machine()
+        speed = change.speed_change(metric).on_busy_machine(taken[first], taken[second])
+        change = speed.speed_change(metric)
     figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
 

@@ -14,6 +14,7 @@ ERROR_RATE = 0.05  # the chance that a comparison calls any equal pair faster or
 ASSUMED_SCATTER = 0.02
 FEWEST_PAIRS = 3  # pairs of runs that show their own scatter
 SMALLEST, EQUAL = 0.005, 0.02  # the smallest change that counts; the widest interval that shows that there is none
+MOST_TAKEN = 0.99  # the largest share of the processors that other programs are taken to use
 ONE_RUN_EACH = "one run of each"
 # The basis of a change between finished runs.
 METHOD_TEXT = (
@@ -53,14 +54,27 @@ class Change(NamedTuple):
             basis = ONE_RUN_EACH
         return cls.around(middle, half, basis, min(count_before, count_after))
 
-    def on_busy_machine(self) -> "Change":
-        """Return the change for runs on a machine that other programs used.
+    def on_busy_machine(self, taken_before: float = 0.0, taken_after: float = 0.0) -> "Change":
+        """Return the change of a speed between runs on a machine that other programs used.
 
-        The scatter that other programs cause differs from machine to machine and from hour to hour, so no value is
-        assumed for it. With fewer than FEWEST_PAIRS runs of a side, the change has no interval and its verdict is
-        unclear.
+        `taken_before` and `taken_after` are the largest shares of the processors that other programs took of a run of
+        each side. Alone, a run would have been between as fast as it was and 1 / (1 - share) times as fast, so the
+        interval is widened to hold all of that. The scatter that other programs cause differs from machine to machine
+        and from hour to hour, so no value is assumed for it: with fewer than FEWEST_PAIRS runs of a side, the change
+        has no interval and its verdict is unclear.
         """
-        return self._replace(low=0.0, high=inf) if self.may_be_chance else self
+        if self.may_be_chance:
+            return self._replace(low=0.0, high=inf)
+        low = self.low * (1 - min(taken_before, MOST_TAKEN))
+        high = self.high / (1 - min(taken_after, MOST_TAKEN))
+        return self._replace(low=low, high=high)
+
+    @property
+    def inverse(self) -> "Change":
+        """The change from B to A."""
+        low = 1 / self.high  # 0 of a change without an interval
+        high = 1 / self.low if self.low else inf
+        return Change(1 / self.mean, low, high, self.basis, self.runs)
 
     @property
     def has_interval(self) -> bool:
@@ -98,11 +112,7 @@ class Change(NamedTuple):
 
         For a metric that is a time, the ratio is inverted: a third of the time is three times the speed.
         """
-        if not metric.is_time:
-            return self
-        low = 1 / self.high  # 0 of a change without an interval
-        high = 1 / self.low if self.low else inf
-        return Change(1 / self.mean, low, high, self.basis, self.runs)
+        return self.inverse if metric.is_time else self
 
     @property
     def signed(self) -> str:

@@ -270,6 +270,33 @@ def test_what_many_runs_share_is_said_once(tmp_path: Path) -> None:
     assert len(about_load) == 1 and about_load[0].endswith("A to E, H to J")
 
 
+def busy_run(folder: Path, speed: float, cores: float, **asked: Any) -> compare.ComparedRun:
+    """A finished run beside programs that took so many of the machine's cores."""
+    found = run(folder, speed, **asked)
+    load = {"others_cpu_cores": cores, "others": [f"other programs used {cores} CPU cores during the test"]}
+    files.write_json(folder / "Performance" / "machine.json", load)
+    rendering.build_report(folder)
+    return compare.read_run(found.folder)
+
+
+def test_the_title_says_how_much_other_programs_took(tmp_path: Path) -> None:
+    cores = run(tmp_path / "one").facts.system.cores
+    for side, speed in (("a", 1000.0), ("b", 1300.0)):
+        for n in range(3):
+            busy_run(tmp_path / f"{side}{n}", speed + n, 0.12 * cores, label=side)
+    compared = [compare.read_run(tmp_path / f"{side}{n}") for side in "ab" for n in range(3)]
+    shown = compare_page.document(compared)
+    assert tells(shown.title, "b is 30 % faster", "other programs took up to 12 % of the cores")
+    assert shown.tone == "careful"
+    few = compare_page.document(compared[2:4])
+    assert tells(few.title, "not known to be faster", "12 % of the cores")
+
+
+def test_load_of_unknown_effect_leaves_runs_not_comparable(tmp_path: Path) -> None:
+    sides = [run(tmp_path / name, others=["other programs used memory of GPU 0"]) for name in "ab"]
+    assert compare_page.document(sides).title.startswith("NOT COMPARABLE: the machine was busy in A and B")
+
+
 def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
     assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.endswith(": add samples")

@@ -1,5 +1,7 @@
 """Whether B is faster: the interval, the words, and how often a comparison finds what is not there."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -141,3 +143,34 @@ def test_the_speed_of_a_time_has_its_interval_in_order(middle: float, half: floa
     opposite = {"above": "below", "below": "above", "unclear": "unclear"}
     assert speed.verdict() == opposite[time.verdict()]
     assert time.speed_change(METRIC_BY_NAME["tokens_per_sec"]) == time
+
+
+def simulated_change(rng: random.Random, truth: float, most_taken: float) -> Change:
+    """A comparison of three runs of each side, of whose processors other programs took a share.
+
+    The share costs a run between nothing and as much of its speed; the truth is the ratio without other programs.
+    """
+    sides, taken = [], []
+    for speed in (100.0, 100.0 * truth):
+        shares = [rng.uniform(0, most_taken) for _ in range(3)]
+        cost = rng.random()
+        sides.append([speed * rng.gauss(1, 0.02) * (1 - cost * share) for share in shares])
+        taken.append(max(shares))
+    return Change.between(*sides).on_busy_machine(*taken)
+
+
+@pytest.mark.parametrize("truth", [0.97, 1.0, 1.03, 1.25])
+@pytest.mark.parametrize("most_taken", [0.12, 0.5])
+def test_the_interval_on_a_busy_machine_holds_the_speed_without_other_programs(truth: float, most_taken: float) -> None:
+    rng = random.Random(7)
+    changes = [simulated_change(rng, truth, most_taken) for _ in range(2000)]
+    held = sum(change.low <= truth <= change.high for change in changes)
+    wrong = sum(change.effect == ("below" if truth >= 1 else "above") for change in changes if truth != 1)
+    assert held >= 0.95 * len(changes)
+    assert wrong <= 0.001 * len(changes)
+
+
+def test_load_of_one_side_widens_the_interval_to_that_side_alone() -> None:
+    change = Change(1.0, 0.98, 1.02, "3 and 3 runs", 3)
+    assert change.on_busy_machine(0.5, 0.0) == change._replace(low=0.49)
+    assert change.on_busy_machine(0.0, 0.5) == change._replace(high=2.04)
