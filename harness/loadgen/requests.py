@@ -271,12 +271,12 @@ def successful_requests(requests: Iterable[Request]) -> list[Request]:
     return [request for request in requests if not request.failure]
 
 
-def prompt_tokens(requests: Iterable[Request]) -> int:
+def prompt_token_sum(requests: Iterable[Request]) -> int:
     """Return the sum of the requests' prompt tokens."""
     return sum(request.prompt_tokens for request in requests)
 
 
-def output_tokens(requests: Iterable[Request]) -> int:
+def output_token_sum(requests: Iterable[Request]) -> int:
     """Return the sum of the requests' output tokens."""
     return sum(request.output_tokens for request in requests)
 
