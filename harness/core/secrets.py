@@ -196,16 +196,16 @@ def hide_value(name: str, value: object, foreign: bool) -> object:
 
 def secrets_in(settings: object, secret: bool = False) -> set[str]:
     """Return the texts in `settings` that `hide` would mask."""
-    found = set[str]()
+    secret_texts = set[str]()
     if isinstance(settings, Mapping):
         for key, value in settings.items():
-            found |= secrets_in(value, secret or is_secret(str(key)))
+            secret_texts |= secrets_in(value, secret or is_secret(str(key)))
     if isinstance(settings, list | tuple):
         for item in settings:
-            found |= secrets_in(item, secret)
+            secret_texts |= secrets_in(item, secret)
     if isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings):
-        found.add(settings)
-    return found
+        secret_texts.add(settings)
+    return secret_texts
 
 
 def scrub(path: Path) -> None:

@@ -168,7 +168,7 @@ class ServerUse(schema.FrozenModel):
             unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
             cache_hit_percent=cache_hit_percent,
             answers=len(deliveries),
-            uncounted=uncounted if uncounted < len(deliveries) else 0,
+            uncounted=uncounted if uncounted < len(deliveries) else 0,  # 0 if no answer had `usage`
             sent_tokens=sent_tokens,
             ends=ends,
             models=sorted(models),

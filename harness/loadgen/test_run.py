@@ -401,11 +401,11 @@ class TestRun:
 
     @property
     def input_lengths(self) -> Spread | None:
-        return Spread.of([request.prompt_tokens for request in self.answered_requests])
+        return Spread.from_lengths([request.prompt_tokens for request in self.answered_requests])
 
     @property
     def output_lengths(self) -> Spread | None:
-        return Spread.of([request.output_tokens for request in self.answered_requests])
+        return Spread.from_lengths([request.output_tokens for request in self.answered_requests])
 
     @property
     def input_tokens_per_sec(self) -> Measured:

@@ -420,14 +420,14 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))
 def test_percentiles_are_lengths_that_occurred(values: list[int]) -> None:
-    found = Spread.of(values)
+    found = Spread.from_lengths(values)
     assert found is not None and {found.p50, found.p99} <= set(values)
     for value, share in (
         (found.p99, 0.99),
         (found.p50, 0.5),
     ):  # as LoadGen counts: what lies below is its share at most
         assert sum(v < value for v in values) <= share * len(values) < sum(v <= value for v in values)
-    assert Spread.of([]) is None
+    assert Spread.from_lengths([]) is None
 
 
 def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
