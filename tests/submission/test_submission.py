@@ -195,8 +195,8 @@ def test_the_accuracy_log_is_cut_as_the_official_script_cuts_it(
     assert build(tmp_path / "ours", system, [offline.folder]).returncode == 0
     theirs = tmp_path / "theirs"
     shutil.copytree(tmp_path / "ours" / place, theirs / place)
-    log, scores = (theirs / place / name for name in (tree.ANSWERS, "accuracy.txt"))
-    shutil.copyfile(offline.folder / "Accuracy" / tree.ANSWERS, log)
+    log, scores = (theirs / place / name for name in (tree.ANSWERS_FILE, "accuracy.txt"))
+    shutil.copyfile(offline.folder / "Accuracy" / tree.ANSWERS_FILE, log)
     scores.write_text(scores.read_text().split("hash=")[0])
     command = [sys.executable, str(official_checker.TOOLS / "truncate_accuracy_log.py"), "--submitter", "Demo"]
     folders = ["--input", str(theirs), "--backup", str(tmp_path / "backup")]

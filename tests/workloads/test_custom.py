@@ -432,9 +432,9 @@ def test_percentiles_are_lengths_that_occurred(values: list[int]) -> None:
 
 def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
     assert sampling_of(plan(synthetic(), tokenizer)) == Sampling(16, exact=True)
-    assert Sampling(16, exact=True).of(9) == Sampling(9, 9, exact=True)
-    assert sampling_of(plan(config(), tokenizer)).of(9) == Sampling(9, 1)
-    assert Sampling(128).of(None) == Sampling(128)
+    assert Sampling(16, exact=True).for_request(9) == Sampling(9, 9, exact=True)
+    assert sampling_of(plan(config(), tokenizer)).for_request(9) == Sampling(9, 1)
+    assert Sampling(128).for_request(None) == Sampling(128)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "output_tokens"])
