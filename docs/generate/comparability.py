@@ -31,7 +31,7 @@ MEANING = {
     "software": "engine, Python, packages, environment variables",
     "busyness": "other programs on the machine meanwhile",
     "validity": "what keeps a speed from counting",
-    "rate": f"queries/s that were sent, within {100 * comparability.RATE_TOLERANCE:g} %",
+    "rate": f"queries/s that were sent, within {100 * comparability.COMPARABLE_RATE_SHARE:g} %",
 }
 COMPARISONS: Mapping[str, Collection[str]] = {
     "experiment and baseline of a sweep": experiment_result.IGNORED_BETWEEN_EXPERIMENTS,

@@ -191,15 +191,15 @@ def page() -> str:
         "generate/performance.md.j2",
         speed={name: number(each.test.tokens_per_sec) for name, each in kept.items()},
         full=at_full_length([kept[name] for name in FULL], "test", FULL),
-        offline=Table.of(
+        offline=Table.from_items(
             [kept[name] for name in OFFLINE], {"vLLM and setting": lambda each: OFFLINE[each.name], **SPEEDS}
         ),
-        patched=Table.of([kept[name] for name in PATCHED], {"vLLM": lambda each: PATCHED[each.name], **SPEEDS}),
+        patched=Table.from_items([kept[name] for name in PATCHED], {"vLLM": lambda each: PATCHED[each.name], **SPEEDS}),
         pool=at_full_length([kept[name] for name in POOL], "two H200s as one pool", POOL),
         pool_queue=queued(RUNS / "h200" / "full-pool-interactive-105-both-vllm032"),
         queue=queued(RUNS / "h200" / "full-interactive-57-both-cap208-vllm032"),
         many=MANY,
-        patched_single=Table.of(
+        patched_single=Table.from_items(
             [kept[name] for name in SINGLE],
             {
                 "vLLM": lambda each: SINGLE[each.name],
@@ -385,7 +385,7 @@ def at_full_length(kept: Sequence[Kept], head: str, words: Mapping[str, tuple[st
         "clock lowered, %": share("held"),
         "other cards": lambda each: words[each.name][1],
     }
-    return Table.of(kept, columns)
+    return Table.from_items(kept, columns)
 
 
 def queued(folder: Path) -> dict[str, str]:
@@ -407,7 +407,7 @@ def submitted() -> Table:
         "software": lambda each: each.software.partition(",")[0],
         "samples/s of a card": "samples_per_sec",
     }
-    return Table.of(theirs, columns)
+    return Table.from_items(theirs, columns)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Runs the evaluation in its own folder; ends the process with the exit code."""
     # `-h` shall not wait for these.
     from harness.core import processes, progress
-    from harness.engines.discovery import with_served_model
+    from harness.engines.discovery import config_of_served_model
     from harness.mmlu import evaluation
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
@@ -24,7 +24,7 @@ def evaluation_run(config: MMLUConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(console) as display:
-                config = config.with_settings(model=with_served_model(config.run, display.say).model)
+                config = config.with_settings(model=config_of_served_model(config.run, display.say).model)
                 code = evaluation.evaluate(config, run, display)
         except (Exception, KeyboardInterrupt) as error:
             code = ending.fail(error, run, errors)

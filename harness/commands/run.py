@@ -21,7 +21,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     """Runs the benchmark in its own folder; ends the process with the exit code."""
     # `-h` shall not wait for these.
     from harness.core import processes, progress
-    from harness.engines.discovery import with_served_model
+    from harness.engines.discovery import config_of_served_model
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
 
@@ -36,7 +36,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(errors if config.json else console) as display:
-                config = with_served_model(config, display.say)  # a server that is not there is found first
+                config = config_of_served_model(config, display.say)  # a server that is not there is found first
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.runner import steps

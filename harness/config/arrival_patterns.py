@@ -156,9 +156,8 @@ class Replay:
     seconds: float
 
     def __str__(self) -> str:
-        return (
-            f"arrivals: {self.requests:,} requests in {number(self.seconds)} s, {number(self.rate)} a second on average"
-        )
+        seconds, rate = number(self.seconds), number(self.rate)
+        return f"arrivals: {self.requests:,} requests in {seconds} s, {rate} a second on average"
 
     @property
     def rate(self) -> float:

@@ -13,7 +13,7 @@ from harness.core.given_values import flag_name
 from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.system import System
 
-RATE_TOLERANCE = 0.01  # if rates differ by more, their latencies cannot be compared
+COMPARABLE_RATE_SHARE = 0.01  # if rates differ by more, their latencies cannot be compared
 FLAWS = ("busyness", "validity")  # aspects that must be empty in both runs; all other aspects must be the same in both
 INVALID, OVER_LIMIT = "INVALID by LoadGen", "a latency is over its limit"
 GATE_FAILED, CONFIGURED_RATE = "the accuracy gate failed", "the speed follows from the configured rate"
@@ -95,7 +95,7 @@ def is_obstacle(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) 
 
 def is_same(mine: object, theirs: object, aspect: str) -> bool:
     if aspect == "rate" and isinstance(mine, float) and isinstance(theirs, float):
-        return max(mine, theirs) <= (1 + RATE_TOLERANCE) * min(mine, theirs)
+        return max(mine, theirs) <= (1 + COMPARABLE_RATE_SHARE) * min(mine, theirs)
     return mine == theirs
 
 

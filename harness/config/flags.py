@@ -33,7 +33,7 @@ from harness.core.reading import load_yaml
 from harness.core.secrets import hide_word
 from harness.core.shipped_files import user_or_shipped_file
 
-# What may change with a flag, apart from the report.
+# The kinds of effect that a flag may have, apart from its effect on the report.
 Affects = Literal["work", "answers", "speed", "nothing"]
 MODEL_TOPIC, ENGINE_TOPIC = "Model", "Engine and GPUs"
 BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (

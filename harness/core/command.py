@@ -89,7 +89,7 @@ class Command(TyperCommand):
         self.check_values(words)
         left = super().parse_args(ctx, words)
         for parameter in self.parameters:
-            check_parsed(parameter, ctx.params.get(str(parameter.name)))
+            check_parameter(parameter, ctx.params.get(str(parameter.name)))
         return left
 
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
@@ -169,7 +169,7 @@ class Command(TyperCommand):
                 if next_flag in flags:
                     raise UsageError(f"{flag} needs a value; {next_flag} is another flag.")
                 value = after
-            check_given(flag, parameter, value)
+            check_flag_value(flag, parameter, value)
 
     def invoke(self, ctx: "Context") -> object:
         """Run the command. An error that a user can cause ends the process with one line."""
@@ -200,7 +200,7 @@ class Command(TyperCommand):
         return parameter.hidden or not set(self.basic).isdisjoint(parameter.opts)
 
 
-def check_parsed(parameter: TyperArgument | TyperOption, value: object) -> None:
+def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> None:
     """Raise UsageError if a path is an address, or if a number is infinite or none."""
     name = parameter.opts[0]
     if parameter.metavar != "URL":
@@ -211,7 +211,7 @@ def check_parsed(parameter: TyperArgument | TyperOption, value: object) -> None:
         raise UsageError(f"{name} takes a number; got {value:g}.")
 
 
-def check_given(flag: str, parameter: TyperOption, value: str) -> None:
+def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
     """Raise UsageError if the value of a flag is empty, or is a number in other than ASCII digits."""
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):

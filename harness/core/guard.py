@@ -75,13 +75,13 @@ def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
     """Return the ids of the processes that descend from `roots`, without this process."""
-    found = set[int]()
-    parents = roots
-    while parents:
-        children = {pid for pid, (parent, _) in table.items() if parent in parents}
-        parents = children - found - {os.getpid()}
-        found |= parents
-    return found
+    below = set[int]()
+    generation = roots
+    while generation:
+        children = {pid for pid, (parent, _) in table.items() if parent in generation}
+        generation = children - below - {os.getpid()}
+        below |= generation
+    return below
 
 
 def running_processes() -> Processes:

@@ -14,7 +14,7 @@ from harness.core.word_list import names_in
 
 MASK = "***"
 SHELL_FOLDERS = ("PWD", "OLDPWD")  # PWD is here the shell's current folder, not a password
-HEADERS = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
+HEADERS_VARIABLE = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
 noted_secrets: set[str] = set()  # addresses and engine arguments, hidden from now on
 PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
@@ -130,7 +130,7 @@ def environment_secrets() -> Iterator[str]:
     for name, value in environ.items():
         if name not in SHELL_FOLDERS and is_secret(name):
             yield value
-    for line in environ.get(HEADERS, "").splitlines():
+    for line in environ.get(HEADERS_VARIABLE, "").splitlines():
         _, _, value = line.partition(":")
         yield value.strip()
 
@@ -196,16 +196,16 @@ def hide_value(name: str, value: object, foreign: bool) -> object:
 
 def secrets_in(settings: object, secret: bool = False) -> set[str]:
     """Return the texts in `settings` that `hide` would mask."""
-    found = set[str]()
+    secret_texts = set[str]()
     if isinstance(settings, Mapping):
         for key, value in settings.items():
-            found |= secrets_in(value, secret or is_secret(str(key)))
+            secret_texts |= secrets_in(value, secret or is_secret(str(key)))
     if isinstance(settings, list | tuple):
         for item in settings:
-            found |= secrets_in(item, secret)
+            secret_texts |= secrets_in(item, secret)
     if isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings):
-        found.add(settings)
-    return found
+        secret_texts.add(settings)
+    return secret_texts
 
 
 def scrub(path: Path) -> None:

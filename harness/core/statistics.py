@@ -108,7 +108,7 @@ class Spread:
     max: int
 
     @classmethod
-    def of(cls, lengths: Sequence[int]) -> Self | None:
+    def from_lengths(cls, lengths: Sequence[int]) -> Self | None:
         """Return the spread of lengths. None if there are no lengths."""
         if not lengths:
             return None

@@ -30,7 +30,7 @@ class Table(NamedTuple):
     name: str = ""
 
     @classmethod
-    def of(cls, items: Iterable[RowItem], columns: Mapping[str, TableColumn[RowItem]], name: str = "") -> Self:
+    def from_items(cls, items: Iterable[RowItem], columns: Mapping[str, TableColumn[RowItem]], name: str = "") -> Self:
         rows = []
         for item in items:
             rows.append([value_of(item, column) for column in columns.values()])

@@ -22,11 +22,11 @@ def sampling_of(plan: Plan) -> Sampling:
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 
-def create(plan: Plan, traces: Path, choosing: bool = False) -> Engine:
+def create(plan: Plan, traces: Path, may_score: bool = False) -> Engine:
     """Return the engine of `--backend`, not started yet.
 
     The module of the backend's name makes it. With --profile, the engine's profiler writes its traces to the folder
-    `traces`. `choosing` is True if the engine will be asked by `score_choices`.
+    `traces`. `may_score` is True if the engine will be asked by `score_choices`.
     """
-    engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, choosing)
+    engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, may_score)
     return engine

@@ -11,11 +11,11 @@ from harness.core.formatting import number
 
 # The limits from which the way in which answers came makes our own figures doubtful.
 RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer
-SAME_COUNT = 0.02  # a server's count of tokens and ours may differ by this share
+COUNT_TOLERANCE = 0.02  # a server's count of tokens and ours may differ by this share
 CACHED_PERCENT = 1.0  # a higher percentage of prompt tokens from a server's cache is reported
 WHOLE_SHARE = 0.1  # a share of answers in one message from here on is reported
-READ_LESS = "it truncates prompts, or leaves out of `usage` what came from its cache"
-READ_MORE = "it adds to them, as a chat template or a system prompt does"
+FEWER_READ_REASON = "it truncates prompts, or leaves out of `usage` what came from its cache"
+MORE_READ_REASON = "it adds to them, as a chat template or a system prompt does"
 TEMPLATE_TOKENS = 64  # only if a chat template adds more tokens to a prompt is it reported
 
 
@@ -55,8 +55,11 @@ class Delivery(NamedTuple):
         A buffer did so if the answer came whole, if its first tokens were more than twice the mean of a message, or if
         half of its messages were rushed. Messages of several tokens at even distances are steps of an engine.
         """
-        late = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
-        return self.is_whole or late or (self.messages > 1 and 2 * self.rushed >= self.messages - 1)
+        if self.is_whole:
+            return True
+        if self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens:
+            return True
+        return self.messages > 1 and 2 * self.rushed >= self.messages - 1
 
 
 @dataclass(slots=True)
@@ -75,6 +78,20 @@ def known_sum(counts: Iterable[int | None]) -> int | None:
     if not known or None in known:
         return None
     return sum(filter(None, known))
+
+
+# The fields of ServerUse that are sums over all answers, each with the attribute of a delivery that is summed up.
+DELIVERY_SUMS = {
+    "client_tokens": "client_tokens",
+    "tokens": "tokens",
+    "messages": "messages",
+    "first_tokens": "first_tokens",
+    "rushed": "rushed",
+    "bundled": "is_bundled",
+    "whole": "is_whole",
+    "capped": "is_capped",
+    "hidden": "is_hidden",
+}
 
 
 class ServerUse(schema.FrozenModel):
@@ -118,7 +135,7 @@ class ServerUse(schema.FrozenModel):
     tell."""
 
     @classmethod
-    def of(
+    def from_deliveries(
         cls,
         deliveries: Collection[Delivery],
         sent_tokens: int = 0,
@@ -130,8 +147,20 @@ class ServerUse(schema.FrozenModel):
 
         A sum by the servers' counts is None if an answer came without them.
         """
-        counted = [delivery.usage for delivery in deliveries if delivery.usage]
-        usages = counted if len(counted) == len(deliveries) else []  # a sum over some answers would be misleading
+        totals = dict.fromkeys(DELIVERY_SUMS, 0)
+        usages, ends, models = list[TokenCounts](), Counter[str](), set[str]()
+        for delivery in deliveries:
+            for name, attribute in DELIVERY_SUMS.items():
+                totals[name] += getattr(delivery, attribute)
+            if delivery.usage:
+                usages.append(delivery.usage)
+            if delivery.end:
+                ends[delivery.end] += 1
+            if delivery.model:
+                models.add(delivery.model)
+        uncounted = len(deliveries) - len(usages)
+        if uncounted:
+            usages = []  # a sum over some of the answers would be misleading
         return cls(
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),
@@ -139,21 +168,13 @@ class ServerUse(schema.FrozenModel):
             unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
             cache_hit_percent=cache_hit_percent,
             answers=len(deliveries),
-            uncounted=len(deliveries) - len(counted) if counted else 0,
+            uncounted=uncounted if uncounted < len(deliveries) else 0,  # 0 if no answer had `usage`
             sent_tokens=sent_tokens,
-            client_tokens=sum(delivery.client_tokens for delivery in deliveries),
-            tokens=sum(delivery.tokens for delivery in deliveries),
-            messages=sum(delivery.messages for delivery in deliveries),
-            first_tokens=sum(delivery.first_tokens for delivery in deliveries),
-            rushed=sum(delivery.rushed for delivery in deliveries),
-            bundled=sum(delivery.is_bundled for delivery in deliveries),
-            whole=sum(delivery.is_whole for delivery in deliveries),
-            capped=sum(delivery.is_capped for delivery in deliveries),
-            hidden=sum(delivery.is_hidden for delivery in deliveries),
-            ends=Counter(delivery.end for delivery in deliveries if delivery.end),
-            models=sorted({delivery.model for delivery in deliveries if delivery.model}),
+            ends=ends,
+            models=sorted(models),
             has_template=has_template,
             replicas=replicas,
+            **totals,
         )
 
     @property
@@ -162,10 +183,12 @@ class ServerUse(schema.FrozenModel):
 
         None if unknown. The higher one counts of the percentages by `usage` and by the server's metrics.
         """
-        shares = [] if self.cache_hit_percent is None else [self.cache_hit_percent]
+        percentages = []
+        if self.cache_hit_percent is not None:
+            percentages.append(self.cache_hit_percent)
         if self.cached_tokens is not None and self.prompt_tokens:
-            shares.append(100 * self.cached_tokens / self.prompt_tokens)
-        return max(shares, default=None)
+            percentages.append(100 * self.cached_tokens / self.prompt_tokens)
+        return max(percentages, default=None)
 
     @property
     def is_buffered(self) -> bool:
@@ -183,26 +206,36 @@ class ServerUse(schema.FrozenModel):
         """Yield a sentence for each server's count of tokens that differs from what was sent or received."""
         answers = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
-        if counted is not None and abs(counted - came) > SAME_COUNT * came:
+        if counted is not None and abs(counted - came) > COUNT_TOLERANCE * came:
             more = number(100 * (came - counted) / max(1, counted), 3, "+")
+            basis = "`usage`" if self.tokens == counted else "what came"
             yield (
                 f"`usage` has {number(counted / answers)} tokens an answer, {number(came / answers)} are counted here "
-                f"({more} %): the result is by {'`usage`' if self.tokens == counted else 'what came'}"
+                f"({more} %): the result is by {basis}"
             )
         unexplained = self.unexplained_tokens or 0
-        if unexplained > SAME_COUNT * came:
+        if unexplained > COUNT_TOLERANCE * came:
             yield (
                 f"by `usage` {number(unexplained / answers)} tokens an answer are neither prompt nor "
                 "output: thinking that is not sent, or prompts from a cache; they are not in the result"
             )
         if self.uncounted and self.tokens != came:
             yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
+        yield from self._differing_prompts()
+
+    def _differing_prompts(self) -> Iterator[str]:
+        """Yield a sentence if the server read fewer or more prompt tokens than were sent."""
         read, sent = self.prompt_tokens, self.sent_tokens
-        spare = TEMPLATE_TOKENS * self.answers if self.has_template else 0
-        if read is not None and sent and not (1 - SAME_COUNT) * sent <= read <= (1 + SAME_COUNT) * sent + spare:
+        if read is None or not sent:
+            return
+        most = (1 + COUNT_TOLERANCE) * sent
+        if self.has_template:
+            most += TEMPLATE_TOKENS * self.answers
+        if not (1 - COUNT_TOLERANCE) * sent <= read <= most:
+            explanation = FEWER_READ_REASON if read < sent else MORE_READ_REASON
             yield (
                 f"by `usage` the server read {number(100 * read / sent, 3)} % of the prompt tokens that were sent: "
-                f"{READ_LESS if read < sent else READ_MORE}"
+                f"{explanation}"
             )
 
     def _odd_answers(self) -> Iterator[str]:
@@ -234,8 +267,10 @@ class ServerUse(schema.FrozenModel):
         if self.whole >= max(1, WHOLE_SHARE * self.answers):
             yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
         if self.is_buffered:
-            counts = (self.tokens, self.messages, self.first_tokens, self.rushed)
-            tokens, messages, first, rushed = (number(count / answers, 3) for count in counts)
+            tokens = number(self.tokens / answers, 3)
+            messages = number(self.messages / answers, 3)
+            first = number(self.first_tokens / answers, 3)
+            rushed = number(self.rushed / answers, 3)
             yield (
                 f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / answers, 3)} % of the answers "
                 f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
@@ -245,7 +280,7 @@ class ServerUse(schema.FrozenModel):
     @property
     def notes(self) -> list[str]:
         """Sentences that are worth knowing but make no number doubtful."""
-        return [
-            f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`"
-            for word, count in self.ends.items()
-        ]
+        sentences = []
+        for word, count in self.ends.items():
+            sentences.append(f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`")
+        return sentences

@@ -25,7 +25,9 @@ def part_text(value: object) -> str:
     if isinstance(value, list):
         return "".join(map(part_text, value))
     if isinstance(value, Mapping):
-        return next((part_text(value[key]) for key in PART_KEYS if value.get(key)), "")
+        for key in PART_KEYS:
+            if value.get(key):
+                return part_text(value[key])
     return ""
 
 
@@ -35,9 +37,11 @@ def call_text(value: object) -> str:
         return "".join(map(call_text, value))
     if not isinstance(value, Mapping):
         return ""
-    inner = value.get("function")
-    called = inner if isinstance(inner, Mapping) else value
-    return "".join(str(called[key]) for key in ("name", "arguments") if isinstance(called.get(key), str))
+    function = value.get("function")
+    if not isinstance(function, Mapping):
+        function = value
+    parts = (function.get("name"), function.get("arguments"))
+    return "".join(part for part in parts if isinstance(part, str))
 
 
 def message_text(choice: Mapping[str, object]) -> str:
@@ -45,11 +49,21 @@ def message_text(choice: Mapping[str, object]) -> str:
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):
         return part_text(choice.get("text")) + part_text(chat)
-    thoughts = (part_text(chat.get(key)) for key in THOUGHT_KEYS)
-    thought = next(filter(None, thoughts), "")
-    answered = "".join(part_text(chat.get(key)) for key in ANSWER_KEYS)
-    called = "".join(call_text(chat.get(key)) for key in CALL_KEYS)
-    return part_text(choice.get("text")) + thought + answered + called
+    text = part_text(choice.get("text")) + thought_text(chat)
+    for key in ANSWER_KEYS:
+        text += part_text(chat.get(key))
+    for key in CALL_KEYS:
+        text += call_text(chat.get(key))
+    return text
+
+
+def thought_text(chat: Mapping[str, object]) -> str:
+    """Return what a model thinks in a message of a chat, by the first key that holds a text."""
+    for key in THOUGHT_KEYS:
+        text = part_text(chat.get(key))
+        if text:
+            return text
+    return ""
 
 
 def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
@@ -60,6 +74,8 @@ def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
     text = "".join(texts)
     if not ANY_HALF.search(text):
         return text, ""
-    half = text[-1:] if LEADING_HALF.search(text) else ""
+    half = ""
+    if LEADING_HALF.search(text):
+        half = text[-1:]
     whole = text.removesuffix(half).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole, half

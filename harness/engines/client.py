@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import environ, strerror
 from types import SimpleNamespace
 from typing import ClassVar, NamedTuple
@@ -27,7 +28,7 @@ from aiohttp import (
 from harness.config import run, server_addresses
 from harness.config.hub_environment import proxy_of
 from harness.core.errors import EndpointError, ServerFullError, UsageError
-from harness.core.secrets import HEADERS
+from harness.core.secrets import HEADERS_VARIABLE
 from harness.core.tokenizer import Tokenizer
 from harness.core.web_addresses import is_usable
 from harness.engines.answer_delivery import Delivery, Exchange, TokenCounts
@@ -35,24 +36,24 @@ from harness.engines.answer_reading import AnswerReading
 from harness.engines.answer_text import whole_characters
 from harness.engines.completions import (
     BYTES_PER_TOKEN,
-    ENDS,
     LARGEST_ANSWER_BYTES,
-    LENGTH,
+    LENGTH_WORDS,
     MOST_REFUSAL,
-    OVERLOADED,
+    OVERLOAD_WORD,
+    STOP_WORDS,
     CompletionChunk,
     EventReader,
     choice_logprobs,
-    choosing,
+    choice_request,
+    completion_chunk,
     error_message,
-    piece,
 )
-from harness.engines.other_protocols import spoken_instead
+from harness.engines.other_protocols import protocol_hint
 from harness.engines.protocol import ChoiceLogprobs, MessagePrompt, Sampling, TokenStream
 from harness.engines.request_formats import Content, RequestFormat
 
-KEY, PROXY = "OPENAI_API_KEY", "ENDPOINT_PROXY"
-TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
+KEY_VARIABLE, PROXY_VARIABLE = "OPENAI_API_KEY", "ENDPOINT_PROXY"
+HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")  # a header's name, by RFC 9110
 REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", "transfer-encoding", "connection"}
 # Servers close idle connections; uvicorn, which vLLM uses, does so after 5 s. A request that reuses a connection at
 # that moment fails, so this client drops idle connections earlier.
@@ -70,14 +71,14 @@ def extra_headers() -> dict[str, str]:
     value.
     """
     headers = {}
-    for number, line in enumerate(environ.get(HEADERS, "").splitlines(), 1):
-        name, colon, value = (part.strip() for part in line.partition(":"))
+    for number, line in enumerate(environ.get(HEADERS_VARIABLE, "").splitlines(), 1):
         if not line.strip():
             continue
-        if not (colon and TOKEN.fullmatch(name) and value.isascii() and value.isprintable()):
-            raise UsageError(f"{HEADERS}: line {number}: a header is a line such as X-Team: search.")
+        name, colon, value = map(str.strip, line.partition(":"))
+        if not (colon and HEADER_NAME.fullmatch(name) and value.isascii() and value.isprintable()):
+            raise UsageError(f"{HEADERS_VARIABLE}: line {number}: a header is a line such as X-Team: search.")
         if name.lower() in REFUSED_HEADERS:
-            raise UsageError(f"{HEADERS}: line {number}: {name} is for this program to set.")
+            raise UsageError(f"{HEADERS_VARIABLE}: line {number}: {name} is for this program to set.")
         headers[name] = value
     return headers
 
@@ -89,24 +90,24 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
     `with_credentials` is False for a host that must not see the key and the headers. Raises UsageError if the key, a
     header or the proxy cannot be used.
     """
-    key = environ.get(KEY, "")
+    key = environ.get(KEY_VARIABLE, "")
     if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"{KEY} contains a character that is not allowed in a header, such as a line break.")
+        raise UsageError(f"{KEY_VARIABLE} contains a character that is not allowed in a header, such as a line break.")
     headers = {"Accept-Encoding": "identity"}
     if with_credentials:
         if key:
             headers["Authorization"] = f"Bearer {key}"
         headers |= extra_headers()
-    proxy = environ.get(PROXY) or None
+    proxy = environ.get(PROXY_VARIABLE) or None
     if proxy and not is_usable(proxy):
-        raise UsageError(f"{PROXY} must be an address such as http://proxy:3128.")
+        raise UsageError(f"{PROXY_VARIABLE} must be an address such as http://proxy:3128.")
     idle_s = None if config.new_connections else IDLE_S
     return ClientSession(
         connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=idle_s),
         headers=headers,
         timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
-        trace_configs=[note_sent()],
+        trace_configs=[sending_time_trace()],
     )
 
 
@@ -146,9 +147,9 @@ class Client:
         as a whole. How the answer came is noted in `exchange`. Raises EndpointError if any part of the answer does not
         come.
         """
-        address, sampling = request.address, self.sampling.of(request.max_new_tokens)
+        address, sampling = request.address, self.sampling.for_request(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
-        reading = AnswerReading(lambda pieces: self._encode(pieces, address), self.form.ids_out)
+        reading = AnswerReading(partial(self._encode, address), self.form.ids_out)
         most_messages = 2 * sampling.max_new_tokens + SPARE_MESSAGES
         async with self.post(address, body, exchange) as response:
             chunks = limit_bytes(response, address, LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
@@ -158,11 +159,13 @@ class Client:
                 raise error(f"{address} answered {response.status}: {reason}")
             reader = EventReader(address)
             if not request.stream:
-                reading.take_whole(piece(b"".join([chunk async for chunk in chunks]), address))
+                page = b"".join([chunk async for chunk in chunks])
+                reading.take_whole(completion_chunk(page, address))
             async for chunk in chunks:  # no chunk is left if the answer came whole
                 now = time.monotonic()
                 for data in reader.feed(chunk):
-                    if first := reading.add(piece(data, address)):
+                    first = reading.add(completion_chunk(data, address))
+                    if first:
                         yield first
                     if reading.count > most_messages:
                         raise EndpointError(
@@ -186,12 +189,18 @@ class Client:
         usage = reading.usage.counts(here) if reading.usage else None
         is_hidden = self._is_hidden(reading)
         has_ids = self.form.ids_out and not is_hidden
-        counted = usage.output_tokens if usage and not has_ids else None
-        tokens = counted or here
-        least = sampling.max_new_tokens * (1.0 if counted or has_ids else TEXT_SHARE)
-        is_usual_end = end.word.lower() in (*ENDS, *LENGTH)
-        is_named_model = end.model in (None, self.served)
-        has_answer = here > 0 or is_hidden
+        tokens, least = here, float(sampling.max_new_tokens)
+        if usage and usage.output_tokens and not has_ids:
+            tokens = usage.output_tokens
+        elif not has_ids:
+            least *= TEXT_SHARE
+        word = model = why_empty = ""
+        if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
+            word = end.word
+        if end.model not in (None, self.served):
+            model = error_message(end.model)
+        if here == 0 and not is_hidden:
+            why_empty = self._why_empty(end, usage)
         return Delivery(
             tokens,
             here,
@@ -200,10 +209,10 @@ class Client:
             usage,
             reading.rushed,
             is_capped=end.end == "length" and tokens < least,
-            end="" if is_usual_end else end.word,
-            model="" if is_named_model else error_message(end.model),
+            end=word,
+            model=model,
             is_hidden=is_hidden,
-            why_empty="" if has_answer else self._why_empty(end, usage),
+            why_empty=why_empty,
         )
 
     def _is_hidden(self, reading: AnswerReading) -> bool:
@@ -213,8 +222,9 @@ class Client:
         """
         if reading.has_text or not reading.usage or not reading.end:
             return False
+        unsent = 0 if reading.end.end == "length" else 1
         counted = reading.usage.counts(0).output_tokens or 0
-        return counted > (0 if reading.end.end == "length" else 1)
+        return counted > unsent
 
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
         """Return why an answer has no token, in words, as far as its end and its counts tell."""
@@ -223,32 +233,36 @@ class Client:
                 "it reached its limit of tokens without text, and no `usage` counts them: the server hides what the "
                 "model thinks; turn thinking off at the server"
             )
-        counted = f", `usage` counts {usage.output_tokens}" if usage and usage.output_tokens else ""
-        ended = f"the model ended it at once (finish_reason {end.word or end.end!r}{counted})"
-        if self.form.min_tokens and usage and usage.output_tokens:
-            return f"{ended} although min_tokens was asked for: its tokens decode to no text"
-        if self.form.min_tokens:
-            return (
-                f"{ended} although min_tokens was asked for: the server does not honor it, or the tokens that it made "
-                "decode to no text"
-            )
-        return f"{ended}, and the server does not take min_tokens: remove the sample, or take a server that does"
+        counted = usage.output_tokens if usage else None
+        details = f"finish_reason {end.word or end.end!r}"
+        if counted:
+            details += f", `usage` counts {counted}"
+        fact = f"the model ended it at once ({details})"
+        if not self.form.min_tokens:
+            return f"{fact}, and the server does not take min_tokens: remove the sample, or take a server that does"
+        if counted:
+            return f"{fact} although min_tokens was asked for: its tokens decode to no text"
+        return (
+            f"{fact} although min_tokens was asked for: the server does not honor it, or the tokens that it made "
+            "decode to no text"
+        )
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
         """Return the log-probabilities of the ids in `choices` as the next token.
 
         Raises EndpointError if the server fails, and UsageError if it does not give log-probabilities.
         """
-        async with self.post(address, choosing(self.content(prompt), self.model, choices)) as response:
+        async with self.post(address, choice_request(self.content(prompt), self.model, choices)) as response:
             page = await read_whole(response, address)
         if response.status >= 500:
             raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
-        if logprobs := choice_logprobs(page, choices):
+        logprobs = choice_logprobs(page, choices)
+        if logprobs:
             return logprobs
-        status_text = f" ({response.status}: {error_message(page)})" if response.status != 200 else ""
-        raise UsageError(
-            f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does{status_text}."
-        )
+        problem = f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does"
+        if response.status != 200:
+            problem += f" ({response.status}: {error_message(page)})"
+        raise UsageError(f"{problem}.")
 
     def content(self, prompt: list[int]) -> Content:
         """Return a prompt as its server takes it: token ids, the messages of a conversation, or text.
@@ -278,7 +292,7 @@ class Client:
         end = reading.end.end if reading.end else None
         if end != "length" and self.sampling.exact:
             raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
-        tokens, half = self._encode(reading.pieces, address)
+        tokens, half = self._encode(address, reading.pieces)
         if half:
             tokens += self._encode_text(REPLACEMENT)  # the other half of the character did not come
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
@@ -289,7 +303,7 @@ class Client:
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
-    def _encode(self, pieces: Sequence[CompletionChunk], address: str) -> tuple[list[int], str]:
+    def _encode(self, address: str, pieces: Sequence[CompletionChunk]) -> tuple[list[int], str]:
         """Return the token ids of pieces, and half a character if the pieces end with one.
 
         Raises EndpointError if the ids do not belong to the text that came with them.
@@ -310,7 +324,9 @@ class Client:
         return tokens, ""
 
     def _encode_text(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+        if not text:
+            return []
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     @contextlib.asynccontextmanager
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
@@ -318,10 +334,11 @@ class Client:
 
         Raises EndpointError if the connection fails.
         """
+        url = server_addresses.join_url(address, self.form.path)
+        headers = {"Content-Type": "application/json"}
         try:
-            url, kind = server_addresses.join_url(address, self.form.path), {"Content-Type": "application/json"}
             async with self.session.post(
-                url, data=body, headers=kind, allow_redirects=False, trace_request_ctx=exchange
+                url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=exchange
             ) as response:
                 yield response
         except TimeoutError:
@@ -332,8 +349,11 @@ class Client:
         except ClientPayloadError:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None
         except (ClientError, ConnectionError) as error:
-            text = str(error.message if isinstance(error, ClientResponseError) else error)
-            if encoding := re.search(r"content-encoding: (.*?)\.(?: |$)", text):  # aiohttp cannot unpack this answer
+            text = str(error)
+            if isinstance(error, ClientResponseError):
+                text = str(error.message)
+            encoding = re.search(r"content-encoding: (.*?)\.(?: |$)", text)
+            if encoding:  # aiohttp cannot unpack this answer
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
@@ -341,7 +361,7 @@ class Client:
             raise ServerFullError(f"{address} broke the connection off: {error_message(text)}") from None
 
 
-def note_sent() -> TraceConfig:
+def sending_time_trace() -> TraceConfig:
     """Return a trace that notes in a request's exchange when the request was written to a connection."""
 
     async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
@@ -355,12 +375,13 @@ def note_sent() -> TraceConfig:
 
 def is_full(response: ClientResponse, reason: str) -> bool:
     """Return whether a server refuses a request because it is full, judged by its status, its headers or its words."""
-    return response.status in FULL_STATUSES or "Retry-After" in response.headers or OVERLOADED in reason.lower()
+    return response.status in FULL_STATUSES or "Retry-After" in response.headers or OVERLOAD_WORD in reason.lower()
 
 
 async def refusal(response: ClientResponse) -> str:
     """Return the reason in a response other than 200: the address of a redirect, or the server's own words."""
-    if place := response.headers.get("Location"):
+    place = response.headers.get("Location")
+    if place:
         return f"a redirect, which is not followed, to {error_message(place)}"
     page = b""
     async for chunk in response.content.iter_any():
@@ -391,13 +412,15 @@ def key_hint(challenge: str) -> str:
     `challenge` is the server's WWW-Authenticate header.
     """
     if "authorization" in map(str.lower, extra_headers()):
-        return f"refuses the Authorization in {HEADERS}"
+        return f"refuses the Authorization in {HEADERS_VARIABLE}"
     if challenge.lower().startswith("basic"):
-        return f"asks for a name and a password: set {HEADERS} to a line such as Authorization: Basic ..."
-    return f"refuses the key in {KEY}" if environ.get(KEY) else f"asks for a key: set {KEY} in the environment"
+        return f"asks for a name and a password: set {HEADERS_VARIABLE} to a line such as Authorization: Basic ..."
+    if environ.get(KEY_VARIABLE):
+        return f"refuses the key in {KEY_VARIABLE}"
+    return f"asks for a key: set {KEY_VARIABLE} in the environment"
 
 
-async def why_unreached(error: ClientError, address: str) -> str:
+async def connection_problem(error: ClientError, address: str) -> str:
     """Return why a server could not be reached.
 
     If it answered, but not in HTTP, it is asked which protocol it speaks.
@@ -407,24 +430,34 @@ async def why_unreached(error: ClientError, address: str) -> str:
             f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "
             "authorities that are"
         )
-    scheme = urlsplit(address).scheme
-    is_broken_off = isinstance(error, ClientConnectorError) and isinstance(error.os_error, ConnectionResetError)
-    if isinstance(error, ClientSSLError) or is_broken_off or not isinstance(error, ClientConnectorError):
-        # With a proxy, the proxy would answer in place of the server.
-        spoken = "" if environ.get(PROXY) else await spoken_instead(address)
-        return f"it does not answer as {scheme}:// does: {spoken or error_message(error)}"
-    is_unused = proxy_of(urlsplit(address)) and not environ.get(PROXY)
-    hint = f"; a proxy is set in the environment, and not used: {PROXY} names one that is" if is_unused else ""
-    return f"no server there: {connection_reason(error)}{hint}"
+    has_own_proxy = bool(environ.get(PROXY_VARIABLE))
+    if not is_nobody_there(error):
+        reason = ""
+        if not has_own_proxy:  # a proxy would answer in place of the server
+            reason = await protocol_hint(address)
+        return f"it does not answer as {urlsplit(address).scheme}:// does: {reason or error_message(error)}"
+    text = f"no server there: {connection_reason(error)}"
+    if proxy_of(urlsplit(address)) and not has_own_proxy:
+        text += f"; a proxy is set in the environment, and not used: {PROXY_VARIABLE} names one that is"
+    return text
 
 
-def connection_reason(error: ClientConnectorError) -> str:
+def connection_reason(error: ClientError) -> str:
     """Return why a connection failed, in the words of the operating system.
 
     The message of aiohttp has parts of its connection pool's key, such as "ssl:default". A name that is not known has a
     number below zero, and attempts at several addresses have none.
     """
+    if not isinstance(error, ClientConnectorError):
+        return error_message(error)
     number = error.os_error.errno
     if number is not None and number > 0:
         return strerror(number)
     return error.os_error.strerror or error_message(error.os_error)
+
+
+def is_nobody_there(error: ClientError) -> bool:
+    """Return whether a connection failed because there is no server, not because it speaks something else."""
+    if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
+        return False
+    return not isinstance(error.os_error, ConnectionResetError)

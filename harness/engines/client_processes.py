@@ -23,7 +23,7 @@ from harness.engines.protocol import TokenStream
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
 MessageT = TypeVar("MessageT")
-LAST_S = 2.0  # so long a process may take to end by itself
+PROCESS_GRACE_S = 2.0  # so long a process may take to end by itself
 
 
 class Reply(NamedTuple):
@@ -124,7 +124,7 @@ class RemoteClient:
         self._writer.close()
 
     def close(self) -> None:
-        self._process.join(LAST_S)
+        self._process.join(PROCESS_GRACE_S)
         self._process.kill()
 
 

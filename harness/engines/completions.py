@@ -27,20 +27,20 @@ ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
 LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # the largest answer, and more for each token that it may have
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
-OVERLOADED = "overloaded"  # a word of servers that are full, whatever their status
+OVERLOAD_WORD = "overloaded"  # a word of servers that are full, whatever their status
 MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
 NO_END = (None, "", "null")  # values of finish_reason that servers send while an answer goes on
-REASONS = names_in("error detail message")  # keys of servers for why they failed, the outermost first
+REASON_KEYS = names_in("error detail message")  # keys of servers for why they failed, the outermost first
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-ENDS = names_in("stop eos eos_token")  # words of servers for the end of an answer that is all there
+STOP_WORDS = names_in("stop eos eos_token")  # words of servers for the end of an answer that is all there
 # Words of servers for an answer that has all tokens it may have.
-LENGTH = names_in("length max_tokens model_length max_length")
+LENGTH_WORDS = names_in("length max_tokens model_length max_length")
 # Words that say that an answer is not all there; any other word is taken as `stop`, and noted.
-BROKEN = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
+BROKEN_WORDS = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
 
 # Fields by a server's name that ask it not to answer from its cache.
-NO_CACHE = {"llama.cpp": (("cache_prompt", False),)}
+NO_CACHE_FIELDS = {"llama.cpp": (("cache_prompt", False),)}
 
 
 class CompletionChunk(NamedTuple):
@@ -93,56 +93,63 @@ def end_kind(word: str) -> str | None:
     """Return what a server's word for the end of an answer means: `stop` or `length`. None for no word."""
     if not word:
         return None
-    return "length" if word.lower() in LENGTH else "stop"
+    return "length" if word.lower() in LENGTH_WORDS else "stop"
 
 
-def piece(data: Message | bytes, address: str) -> CompletionChunk:
+def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
     """Return one message as a part of an answer.
 
     Raises EndpointError if it is an error of the server or no completion.
     """
     try:
         message = read_message(data) if isinstance(data, bytes) else data
-        if error := message.get("error"):
+        error = message.get("error")
+        if error:
             reason = error_message(error)
-            kind = ServerFullError if OVERLOADED in reason.lower() else EndpointError
+            kind = ServerFullError if OVERLOAD_WORD in reason.lower() else EndpointError
             raise kind(f"{address} failed while answering: {reason}")
-        usage = usage_in(message)
-        choices = message.get("choices") if usage else message["choices"]
-        if not choices:  # the message holds only `usage`
-            return CompletionChunk(usage=usage)
-        first = choices[0]
-        word = first.get("finish_reason")
-        end_word = "" if word in NO_END else error_message(word)
-        end = end_kind(end_word)
-        model = message.get("model") if end else None
-        chunk = CompletionChunk(message_text(first), first.get("token_ids"), end, usage, end_word, model)
-        if not all(type(token) is int and 0 <= token < MOST_ID for token in chunk.ids or ()):
-            raise ValueError
+        chunk = chunk_of(message)
     except DAMAGED:
         raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
-    if chunk.word.lower() in BROKEN:
+    if chunk.word.lower() in BROKEN_WORDS:
         raise EndpointError(f"{address} broke an answer off: finish_reason {chunk.word!r}")
     return chunk
 
 
-def choosing(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
+def chunk_of(message: Message) -> CompletionChunk:
+    """Return the part of an answer in a message. Raises an error of DAMAGED if the message is no completion."""
+    usage = usage_in(message)
+    choices = message.get("choices") if usage else message["choices"]
+    if not choices:  # the message holds only `usage`
+        return CompletionChunk(usage=usage)
+    first = choices[0]
+    ids = first.get("token_ids")
+    if not all(type(token) is int and 0 <= token < MOST_ID for token in ids or ()):
+        raise ValueError
+    word = ""
+    if first.get("finish_reason") not in NO_END:
+        word = error_message(first["finish_reason"])
+    end = end_kind(word)
+    model = message.get("model") if end else None
+    return CompletionChunk(message_text(first), ids, end, usage, word, model)
+
+
+def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
     """Return the JSON of a request for the log-probabilities of some next tokens, with fields of vLLM's own."""
-    return to_json(
-        {
-            "model": model,
-            "prompt": prompt,
-            "max_tokens": 1,
-            "temperature": 0.0,
-            "logprobs": 1,
-            "logprob_token_ids": choices,
-            "return_tokens_as_token_ids": True,
-        }
-    )
+    fields = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "logprobs": 1,
+        "logprob_token_ids": choices,
+        "return_tokens_as_token_ids": True,
+    }
+    return to_json(fields)
 
 
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
-    """Return the log-probabilities of the choices, from the answer to a request of `choosing`.
+    """Return the log-probabilities of the choices, from the answer to a request of `choice_request`.
 
     None if one is missing. The answer's probabilities are over the whole vocabulary. Here they are scaled so that the
     choices' probabilities sum up to 1.
@@ -152,14 +159,15 @@ def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | Non
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
         logprobs = [float(top[f"token_id:{token}"]) for token in choices]
         most = max(logprobs)
-        scale = most + math.log(math.fsum(math.exp(logprob - most) for logprob in logprobs))
+        total = math.fsum(math.exp(logprob - most) for logprob in logprobs)
+        scale = most + math.log(total)
     except DAMAGED:
         return None
     if not math.isfinite(scale):
         return None
+    scaled_logprobs = tuple(logprob - scale for logprob in logprobs)
     usage = usage_in(message)
-    cached_tokens = usage.cached_tokens if usage else None
-    return ChoiceLogprobs(tuple(logprob - scale for logprob in logprobs), cached_tokens)
+    return ChoiceLogprobs(scaled_logprobs, usage.cached_tokens if usage else None)
 
 
 class EventReader:
@@ -236,18 +244,24 @@ class EventReader:
 
     def missing_end_error(self) -> EndpointError:
         """Return the error for an answer whose end did not come, in the server's own words if it left any."""
-        last_bytes = self.stray + (b"" if self._line.startswith(b"data:") else self._line)
+        last_bytes = self.stray
+        if not self._line.startswith(b"data:"):
+            last_bytes += self._line
         if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
-        words = f": {error_message(last_bytes)}" if last_bytes else ""
-        return EndpointError(f"{self.address} closed an answer before its end{words}")
+        problem = f"{self.address} closed an answer before its end"
+        if last_bytes:
+            problem += f": {error_message(last_bytes)}"
+        return EndpointError(problem)
 
 
-def reason_in(error: object) -> object:
+def reason_of(error: object) -> object:
     """Return why a server failed, as its error says. None if the error is no object that says so."""
-    if not isinstance(error, dict):
-        return None
-    return next((error[key] for key in REASONS if error.get(key)), None)
+    if isinstance(error, dict):
+        for key in REASON_KEYS:
+            if error.get(key):
+                return error[key]
+    return None
 
 
 def error_message(error: object, most: int = 200) -> str:
@@ -256,10 +270,11 @@ def error_message(error: object, most: int = 200) -> str:
         page = error.decode(errors="replace")
         error = page
         with suppress(ValueError, RecursionError):
-            error = reason_in(json.loads(page)) or page
-    while inner := reason_in(error):
+            error = reason_of(json.loads(page)) or page
+    while inner := reason_of(error):
         error = inner
     text = str(error)
     if text.lstrip().startswith("<"):  # an HTML page: take its title, or its text if it has no title
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
-    return printable_text(hide_text(" ".join(text.split())))[:most].rstrip(".")
+    line = " ".join(text.split())
+    return printable_text(hide_text(line))[:most].rstrip(".")

@@ -10,7 +10,7 @@ from sysconfig import get_path
 from harness.core.locations import ROOT
 from harness.core.remedies import install_command
 
-COMPILED = "FLASHINFER"  # attention backends of this name compile kernels
+COMPILED_BACKEND = "FLASHINFER"  # attention backends of this name compile kernels
 TOOLKIT = Path("/usr/local/cuda")
 LINKS_SCRIPT = ROOT / "deploy" / "cuda_links.sh"
 NO_NVCC = (
@@ -19,13 +19,13 @@ NO_NVCC = (
 )
 
 
-def provide(engine_args: Mapping[str, object]) -> str:
+def set_cuda_home(engine_args: Mapping[str, object]) -> str:
     """Set CUDA_HOME to the environment's own packages if kernels will be compiled and there is no toolkit.
 
     The packages need links, which the set-up makes. An environment that pip alone has filled has no links, so they are
     made here. Returns a warning in one line if there is no nvcc, or if the links cannot be made. Empty otherwise.
     """
-    is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED)
+    is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
     if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
         return ""
     packages = Path(get_path("purelib"))

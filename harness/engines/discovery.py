@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePath
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
@@ -18,15 +17,17 @@ from harness.config.run import RunConfig
 from harness.config.server_addresses import join_url
 from harness.core.errors import EndpointError, UsageError
 from harness.core.given_values import spelling_hint
-from harness.engines.client import connect, key_hint, read_whole, refusal, why_unreached
+from harness.core.json_values import list_or_empty
+from harness.engines.client import connect, connection_problem, key_hint, read_whole, refusal
 from harness.engines.completions import ENGINE_NAMES, VERSION_PAGES, error_message
+from harness.engines.metrics_pages import is_one_of
 from harness.engines.request_formats import RequestFormat
 
 ANSWER_S = 10.0  # a server has so long to describe itself
 READY_S = 1.0  # the pause between two tries while a server is loading
 PAGE_S = 1.0  # a server has so long for a page that it need not have
 # Statuses that may pass, how long a server with one of them is asked again, and the pause between two tries.
-BUSY, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5
+BUSY_STATUSES, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5
 # The weight of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance.
 UNSTARTED_WEIGHT = 8
 UNNAMED_MODEL = "unknown"  # sglang-router lists its workers' model by this name
@@ -50,6 +51,10 @@ class Server:
     tells_cache: bool = True  # whether each answer so far says what of its prompt came from a cache
 
     @property
+    def version_text(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
+    @property
     def load(self) -> int:
         """The load for balancing.
 
@@ -58,7 +63,7 @@ class Server:
         return self.in_flight + UNSTARTED_WEIGHT * self.unstarted
 
 
-Say = Callable[[str], object]  # shows a line
+ShowLine = Callable[[str], object]  # shows a line
 ListedModel = Mapping[str, object]  # an entry of a server's list of models
 
 
@@ -76,7 +81,7 @@ class Discovery:
 
     config: RunConfig
     session: ClientSession
-    say: Say = print
+    say: ShowLine = print
     begun: float = field(default_factory=time.monotonic)
 
     async def ready(self, address: str) -> None:
@@ -85,7 +90,8 @@ class Discovery:
         Such a server refuses connections, answers 503, or lists no model. The reason for the wait is shown at once and
         again if it changes. If something else is wrong, `discover` reports it afterwards.
         """
-        until, before = self.begun + (self.config.wait_ready or 0.0), ""
+        until = self.begun + (self.config.wait_ready or 0.0)
+        before = ""
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
@@ -107,24 +113,19 @@ class Discovery:
         Raises UsageError if there is no server, or if its context is too short.
         """
         config = self.config
-        listed_models, header = await self.models(address)
-        named = config.served_model_name
-        wanted = (named,) if named else (config.model, config.model_path)
-        chosen = next((item for name, item in listed_models.items() if name in wanted), {})
-        if not chosen and not named and is_one(listed_models):
-            chosen = next(iter(listed_models.values()))
-        most = chosen.get("max_model_len")
+        models, header = await self.models(address)
+        listed = listed_model(config, models)
+        most = listed.get("max_model_len")
         if isinstance(most, int) and most < max_model_len:
             raise UsageError(
                 f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {max_model_len:,}: "
                 "start the server with a longer one, or give --max-model-len."
             )
-        name = engine_name(chosen, header)
-        listed_name = str(chosen.get("id", UNNAMED_MODEL))
-        if listed_name == UNNAMED_MODEL:
-            listed_name = config.model_path
-        model = named or listed_name
-        return Server(address, model, name, await self.version(address), other_model(config, chosen))
+        model = config.served_model_name or str(listed.get("id", UNNAMED_MODEL))
+        if not config.served_model_name and model == UNNAMED_MODEL:
+            model = config.model_path
+        version = await self.version(address)
+        return Server(address, model, engine_name(listed, header), version, other_model(config, listed))
 
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """Return the models that a server lists, by name, and its Server header.
@@ -132,14 +133,17 @@ class Discovery:
         Raises UsageError if the server wants a key.
         """
         until = time.monotonic() + BUSY_S
-        while (reply := await self.get(address, "/models"))[0] in BUSY and time.monotonic() < until:
+        status, page, header = await self.get(address, "/models")
+        while status in BUSY_STATUSES and time.monotonic() < until:
             await asyncio.sleep(PAUSE_S)
-        status, listed, header = reply
+            status, page, header = await self.get(address, "/models")
         if status in (401, 403):
             raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
-        models = listed.get("data")
-        entries = models if isinstance(models, list) else []
-        return {str(item["id"]): item for item in entries if isinstance(item, dict) and "id" in item}, header
+        models = dict[str, ListedModel]()
+        for item in list_or_empty(page, "data"):
+            if isinstance(item, dict) and "id" in item:
+                models[str(item["id"])] = item
+        return models, header
 
     async def version(self, address: str) -> str:
         """Return the engine's version. Empty if the server does not tell."""
@@ -162,22 +166,21 @@ class Discovery:
             ) as response:
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
-                header = response.headers.get("WWW-Authenticate" if response.status in (401, 403) else "Server", "")
+                header_name = "WWW-Authenticate" if response.status in (401, 403) else "Server"
+                header = error_message(response.headers.get(header_name, ""), LONGEST_SERVER_NAME)
                 try:
                     reply = json.loads(await read_whole(response, address + path))
                 except (ValueError, RecursionError):
                     reply = None
-                return (
-                    response.status,
-                    reply if isinstance(reply, dict) else {},
-                    error_message(header, LONGEST_SERVER_NAME),
-                )
+                if not isinstance(reply, dict):
+                    reply = {}
+                return response.status, reply, header
         except TimeoutError:
             raise UnreachedError(address, f"no answer within {limit_s:g} s.") from None
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
-            raise UnreachedError(address, f"{await why_unreached(error, address)}.") from None
+            raise UnreachedError(address, f"{await connection_problem(error, address)}.") from None
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
@@ -185,10 +188,30 @@ def engine_name(listed: ListedModel, header: str) -> str:
     owner = str(listed.get("owned_by"))
     if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
         return "NVIDIA Dynamo"
-    return ENGINE_NAMES.get(owner, f"unknown engine (Server: {header})" if header else "unknown")
+    if owner in ENGINE_NAMES:
+        return ENGINE_NAMES[owner]
+    if header:
+        return f"unknown engine (Server: {header})"
+    return "unknown"
 
 
-def is_one(models: Mapping[str, ListedModel]) -> bool:
+def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> ListedModel:
+    """Return the entry of the run's model in a server's list: the one of its name, or the only one of the list.
+
+    Empty if there is no such entry.
+    """
+    wanted = [config.model, config.model_path]
+    if config.served_model_name:
+        wanted = [config.served_model_name]
+    for name, entry in models.items():
+        if name in wanted:
+            return entry
+    if not config.served_model_name and is_single_model(models):
+        return next(iter(models.values()))
+    return {}
+
+
+def is_single_model(models: Mapping[str, ListedModel]) -> bool:
     """Return whether a list holds only one model. The same model under several names has the same root."""
     roots = {item.get("root") for item in models.values()}
     return len(models) == 1 or (len(roots) == 1 and None not in roots)
@@ -199,14 +222,18 @@ def other_model(config: RunConfig, listed: ListedModel) -> str:
 
     Empty otherwise. If the server uses a name of its own, it may be the named model.
     """
-    names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
-    named = {PurePath(name).name.lower() for name in (config.model, config.model_path)}
-    if config.served_model_name or any(PurePath(name).name.lower() in named for name in names):
+    if config.served_model_name:
         return ""
-    return next((error_message(name) for name in names if "/" in name.strip("/.") and name[0] not in "/."), "")
+    names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
+    if any(is_one_of(name, (config.model, config.model_path)) for name in names):
+        return ""
+    for name in names:
+        if "/" in name.strip("/.") and name[0] not in "/.":
+            return error_message(name)
+    return ""
 
 
-def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
+def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedModel]:
     """Return the models that all servers of a run serve, by name.
 
     They are asked before anything is loaded. A server that is loading is waited for, as --wait-ready says. Raises
@@ -226,7 +253,7 @@ def list_models(config: RunConfig, say: Say = print) -> dict[str, ListedModel]:
     return asyncio.run(ask())
 
 
-def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
+def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
     If the server's name for the model is an alias, the default model is kept, since it is needed only for its
@@ -235,19 +262,22 @@ def with_served_model(config: RunConfig, say: Say = print) -> RunConfig:
     if not config.endpoint:
         return config
     models = list_models(config, say)
-    names, named = [*models], config.served_model_name
-    if named and names and named not in names:
-        say(f"the server lists {', '.join(names)}; {named} is asked for, as --served-model-name says")
-    if named or {config.model, config.model_path} & set(names):
+    names = list(models)
+    served_name = config.served_model_name
+    if served_name and names and served_name not in names:
+        say(f"the server lists {', '.join(names)}; {served_name} is asked for, as --served-model-name says")
+    if served_name or config.model in names or config.model_path in names:
         return config
-    if names and not is_one(models):
+    if names and not is_single_model(models):
         raise UsageError(
             f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
     if config.model != DEFAULT_MODEL or not names:
         return config
-    served = config.with_settings(model=names[0]) if "/" in names[0] or names[0] in MODELS else config
+    served = config
+    if "/" in names[0] or names[0] in MODELS:
+        served = config.with_settings(model=names[0])
     try:
         pretrained.load_tokenizer(served)
     except UsageError:

@@ -13,15 +13,15 @@ from harness.config.plan import Plan
 from harness.core.errors import UsageError
 from harness.engines import answer_delivery, protocol, sampling_of
 
-TIMES = ("first_token_s", "token_s")
+TIME_ARGUMENTS = ("first_token_s", "token_s")
 
 
-def create(plan: Plan, traces: Path, choosing: bool = False) -> "Echo":
+def create(plan: Plan, traces: Path, may_score: bool = False) -> "Echo":
     """Return the engine. Raises UsageError for an unknown setting. `traces` stays empty, since there is no profiler."""
-    times = dict.fromkeys(TIMES, 0.0)
+    times = dict.fromkeys(TIME_ARGUMENTS, 0.0)
     for name, value in plan.config.engine_args.items():
-        if name not in TIMES or not isinstance(value, int | float) or not 0 <= value < math.inf:
-            raise UsageError(f"--engine-arg {name}: --backend echo takes {' and '.join(TIMES)}, in seconds.")
+        if name not in TIME_ARGUMENTS or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise UsageError(f"--engine-arg {name}: --backend echo takes {' and '.join(TIME_ARGUMENTS)}, in seconds.")
         times[name] = float(value)
     return Echo(sampling_of(plan), **times)
 
@@ -43,7 +43,7 @@ class Echo(protocol.Engine):
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.TokenStream:
-        count = self.sampling.of(max_new_tokens).max_new_tokens
+        count = self.sampling.for_request(max_new_tokens).max_new_tokens
         answer = (prompt * (count // len(prompt) + 1))[:count]
         await asyncio.sleep(self.times["first_token_s"])
         yield answer[:1]

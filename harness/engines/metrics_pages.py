@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from harness.core import word_list
 from harness.core.formatting import first_of
-from harness.engines.server_metrics import RANKS, SOURCES, parse_rows, with_plain_names
+from harness.engines.server_metrics import RANKS, SOURCES, page_with_vllm_names, parse_rows
 
 MODEL_LABELS = word_list.names_in("model_name served_model_name model model_id")
 # Labels that tell replicas of one model apart, or say what a row is about. Rows that differ only in these labels all
@@ -32,11 +32,13 @@ def own_rows(text: str, names: Collection[str]) -> str:
 
     If no row has one of these names, the page has another name for the model, and all rows are kept.
     """
-    models = models_of(text.splitlines())
+    lines = text.splitlines()
+    models = models_of(lines)
     other_models = {model for model in models if not is_one_of(model, names)}
     if not other_models or other_models == models:
         return text
-    return "".join(f"{line}\n" for line in text.splitlines() if model_of(line) not in other_models)
+    own_lines = [line for line in lines if model_of(line) not in other_models]
+    return "\n".join([*own_lines, ""])
 
 
 def models_of(lines: Iterable[str]) -> set[str]:
@@ -48,7 +50,7 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
 
     These are rows of other models, and rows that differ in a label that is not known to tell replicas apart.
     """
-    lines = [line for line in with_plain_names(text).splitlines() if metric_name(line) in SOURCES]
+    lines = [line for line in page_with_vllm_names(text).splitlines() if metric_name(line) in SOURCES]
     models = models_of(lines)
     other_models = sorted(model for model in models if not is_one_of(model, names))
     if other_models and len(other_models) < len(models):
@@ -63,16 +65,20 @@ def foreign_labels(text: str) -> Mapping[str, set[str]]:
     """Return labels with several values among rows that are counted together, with these values."""
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):
-        own_labels = frozenset(item for item in sample.labels.items() if item[0] in OWN_LABELS)
-        foreign = {name: value for name, value in sample.labels.items() if name not in OWN_LABELS}
-        groups[sample.name, own_labels].append(foreign)
-    differing: dict[str, set[str]] = defaultdict(set)
+        own_labels, foreign = set[tuple[str, str]](), dict[str, str]()
+        for name, value in sample.labels.items():
+            if name in OWN_LABELS:
+                own_labels.add((name, value))
+            else:
+                foreign[name] = value
+        groups[sample.name, frozenset(own_labels)].append(foreign)
+    several_values: dict[str, set[str]] = defaultdict(set)
     for rows in groups.values():
         for name in set[str]().union(*rows):
             values = {labels.get(name, "") for labels in rows}
             if len(values) > 1:
-                differing[name] |= values
-    return differing
+                several_values[name] |= values
+    return several_values
 
 
 def metric_name(line: str) -> str:
@@ -84,12 +90,19 @@ def model_of(line: str) -> str:
     if "{" not in line or line.startswith("#"):
         return ""
     labels = dict(LABEL.findall(line))
-    return next((labels[name] for name in MODEL_LABELS if labels.get(name)), "")
+    for name in MODEL_LABELS:
+        if labels.get(name):
+            return str(labels[name])
+    return ""
 
 
 def is_one_of(model: str, names: Collection[str]) -> bool:
     """Return whether a model's name is one of `names`. Folders and owners before the name do not count."""
-    return PurePath(model).name.lower() in {PurePath(name).name.lower() for name in names if name}
+    return base_name(model) in [base_name(name) for name in names if name]
+
+
+def base_name(model: str) -> str:
+    return PurePath(model).name.lower()
 
 
 def values_text(names: Sequence[str]) -> str:

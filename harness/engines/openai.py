@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from urllib.parse import urlsplit
@@ -23,11 +24,18 @@ from harness.engines import sampling_of
 from harness.engines.answer_delivery import Exchange
 from harness.engines.client import IDLE_S, Client, WireRequest, connect, key_hint, read_whole, refusal
 from harness.engines.client_processes import RemoteClient
-from harness.engines.completions import NO_CACHE, EventReader, Message, error_message, piece
-from harness.engines.discovery import BUSY, BUSY_S, PAGE_S, PAUSE_S, Discovery, Server, read_page
+from harness.engines.completions import (
+    NO_CACHE_FIELDS,
+    CompletionChunk,
+    EventReader,
+    Message,
+    completion_chunk,
+    error_message,
+)
+from harness.engines.discovery import BUSY_S, BUSY_STATUSES, PAGE_S, PAUSE_S, Discovery, Server, read_page
 from harness.engines.metrics_pages import own_rows, page_notes
 from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
-from harness.engines.request_formats import FORMATS_BY_API, NEUTRAL, RequestFormat
+from harness.engines.request_formats import FORMATS_BY_API, NEUTRAL_FIELDS, RequestFormat
 from harness.engines.server_metrics import cached_percent
 
 SPARE_FILES = 256
@@ -41,9 +49,9 @@ class RefusedError(Exception):
     """A server does not take a request of this form."""
 
 
-def create(plan: Plan, traces: Path, choosing: bool = False) -> "OpenAI":
+def create(plan: Plan, traces: Path, may_score: bool = False) -> "OpenAI":
     """Return the client of a run. `traces` stays empty, since a server's profiler cannot be reached."""
-    return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes=int(choosing))
+    return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes=int(may_score))
 
 
 class OpenAI(Engine):
@@ -86,11 +94,11 @@ class OpenAI(Engine):
         self.servers = [await discovery.discover(address, self.max_model_len) for address in config.endpoint]
         for server in self.servers:
             server.form = await self._probe(server)
-        require_identical(self.servers, "serve different models", lambda server: server.model)
-        require_identical(self.servers, "take prompts differently", lambda server: str(server.form))
+        require_identical(self.servers, "serve different models", attrgetter("model"))
+        require_identical(self.servers, "take prompts differently", attrgetter("form"))
         first = self.servers[0]
         self._client.form, self._client.model = first.form or self._client.form, first.model
-        versions = ", ".join(sorted({f"{server.name} {server.version}".strip() for server in self.servers}))
+        versions = ", ".join(sorted({server.version_text for server in self.servers}))
         self.name = f"the client of {versions} at {', '.join(config.endpoint)}"
         self.ready = f"connected to {versions}"
         self.args = {
@@ -101,6 +109,13 @@ class OpenAI(Engine):
             "client_processes": self.processes,
             "max_in_flight": config.max_in_flight,
         }
+        await self._inspect_metrics()
+        if self.processes > 1:
+            self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
+            await asyncio.gather(*(client.open() for client in self._remote))
+
+    async def _inspect_metrics(self) -> None:
+        """Note what the servers' pages of metrics hold beside this run, and whether cached tokens are counted."""
         pages = await self._read_pages()
         notes = dict[str, None]()
         for page in pages:
@@ -108,41 +123,42 @@ class OpenAI(Engine):
         self.cautions = [error_message(note, LONGEST_NOTE) for note in notes]
         if self.cautions:
             self.args["metrics"] = "; ".join(self.cautions)
-        now = [own_rows(page, self.model_names) for page in pages]
-        self._counted = all(server.tells_cache for server in self.servers) or cached_percent(now, now) is not None
-        if self.processes > 1:
-            self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
-            await asyncio.gather(*(client.open() for client in self._remote))
+        rows = [own_rows(page, self.model_names) for page in pages]
+        in_answers = all(server.tells_cache for server in self.servers)
+        self._counted = in_answers or cached_percent(rows, rows) is not None
 
     async def _probe(self, server: Server) -> RequestFormat:
         """Return the best form of requests that the server takes.
 
         It is tried with requests such as the run will send. Raises UsageError if the server takes no form.
         """
-        refused: object = ""
-        for form in (
-            request_format._replace(switches=NO_CACHE.get(server.name, ()))
-            for request_format in FORMATS_BY_API[self.config.endpoint_api]
-        ):
+        reason: object = ""
+        switches = NO_CACHE_FIELDS.get(server.name, ())
+        for request_format in FORMATS_BY_API[self.config.endpoint_api]:
+            form = request_format._replace(switches=switches)
             try:
-                with_ids = await self._has_ids(server, form)
+                form = form._replace(ids_out=await self._has_ids(server, form))
             except RefusedError as error:
-                refused = error
+                reason = error
                 continue
             if self.sampling.exact and not form.ids_in:
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
-            # Keep the neutral sampling fields that the server takes. They are tried all at once, then one by one.
-            accepted = list[tuple[str, float]]()
-            for fields in (NEUTRAL, *((field,) for field in NEUTRAL)):
-                with suppress(RefusedError):
-                    await self._has_ids(server, form._replace(ids_out=with_ids, neutral=fields))
-                    accepted += fields
-                if len(accepted) == len(NEUTRAL):
-                    break
-            return form._replace(ids_out=with_ids, neutral=tuple(accepted))
-        raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {refused}.")
+            return form._replace(neutral=await self._accepted_fields(server, form))
+        raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {reason}.")
+
+    async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
+        """Return the neutral sampling fields that the server takes. They are tried all at once, then one by one."""
+        with suppress(RefusedError):
+            await self._has_ids(server, form._replace(neutral=NEUTRAL_FIELDS))
+            return NEUTRAL_FIELDS
+        accepted = list[tuple[str, float]]()
+        for field in NEUTRAL_FIELDS:
+            with suppress(RefusedError):
+                await self._has_ids(server, form._replace(neutral=(field,)))
+                accepted.append(field)
+        return tuple(accepted)
 
     async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
         """Return whether a small answer comes with its token ids.
@@ -153,29 +169,18 @@ class OpenAI(Engine):
         stream = self.config.scenario_rules.pattern.is_streamed
         self._client.form = form
         content = self._client.content(self.tokenizer.encode(GREETING))
-        asked_for = form.body(content, server.model, self.sampling.of(PROBE_TOKENS), stream)
+        asked_for = form.body(content, server.model, self.sampling.for_request(PROBE_TOKENS), stream)
         status, page, challenge = await self._first_reply(server.address, asked_for)
-        if status >= 400 and status not in (401, 403, 404, *BUSY):
-            raise RefusedError(f"{status}: {error_message(page)}")
-        if status in (401, 403):
-            raise UsageError(f"--endpoint {server.address} {key_hint(challenge)} ({status}).")
-        if status != 200:
-            hint = "; most servers' addresses end in /v1, as in http://host:8000/v1" if status == 404 else ""
-            message = f"{error_message(page)}{'' if '/v1' in server.address else hint}"
-            raise UsageError(f"--endpoint {server.address} answers {status} to a completion: {message}.")
+        check_status(server.address, status, page, challenge)
         try:
-            reader = EventReader(server.address)
-            messages: Sequence[Message | bytes] = reader.feed(page) if stream else [page]
-            pieces = [piece(message, server.address) for message in messages]
-            if not any(chunk.end for chunk in pieces):
-                raise reader.missing_end_error()
+            chunks = chunks_of(page, server.address, stream)
         except EndpointError as error:
             raise UsageError(f"--endpoint {error}.") from None
-        self._client.served = next(chunk.model for chunk in pieces if chunk.end)
-        server.tells_cache &= any(chunk.usage and chunk.usage.cached_tokens is not None for chunk in pieces)
-        if sum(len(chunk.ids or ()) for chunk in pieces) > PROBE_TOKENS:
+        self._client.served = next(chunk.model for chunk in chunks if chunk.end)
+        server.tells_cache &= any(chunk.usage and chunk.usage.cached_tokens is not None for chunk in chunks)
+        if sum(len(chunk.ids or ()) for chunk in chunks) > PROBE_TOKENS:
             raise UsageError(f"--endpoint {server.address} ignores max_tokens: its answers are longer.")
-        return form.ids_out and all(chunk.ids is not None for chunk in pieces if chunk.text)
+        return form.ids_out and all(chunk.ids is not None for chunk in chunks if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
         """Return the status, page and WWW-Authenticate header of the reply to a completion request.
@@ -186,12 +191,16 @@ class OpenAI(Engine):
         while True:
             async with self._client.post(address, body) as response:
                 status, headers = response.status, response.headers
-                page = await read_whole(response, address) if status == 200 else (await refusal(response)).encode()
-            after = headers.get("Retry-After", "")
-            pause = float(after) if after.isdecimal() else PAUSE_S
-            if status not in BUSY or time.monotonic() + pause > until:
+                if status == 200:
+                    page = await read_whole(response, address)
+                else:
+                    reason = await refusal(response)
+                    page = reason.encode()
+            retry_after = headers.get("Retry-After", "")
+            pause_s = float(retry_after) if retry_after.isdecimal() else PAUSE_S
+            if status not in BUSY_STATUSES or time.monotonic() + pause_s > until:
                 return status, page, headers.get("WWW-Authenticate", "")
-            await asyncio.sleep(max(PAUSE_S, pause))
+            await asyncio.sleep(max(PAUSE_S, pause_s))
 
     async def stream(
         self,
@@ -202,7 +211,7 @@ class OpenAI(Engine):
     ) -> TokenStream:
         """Yield the answer of the server with the least load, through the client with the fewest requests."""
         async with self._least_loaded() as server:
-            client = min(self._clients, key=lambda client: client.in_flight)
+            client = min(self._clients, key=attrgetter("in_flight"))
             server.unstarted += 1
             client.in_flight += 1
             waiting = 1  # 1 until the first token has come, then 0
@@ -221,7 +230,7 @@ class OpenAI(Engine):
     async def _least_loaded(self) -> AsyncIterator[Server]:
         """Yield the server with the least load, and count one more request for it meanwhile."""
         async with self._slots:
-            server = min(self.servers, key=lambda server: server.load)
+            server = min(self.servers, key=attrgetter("load"))
             server.in_flight += 1
             try:
                 yield server
@@ -237,20 +246,23 @@ class OpenAI(Engine):
 
     @property
     def engine_state(self) -> engine.EngineState:
+        other_models = [server.other_model for server in self.servers if server.other_model]
         return engine.EngineState(
             precision="unknown",
             quantization="unknown",
             kv_cache_dtype="unknown",
             prefix_caching=None,
             cache_counted=self._counted,
-            other_model=next((server.other_model for server in self.servers if server.other_model), ""),
+            other_model=other_models[0] if other_models else "",
         )
 
     @property
     def concurrency(self) -> int:
         """The requests of a trial that make a full load: as many as may be in flight, but fewer for a small model."""
-        few, most = self.config.model_spec.sequences, self.config.most_in_flight
-        return min(most, len(self.config.endpoint) * few) if few else most
+        per_server, most = self.config.model_spec.sequences, self.config.most_in_flight
+        if not per_server:
+            return most
+        return min(most, len(self.config.endpoint) * per_server)
 
     def limit_in_flight(self, most: int) -> int:
         per_server = max(1, most // len(self.config.endpoint))
@@ -274,8 +286,12 @@ class OpenAI(Engine):
         return []
 
     async def _read_pages(self) -> list[str]:
-        pages = [server_addresses.join_url(server.address, "/metrics", outside=True) for server in self.servers]
-        return list(filter(None, await asyncio.gather(*map(self._metrics, self.config.metrics_url or pages))))
+        addresses = list(self.config.metrics_url)
+        if not addresses:
+            for server in self.servers:
+                addresses.append(server_addresses.join_url(server.address, "/metrics", outside=True))
+        pages = await asyncio.gather(*map(self._metrics, addresses))
+        return list(filter(None, pages))
 
     async def _metrics(self, url: str) -> str:
         """Return a page of metrics. Empty if it does not come. Only the endpoints' hosts are sent the key."""
@@ -290,7 +306,10 @@ class OpenAI(Engine):
     @property
     def failure(self) -> str | None:
         """Why the client can answer no more. A server that is gone shows in its requests instead."""
-        return next((client.failure for client in self._clients if client.failure), None)
+        for client in self._clients:
+            if client.failure:
+                return client.failure
+        return None
 
     def close(self) -> None:
         if self.servers:
@@ -305,9 +324,37 @@ class OpenAI(Engine):
         await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
 
 
-def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], str]) -> None:
+def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
+    """Raise an error if a server did not answer a completion request with status 200.
+
+    It is RefusedError if another form of the request may work, else UsageError. `challenge` is the header
+    WWW-Authenticate.
+    """
+    if status == 200:
+        return
+    if status in (401, 403):
+        raise UsageError(f"--endpoint {address} {key_hint(challenge)} ({status}).")
+    if status >= 400 and status not in (404, *BUSY_STATUSES):
+        raise RefusedError(f"{status}: {error_message(page)}")
+    message = error_message(page)
+    if status == 404 and "/v1" not in address:
+        message += "; most servers' addresses end in /v1, as in http://host:8000/v1"
+    raise UsageError(f"--endpoint {address} answers {status} to a completion: {message}.")
+
+
+def chunks_of(page: bytes, address: str, stream: bool) -> list[CompletionChunk]:
+    """Return the parts of a whole answer, which came streamed or in one document. Raises EndpointError."""
+    reader = EventReader(address)
+    messages: Sequence[Message | bytes] = reader.feed(page) if stream else [page]
+    chunks = [completion_chunk(message, address) for message in messages]
+    if not any(chunk.end for chunk in chunks):
+        raise reader.missing_end_error()
+    return chunks
+
+
+def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], object]) -> None:
     """Raise UsageError if `what` differs between servers. Servers that share one load must be alike."""
-    addresses = {what(server): server.address for server in servers}
+    addresses = {str(what(server)): server.address for server in servers}
     if len(addresses) > 1:
         values = "; ".join(f"{address}: {value}" for value, address in addresses.items())
         raise UsageError(f"the endpoints {trouble}: {values}.")

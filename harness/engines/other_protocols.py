@@ -36,10 +36,11 @@ GREETINGS = (
 )
 
 
-async def spoken_instead(address: str) -> str:
+async def protocol_hint(address: str) -> str:
     """Return which protocol the server at an address speaks, and what to do about it, in words. Empty if unknown."""
     parts = urlsplit(address)
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    host = parts.hostname or ""
+    port = parts.port or {"https": 443}.get(parts.scheme, 80)
     head = await first_bytes(host, port)
     if head is None:
         return ""
@@ -47,14 +48,18 @@ async def spoken_instead(address: str) -> str:
         if head.startswith(greeting.text, greeting.start) and greeting.scheme in ("", parts.scheme):
             return greeting.meaning
     protocol = await tls_protocol(host, port)
-    return meaning_of_text(head) if protocol is None else meaning_of_tls(protocol, parts.scheme)
+    if protocol is None:
+        return meaning_of_text(head)
+    return meaning_of_tls(protocol, parts.scheme)
 
 
 def meaning_of_tls(protocol: str, scheme: str) -> str:
     """Return what is wrong with a server that chooses this protocol within TLS, in words. Empty if nothing is."""
     if protocol == HTTP_2:
         return "it speaks HTTP/2 alone over TLS: give an address that speaks HTTP/1.1"
-    return "it speaks TLS: give https:// in the address" if scheme == "http" else ""
+    if scheme == "http":
+        return "it speaks TLS: give https:// in the address"
+    return ""
 
 
 def meaning_of_text(head: bytes) -> str:
@@ -100,14 +105,14 @@ async def tls_protocol(host: str, port: int) -> str | None:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    chosen = await negotiated(host, port, context)
+    chosen = await alpn_protocol(host, port, context)
     if chosen is None:
         context.set_alpn_protocols([HTTP_2])
-        chosen = await negotiated(host, port, context)
+        chosen = await alpn_protocol(host, port, context)
     return chosen
 
 
-async def negotiated(host: str, port: int, context: ssl.SSLContext) -> str | None:
+async def alpn_protocol(host: str, port: int, context: ssl.SSLContext) -> str | None:
     """Return the protocol that a server chooses in a TLS connection.
 
     Empty if it chooses none, None without a connection.

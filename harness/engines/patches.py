@@ -47,7 +47,8 @@ def accumulate_fast() -> None:
         scales = {"scale_a": factors["As"].view(1, 1), "scale_b": factors["Bs"].view(1, 1)}
         rows, weight = factors["A"], factors["B"]
         output = torch._scaled_mm(rows, weight, out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)
-        return torch.narrow(output, 0, 0, math.prod(output_shape[:-1])).view(*output_shape)
+        row_count = math.prod(output_shape[:-1])
+        return torch.narrow(output, 0, 0, row_count).view(*output_shape)
 
     pytorch.PerTensorTorchFP8ScaledMMLinearKernel.apply_scaled_mm = apply_scaled_mm
 
@@ -60,10 +61,10 @@ def multiply_single_rows() -> None:
     from torch._inductor import config
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch
 
-    from harness.engines.single_row import with_single_row
+    from harness.engines.single_row import single_row_variant
 
     kernel = pytorch.PerTensorTorchFP8ScaledMMLinearKernel
-    kernel.apply_scaled_mm = with_single_row(kernel.apply_scaled_mm)
+    kernel.apply_scaled_mm = single_row_variant(kernel.apply_scaled_mm)
     config.triton.enable_pdl = True
 
 
@@ -74,7 +75,11 @@ def leave_activation() -> None:
     del fused_act_quant._FUSED_ACT_QUANT[SiluAndMul, fused_act_quant.kFp8StaticTensorSym]
 
 
-def takes_static_fp8(layer: object, kernel: str) -> bool:
+def is_torch_fp8(layer: object, kernel: str) -> bool:
+    return kernel == TORCH_FP8
+
+
+def has_static_fp8_input(layer: object, kernel: str) -> bool:
     from vllm.model_executor.layers.fusion import fused_act_quant
 
     return bool(fused_act_quant.get_input_quant_key(layer) == fused_act_quant.kFp8StaticTensorSym)
@@ -85,7 +90,7 @@ PATCHES = {
         f"kernels.linear.scaled_mm.pytorch.{TORCH_FP8}.apply_scaled_mm",
         VERSIONS,
         accumulate_fast,
-        lambda layer, kernel: kernel == TORCH_FP8,
+        is_torch_fp8,
         "linear",
         "fast accumulation",
         "answers can change: products are summed with fewer bits; +3.4 % Offline on an H200",
@@ -95,7 +100,7 @@ PATCHES = {
         "layers.fusion.fused_act_quant._FUSED_ACT_QUANT",
         VERSIONS,
         leave_activation,
-        takes_static_fp8,
+        has_static_fp8_input,
         "activation",
         "Inductor, with the quantization",
         "answers can change by rounding; +4 % Offline on an H200",
@@ -104,7 +109,7 @@ PATCHES = {
         f"kernels.linear.scaled_mm.pytorch.{TORCH_FP8}.apply_scaled_mm",
         VERSIONS,
         multiply_single_rows,
-        lambda layer, kernel: kernel == TORCH_FP8,
+        is_torch_fp8,
         "linear",
         "a single row by Triton",
         "answers can change by rounding; SingleStream -9 % time and +19 % energy a token on an H200",
@@ -113,14 +118,15 @@ PATCHES = {
 }
 
 
-def chosen(config: EngineConfig, version: str) -> tuple[str, ...]:
+def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
     """Return the patches of --engine-patch.
 
     Raises UsageError if a patch is unknown, fits another vLLM, or has no effect.
     """
     for name in config.engine_patch:
         where = f"--engine-patch {name}"
-        if (patch := PATCHES.get(name)) is None:
+        patch = PATCHES.get(name)
+        if patch is None:
             raise UsageError(f"{where}: there is no such patch{spelling_hint(name, sorted(PATCHES))}")
         if version not in patch.versions:
             raise UsageError(
@@ -138,10 +144,11 @@ def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict
     A patch that changes no layer is left out. `kernels` has the name of each layer's kernel.
     """
     changes: dict[str, list[str]] = {}
-    for row in (PATCHES[name] for name in names):
-        if any(row.changes(layer, kernel) for layer, kernel in kernels.items()):
-            changes.setdefault(row.part, []).append(row.kernel)
-    return {part: ", ".join(rows) for part, rows in changes.items()}
+    for name in names:
+        patch = PATCHES[name]
+        if any(patch.changes(layer, kernel) for layer, kernel in kernels.items()):
+            changes.setdefault(patch.part, []).append(patch.kernel)
+    return {part: ", ".join(texts) for part, texts in changes.items()}
 
 
 def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:

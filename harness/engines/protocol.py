@@ -25,7 +25,7 @@ class MessagePrompt(list[int]):
 
 TokenStream = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
 Result = TypeVar("Result")
-EVERY_S = 0.1
+WATCH_INTERVAL_S = 0.1
 
 
 class Sampling(NamedTuple):
@@ -39,10 +39,11 @@ class Sampling(NamedTuple):
     temperature: float = 0.0
     exact: bool = False
 
-    def of(self, max_new_tokens: int | None) -> "Sampling":
+    def for_request(self, max_new_tokens: int | None) -> "Sampling":
         """Return the sampling of one request. If its `max_new_tokens` is None, the request is sampled as all are."""
         most = max_new_tokens or self.max_new_tokens
-        return self._replace(max_new_tokens=most, min_new_tokens=most if self.exact else self.min_new_tokens)
+        least = most if self.exact else self.min_new_tokens
+        return self._replace(max_new_tokens=most, min_new_tokens=least)
 
 
 GREEDY = Sampling()
@@ -69,7 +70,11 @@ class Engine:
         self.kernels: dict[str, str] = {}  # once started: its attention backend and linear kernel, as far as it tells
         self.cautions: list[str] = []  # once started: what its user should know of its settings
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=lambda: self.loop.run_forever(), name="engine", daemon=True)
+        self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
+
+    def _run_loop(self) -> None:
+        """Run the loop, which a subclass may have replaced since the engine was made."""
+        self.loop.run_forever()
 
     def stop_loop(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -86,7 +91,7 @@ class Engine:
         `watch` is called again and again while the coroutine runs, and may raise an error.
         """
         future = self.spawn(work)
-        while not wait([future], timeout=EVERY_S).done:
+        while not wait([future], timeout=WATCH_INTERVAL_S).done:
             watch()
         return future.result()
 
@@ -118,7 +123,7 @@ class Engine:
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         """Return the log-probabilities of the ids in `choices`, at most 20, as the next token.
 
-        Only an engine that was made with `choosing` can do so. Raises EngineError, or UsageError if the engine cannot
+        Only an engine that was made with `may_score` can do so. Raises EngineError, or UsageError if the engine cannot
         do it.
         """
         raise UsageError(f"--backend {self.name} does not compute probabilities.")
@@ -161,7 +166,7 @@ class Engine:
         return None
 
     @property
-    def ended(self) -> str:
+    def failure_text(self) -> str:
         """The text of `failure` after the engine's name, which for a client of servers holds their addresses."""
         return f"{self.name}: {self.failure or ''}"
 

@@ -54,16 +54,21 @@ class RequestFormat(NamedTuple):
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
-        into = "token ids in" if self.ids_in else "text in"
+        prompt = "token ids in" if self.ids_in else "text in"
         if self.chat:
-            into = "chat messages in"
-        out = "token ids out" if self.ids_out else "text out, its tokens as `usage` or the model's tokenizer counts"
-        least = "" if self.min_tokens else "; the server does not take min_tokens"
-        counts = "" if self.usage else "; the server does not take stream_options"
-        off = "".join(f"; {name} {str(value).lower()}" for name, value in self.switches)
-        unset = ", ".join(name for name, value in NEUTRAL if (name, value) not in self.neutral)
-        left = f"; the server does not take {unset}: its own defaults apply" if unset else ""
-        return f"{into}, {out}{least}{counts}{off}{left}"
+            prompt = "chat messages in"
+        answer = "token ids out" if self.ids_out else "text out, its tokens as `usage` or the model's tokenizer counts"
+        parts = [f"{prompt}, {answer}"]
+        if not self.min_tokens:
+            parts.append("the server does not take min_tokens")
+        if not self.usage:
+            parts.append("the server does not take stream_options")
+        for name, value in self.switches:
+            parts.append(f"{name} {str(value).lower()}")
+        unset = [name for name, value in NEUTRAL_FIELDS if (name, value) not in self.neutral]
+        if unset:
+            parts.append(f"the server does not take {', '.join(unset)}: its own defaults apply")
+        return "; ".join(parts)
 
 
 COMPLETIONS = tuple(RequestFormat(*traits) for traits in product((True, False), repeat=4))  # type: ignore[arg-type]
@@ -72,7 +77,7 @@ FORMATS_BY_API = {  # formats by `--endpoint-api`, best first
     "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
 }
 # Settings that leave greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
-NEUTRAL = (
+NEUTRAL_FIELDS = (
     ("top_p", 1.0),
     ("presence_penalty", 0.0),
     ("frequency_penalty", 0.0),

@@ -48,7 +48,7 @@ GENERATED = (
     "dynamo_frontend_output_tokens_total"
 )
 # Dynamo's frontend counts the same requests as the engines behind it.
-FRONTEND = "dynamo_frontend_"
+FRONTEND_PREFIX = "dynamo_frontend_"
 METRIC_COLUMNS = (
     MetricColumn(
         "requests_running",
@@ -95,24 +95,33 @@ SOURCES = frozenset(
 )
 
 
-def row(before: Readings, now: Readings, seconds: float) -> list[Measured]:
+def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measured]:
     """Return the columns at a reading, `seconds` after the reading before.
 
     A column is None if the engine does not report it, or if there is nothing to compare it with.
     """
-    cells, grown = list[Measured](), partial(counter_increase, before, now)
+    cells = list[Measured]()
     for column in METRIC_COLUMNS:
-        values = list[float]()
-        for source in column.metrics.split():
-            values += now.get(source, [])
-        total, over = {
-            "sum": (sum(values), len(values) > 0),
-            "mean": (sum(values), len(values)),
-            "rate": (grown(column.metrics), seconds),
-            "ratio": (grown(column.metrics), grown(column.of_all)),
-        }[column.how]
-        cells.append(round(column.scale * total / over, 2) if total is not None and over else None)
+        total, divisor = column_parts(column, before, now, seconds)
+        if total is None or not divisor:
+            cells.append(None)
+        else:
+            cells.append(round(column.scale * total / divisor, 2))
     return cells
+
+
+def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds: float) -> tuple[Measured, Measured]:
+    """Return the two numbers whose quotient is a column's value."""
+    if column.how == "rate":
+        return counter_increase(before, now, column.metrics), seconds
+    if column.how == "ratio":
+        return counter_increase(before, now, column.metrics), counter_increase(before, now, column.of_all)
+    values = list[float]()
+    for source in column.metrics.split():
+        values += now.get(source, [])
+    if column.how == "mean":
+        return sum(values), len(values)
+    return sum(values), 1 if values else 0
 
 
 def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
@@ -120,7 +129,8 @@ def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
         return None
-    return max(0.0, sum(sum(now[source]) - sum(before[source]) for source in common))
+    increase = sum(sum(now[source]) - sum(before[source]) for source in common)
+    return max(0.0, increase)
 
 
 def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
@@ -128,8 +138,9 @@ def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measu
 
     The function returns None if a reading lacks a server or the counters.
     """
-    then, now = map(samples, (before, after) if len(before) == len(after) else ((), ()))
-    return partial(counter_increase, then, now)
+    if len(before) != len(after):
+        return partial(counter_increase, {}, {})
+    return partial(counter_increase, metric_values(before), metric_values(after))
 
 
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
@@ -137,8 +148,11 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
 
     None if the servers do not report it.
     """
-    part, whole = map(growth(before, after), (CACHE.metrics, CACHE.of_all))
-    return None if part is None or whole is None else CACHE.scale * part / max(1.0, whole)
+    increase_of = growth(before, after)
+    part, whole = increase_of(CACHE.metrics), increase_of(CACHE.of_all)
+    if part is None or whole is None:
+        return None
+    return CACHE.scale * part / max(1.0, whole)
 
 
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
@@ -146,7 +160,7 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
 
     Both are 0 if a reading lacks a replica.
     """
-    then, now = samples(before), samples(after)
+    then, now = metric_values(before), metric_values(after)
     idle = replicas = 0
     for source in GENERATED.split():
         if len(then[source]) == len(now[source]):
@@ -160,14 +174,18 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
     Empty unless all of WAITS are reported.
     """
-    grown, means = growth(before, after), {}
+    increase_of = growth(before, after)
+    means = {}
     for column in WAITS:
-        if count := grown(column.of_all):
-            means[column.name] = round(column.scale * (grown(column.metrics) or 0.0) / count, 3)
-    return means if len(means) == len(WAITS) else {}
+        count = increase_of(column.of_all)
+        if not count:
+            return {}
+        total = increase_of(column.metrics) or 0.0
+        means[column.name] = round(column.scale * total / count, 3)
+    return means
 
 
-def samples(expositions: Iterable[str]) -> Readings:
+def metric_values(expositions: Iterable[str]) -> Readings:
     """Return the values of the metrics in SOURCES, one for each replica.
 
     Damaged rows are left out. The metrics of a frontend are left out if an engine has its own, since each request would
@@ -175,20 +193,21 @@ def samples(expositions: Iterable[str]) -> Readings:
     """
     samples_by_name = defaultdict(list)
     for text in expositions:
-        for name, _, values in fold(parse_rows(with_plain_names(text), SOURCES), RANKS):
+        for name, _, values in row_groups(parse_rows(page_with_vllm_names(text), SOURCES), RANKS):
             samples_by_name[name].append(max(values))
-    engines = [name for name in samples_by_name if not name.startswith(FRONTEND)]
-    if engines:
-        return defaultdict(list, {name: samples_by_name[name] for name in engines})
+    frontend_names = [name for name in samples_by_name if name.startswith(FRONTEND_PREFIX)]
+    if len(frontend_names) < len(samples_by_name):
+        for name in frontend_names:
+            del samples_by_name[name]
     return samples_by_name
 
 
-def with_plain_names(text: str) -> str:
+def page_with_vllm_names(text: str) -> str:
     """Return a page with vLLM's own names of its metrics, without the prefix that Ray Serve puts before them."""
     return text.replace("ray_vllm_", "vllm:")
 
 
-def fold(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
+def row_groups(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
     """Yield the name, labels and values of each group of rows that differ only in the labels `parts`.
 
     These labels split one thing into several rows.

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from harness.core import word_list
+from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.plain_numbers import whole_number
-from harness.engines.answer_delivery import SAME_COUNT, TokenCounts
+from harness.engines.answer_delivery import COUNT_TOLERANCE, TokenCounts
 
 MOST_COUNT = 2**31  # the most tokens that a server may name
 DETAILS = word_list.names_in(
@@ -52,7 +53,7 @@ class StatedUsage(NamedTuple):
 
 
 def is_near(stated: int, came: int) -> bool:
-    return abs(stated - came) <= SAME_COUNT * came
+    return abs(stated - came) <= COUNT_TOLERANCE * came
 
 
 def read_usage(usage: object) -> StatedUsage | None:
@@ -64,12 +65,15 @@ def read_usage(usage: object) -> StatedUsage | None:
     if not isinstance(usage, dict):
         return None
     counts = flat_counts(usage)
-    prompt, output = first_count(counts, PROMPT_NAMES), first_count(counts, OUTPUT_NAMES)
-    cached, written = first_count(counts, CACHED_NAMES), first_count(counts, CACHE_WRITE_NAMES) or 0
-    total, reasoning = first_count(counts, TOTAL_NAMES), first_count(counts, REASONING_NAMES) or 0
-    prompt, output = prompt or None, output or None
-    unexplained = max(0, (total or 0) - (prompt or 0) - (output or 0)) if prompt else 0
-    apart = (cached or 0) + written
+    prompt = first_count(counts, PROMPT_NAMES) or None
+    output = first_count(counts, OUTPUT_NAMES) or None
+    total = first_count(counts, TOTAL_NAMES) or 0
+    cached = first_count(counts, CACHED_NAMES)
+    reasoning = first_count(counts, REASONING_NAMES) or 0
+    unexplained = 0
+    if prompt:
+        unexplained = max(0, total - prompt - (output or 0))
+    apart = (cached or 0) + (first_count(counts, CACHE_WRITE_NAMES) or 0)
     if reasoning and unexplained == reasoning:
         output, unexplained = (output or 0) + reasoning, 0
     elif apart and unexplained == apart:
@@ -88,10 +92,11 @@ def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
     """
     counts = dict[str, object]()
     for name in DETAILS:
-        details = usage.get(name)
-        if isinstance(details, dict):
-            counts |= details
-    return counts | {name: value for name, value in usage.items() if name not in DETAILS and value is not None}
+        counts |= dict_or_empty(usage, name)
+    for name, value in usage.items():
+        if name not in DETAILS and value is not None:
+            counts[name] = value
+    return counts
 
 
 def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | None:
@@ -108,8 +113,13 @@ def usage_in(message: Mapping[str, object]) -> StatedUsage | None:
 
     None if it holds none. Moonshot has them in the choice, Groq in an object of its own.
     """
-    choices = message.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    groq_part = message.get("x_groq")
-    places = (message.get("usage"), first.get("usage"), groq_part.get("usage") if isinstance(groq_part, dict) else None)
-    return next((stated for stated in map(read_usage, places) if stated), None)
+    places = [message.get("usage")]
+    for choice in list_or_empty(message, "choices")[:1]:
+        if isinstance(choice, dict):
+            places.append(choice.get("usage"))
+    places.append(dict_or_empty(message, "x_groq").get("usage"))
+    for usage in places:
+        stated = read_usage(usage)
+        if stated:
+            return stated
+    return None

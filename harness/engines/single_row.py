@@ -56,7 +56,7 @@ def multiply(
     return out
 
 
-def with_single_row(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return vLLM's `apply_scaled_mm` changed so that a single row is multiplied here.
 
     More rows are left to `apply_many`.

@@ -23,7 +23,7 @@ from harness.engines import patches, sampling_of
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStream
 from harness.engines.server_metrics import SOURCES
-from harness.engines.vllm_arguments import args_for, check_quantization, refusal
+from harness.engines.vllm_arguments import check_quantization, engine_args_of, refusal
 from harness.engines.vllm_library import AsyncEngine, EngineClient, RequestOutput
 
 if TYPE_CHECKING:
@@ -34,33 +34,34 @@ PROFILED_STEPS = 200  # the most steps of the engine: enough to see each kind of
 
 def profiler(traces: Path) -> dict[str, object]:
     """Return the profiler's arguments for vLLM's AsyncEngineArgs. It costs nothing until `VLLM.profile` turns it on."""
-    return {
-        "profiler_config": {
-            "profiler": "torch",
-            "torch_profiler_dir": str(traces.resolve()),
-            "torch_profiler_with_stack": False,  # most of a trace would be stacks
-            "torch_profiler_dump_cuda_time_total": False,  # vLLM's own table: the engine would wait for it
-            "detailed_trace_annotation": True,  # how many tokens each step computes and reads
-            "ignore_frontend": True,  # the workers' traces hold the kernels
-            "max_iterations": PROFILED_STEPS,
-        }
+    config = {
+        "profiler": "torch",
+        "torch_profiler_dir": str(traces.resolve()),
+        "torch_profiler_with_stack": False,  # most of a trace would be stacks
+        "torch_profiler_dump_cuda_time_total": False,  # vLLM's own table: the engine would wait for it
+        "detailed_trace_annotation": True,  # how many tokens each step computes and reads
+        "ignore_frontend": True,  # the workers' traces hold the kernels
+        "max_iterations": PROFILED_STEPS,
     }
+    return {"profiler_config": config}
 
 
 # Other processes of the engine that may still be ending when it is closed get this long before they are killed.
 SHUTDOWN_GRACE_S = 3.0
-EXTENSION = "worker_extension_cls"  # an --engine-arg: a class whose module each worker imports
-WORKER = "harness.engines.worker.Extension"
+EXTENSION_ARGUMENT = "worker_extension_cls"  # an --engine-arg: a class whose module each worker imports
+WORKER_CLASS = "harness.engines.worker.Extension"
 RPC_S = 10.0
-AMX_LOST = (
-    f"{EXTENSION} is yours, so nobody asks Linux for AMX: bf16 may end in SIGILL on this CPU unless your class's "
-    "module calls torch.cpu._init_amx()"
+AMX_WARNING = (
+    f"{EXTENSION_ARGUMENT} is yours, so nobody asks Linux for AMX: bf16 may end in SIGILL on this CPU unless your "
+    "class's module calls torch.cpu._init_amx()"
 )
 
 
-def create(plan: Plan, traces: Path, choosing: bool = False) -> "VLLM":
+def create(plan: Plan, traces: Path, may_score: bool = False) -> "VLLM":
     """Return the engine of a run. With --profile, its profiler writes traces to the folder `traces`."""
-    args = args_for(plan, choosing) | (profiler(traces) if plan.config.profile else {})
+    args = engine_args_of(plan, may_score)
+    if plan.config.profile:
+        args |= profiler(traces)
     return VLLM(args, sampling_of(plan), plan.pattern.is_streamed, plan.config.engine_patch)
 
 
@@ -74,6 +75,7 @@ def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...]
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    output_kind = RequestOutputKind.FINAL_ONLY if is_whole else RequestOutputKind.DELTA
     return SamplingParams(
         temperature=sampling.temperature,
         max_tokens=sampling.max_new_tokens,
@@ -82,7 +84,7 @@ def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...]
         allowed_token_ids=list(choices) or None,
         logprobs=len(choices) or None,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY if is_whole else RequestOutputKind.DELTA,
+        output_kind=output_kind,
     )
 
 
@@ -94,10 +96,10 @@ class VLLM(Engine):
         args: dict[str, object],
         sampling: Sampling,
         streaming: bool,
-        patched: tuple[str, ...],  # names of the patches that are applied
+        patch_names: tuple[str, ...],
     ) -> None:
         super().__init__(args, sampling)
-        self.streaming, self.patched = streaming, patched
+        self.streaming, self.patch_names = streaming, patch_names
         self._ids = itertools.count()
         self._llm: AsyncEngine | None = None
         self._links: RemoteEngineConnections | None = None
@@ -108,8 +110,8 @@ class VLLM(Engine):
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
-        environ[patches.VARIABLE] = ",".join(self.patched)
-        for name in self.patched:
+        environ[patches.VARIABLE] = ",".join(self.patch_names)
+        for name in self.patch_names:
             self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
 
     async def load(self) -> None:
@@ -127,9 +129,9 @@ class VLLM(Engine):
         self.version = vllm.__version__
         # Nobody looks between the first token and the end, so an output for each of these two is enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        if current_platform.is_cpu() and EXTENSION in args and "amx_tile" in system.cpu_flags():
-            self.cautions.append(AMX_LOST)
-        args = {EXTENSION: WORKER, **args}
+        if current_platform.is_cpu() and EXTENSION_ARGUMENT in args and "amx_tile" in system.cpu_flags():
+            self.cautions.append(AMX_WARNING)
+        args = {EXTENSION_ARGUMENT: WORKER_CLASS, **args}
         try:
             # vLLM's default batch sizes depend on the usage: for latency if answers are streamed, else for throughput.
             usage = UsageContext.OPENAI_API_SERVER if self.streaming else UsageContext.LLM_CLASS
@@ -139,7 +141,7 @@ class VLLM(Engine):
             llm: AsyncEngine = AsyncLLM.from_vllm_config(settings, usage_context=usage, disable_log_stats=quiet)
             self._llm = llm
             self.kernels = await self._kernels()
-            patches.check(self.patched, self.kernels)
+            patches.check(self.patch_names, self.kernels)
             if "data_parallel_size_local" in self.args:
                 self._links = RemoteEngineConnections(llm.engine_core)
         except BenchmarkError:
@@ -163,14 +165,16 @@ class VLLM(Engine):
 
         Empty with other hosts, or with a worker extension of the user's.
         """
-        if "data_parallel_size_local" in self.args or EXTENSION in self.args:
+        if "data_parallel_size_local" in self.args or EXTENSION_ARGUMENT in self.args:
             return {}
         try:
             worker_kernels = await self.llm.collective_rpc("chosen_kernels", timeout=RPC_S)
         except Exception as error:  # kernels are only recorded, so no run fails without them
             traceback.print_exception(error)  # to engine.log
             return {}
-        return dict(worker_kernels[0]) if worker_kernels else {}
+        if not worker_kernels:
+            return {}
+        return dict(worker_kernels[0])
 
     async def stream(
         self,
@@ -179,17 +183,17 @@ class VLLM(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        async for output in self._outputs(prompt, sampling_params(self.sampling.of(max_new_tokens), is_whole)):
+        async for output in self._outputs(prompt, sampling_params(self.sampling.for_request(max_new_tokens), is_whole)):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         params = sampling_params(Sampling(1, 0), True, tuple(choices))
-        output = [output async for output in self._outputs(prompt, params)][-1]
-        by_token = output.outputs[0].logprobs[0]
+        outputs = [output async for output in self._outputs(prompt, params)]
+        by_token = outputs[-1].outputs[0].logprobs[0]
         logprobs = [by_token[token].logprob for token in choices if token in by_token]
         if len(logprobs) < len(choices) or any(map(math.isnan, logprobs)):
             raise EngineError("the model's probabilities are not numbers (NaN): broken weights, or too coarse a format")
-        return ChoiceLogprobs(tuple(logprobs), output.num_cached_tokens or 0)
+        return ChoiceLogprobs(tuple(logprobs), outputs[-1].num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
         from vllm.inputs.engine import tokens_input
@@ -205,18 +209,23 @@ class VLLM(Engine):
 
     @property
     def engine_state(self) -> EngineState:
-        setup = self.llm.vllm_config
-        speculation = setup.speculative_config
+        settings = self.llm.vllm_config
+        model, cache, scheduler = settings.model_config, settings.cache_config, settings.scheduler_config
+        speculation = kv_connector = None
+        if settings.speculative_config:
+            speculation = str(settings.speculative_config.method)
+        if settings.kv_transfer_config:
+            kv_connector = str(settings.kv_transfer_config.kv_connector)
         return EngineState(
-            quantization=setup.model_config.quantization or "none",
-            quantized_checkpoint=setup.model_config.is_quantized,
-            kv_cache_dtype=setup.cache_config.cache_dtype,
-            prefix_caching=bool(setup.cache_config.enable_prefix_caching),
-            speculation=str(speculation.method) if speculation else None,
-            effective_max_num_seqs=setup.scheduler_config.max_num_seqs,
-            effective_max_num_batched_tokens=setup.scheduler_config.max_num_batched_tokens,
-            block_size=setup.cache_config.block_size,
-            kv_connector=str(setup.kv_transfer_config.kv_connector) if setup.kv_transfer_config else None,
+            quantization=model.quantization or "none",
+            quantized_checkpoint=model.is_quantized,
+            kv_cache_dtype=cache.cache_dtype,
+            prefix_caching=bool(cache.enable_prefix_caching),
+            speculation=speculation,
+            effective_max_num_seqs=scheduler.max_num_seqs,
+            effective_max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            block_size=cache.block_size,
+            kv_connector=kv_connector,
         )
 
     async def reset_prefix_cache(self) -> None:
@@ -233,7 +242,10 @@ class VLLM(Engine):
         Raises EngineError.
         """
         try:
-            await (self.llm.start_profile() if on else self.llm.stop_profile())
+            if on:
+                await self.llm.start_profile()
+            else:
+                await self.llm.stop_profile()
         except Exception as error:
             raise EngineError(f"vLLM's profiler: {first_line(error)}") from error
 
@@ -256,22 +268,25 @@ class VLLM(Engine):
             return "an engine on another host broke its connection off"
         if self._llm is None or not self._llm.errored:
             return None
-        signals = ""
+        text = "vLLM's engine process ended unexpectedly"
         with suppress(AttributeError):  # if vLLM can tell
-            ended = self._llm.engine_core.resources.engine_manager.finished_procs()
-            signals = "".join(f": {name} {processes.signal_text(-code)}" for name, code in ended.items() if code < 0)
-        return f"vLLM's engine process ended unexpectedly{signals}"
+            exit_codes = self._llm.engine_core.resources.engine_manager.finished_procs()
+            for name, code in exit_codes.items():
+                if code < 0:
+                    text += f": {name} {processes.signal_text(-code)}"
+        return text
 
     @property
-    def ended(self) -> str:
+    def failure_text(self) -> str:
         """The text of `failure`. It gets the engine's name in front only if an engine on another host is gone."""
         if self._links and self._links.is_broken:
-            return super().ended
+            return super().failure_text
         return self.failure or ""
 
     def close(self) -> None:
         if self._llm is not None:
-            if handler := self._llm.output_handler:  # it would log the engine's end as a failure
+            handler = self._llm.output_handler
+            if handler:  # it would log the engine's end as a failure
                 self.loop.call_soon_threadsafe(handler.cancel)
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()

@@ -8,6 +8,7 @@ from harness.config.engine import EngineConfig
 from harness.config.plan import Plan
 from harness.core import given_values, nvml, software, system, vllm_source
 from harness.core.errors import UsageError
+from harness.core.json_values import dict_or_empty
 from harness.core.message_text import first_line
 from harness.engines import patches
 from harness.engines.vllm_library import ModelConfig
@@ -16,18 +17,19 @@ DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 CPU_BLOCK = 32
 
 
-def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
+def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
     """Return a run's arguments for vLLM's AsyncEngineArgs.
 
-    `choosing` is True if `Engine.score_choices` will be called. The prefix cache is off unless the user turns it on. A
-    benchmark repeats its samples, so answers from the cache would flatter every number. With `choosing` the cache is
+    `may_score` is True if `Engine.score_choices` will be called. The prefix cache is off unless the user turns it on. A
+    benchmark repeats its samples, so answers from the cache would flatter every number. With `may_score` the cache is
     on, since questions share their beginnings. Log-probabilities are then those after the restriction to the choices.
     """
     config = plan.config
-    args = {
+    quantization = None if config.quantization == "none" else config.quantization
+    args: dict[str, object] = {
         "model": config.model_path,
         "dtype": DTYPES[config.precision],
-        "quantization": None if config.quantization == "none" else config.quantization,
+        "quantization": quantization,
         "kv_cache_dtype": config.kv_cache_dtype,
         "load_format": config.load_format,
         "trust_remote_code": config.trust_remote_code,
@@ -35,7 +37,7 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
         "data_parallel_size": plan.data_parallel_size,
         "max_model_len": plan.max_model_len,
         "gpu_memory_utilization": config.memory_share,
-        "enable_prefix_caching": choosing,
+        "enable_prefix_caching": may_score,
         "disable_log_stats": not config.extra_metrics,
     }
     optional = {
@@ -44,19 +46,27 @@ def args_for(plan: Plan, choosing: bool = False) -> dict[str, object]:
         "seed": config.seed,
     }
     args |= {name: value for name, value in optional.items() if value is not None}
-    if choosing:
+    if may_score:
         args["logprobs_mode"] = "processed_logprobs"
     if not nvml.gpus():
-        spec = config.model_spec
-        if choosing:
-            args["block_size"] = CPU_BLOCK  # smaller than vLLM's 128 tokens, since only whole blocks are shared
-        if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
-            # vLLM would take this share of main memory, which other programs need too.
-            args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
-        if spec.sequences:
-            args["enforce_eager"] = True  # to compile so small a model for a CPU would take longer than the run
-            args.setdefault("max_num_seqs", spec.sequences)
+        for name, value in cpu_args(config, may_score).items():
+            args.setdefault(name, value)
     return args | extra_args(config)
+
+
+def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
+    """Return the arguments that vLLM needs on a CPU, unless the run sets them itself."""
+    args: dict[str, object] = {}
+    spec = config.model_spec
+    if may_score:
+        args["block_size"] = CPU_BLOCK  # smaller than vLLM's 128 tokens, since only whole blocks are shared
+    if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
+        # vLLM would take this share of main memory, which other programs need too.
+        args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
+    if spec.sequences:
+        args["enforce_eager"] = True  # to compile so small a model for a CPU would take longer than the run
+        args["max_num_seqs"] = spec.sequences
+    return args
 
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
@@ -70,12 +80,12 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
             raise UsageError(
                 f"--engine-arg {key}: this vLLM has no such argument{given_values.spelling_hint(key, sorted(known))}"
             )
-    if not (names := patches.chosen(config, ".".join(map(str, installed_version())))):
+    version = ".".join(map(str, installed_version()))
+    names = patches.patch_names(config, version)
+    if not names:
         return config.engine_args
-    given_config = config.engine_args.get("additional_config")
-    return config.engine_args | {
-        "additional_config": {**(given_config if isinstance(given_config, dict) else {}), "engine_patch": names}
-    }
+    additional_config = dict_or_empty(config.engine_args, "additional_config") | {"engine_patch": names}
+    return config.engine_args | {"additional_config": additional_config}
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
@@ -84,10 +94,12 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
     Empty if none. An argument that has no effect with this number of `copies` of the model is not supported either.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
-    missing += [
-        f"no variable {name}" for name in variables if name.startswith("VLLM_") and name not in vllm_source.variables()
-    ]
-    problems = [f"this vLLM has {', '.join(missing)}"] if missing else []
+    for name in variables:
+        if name.startswith("VLLM_") and name not in vllm_source.variables():
+            missing.append(f"no variable {name}")
+    problems = []
+    if missing:
+        problems.append(f"this vLLM has {', '.join(missing)}")
     if copies == 1 and "prefill_schedule_interval" in arguments and installed_version() < (0, 33):
         problems.append("prefill_schedule_interval works only under data parallelism before vLLM 0.33")
     return "; ".join(problems)
@@ -104,8 +116,10 @@ def refusal(error: Exception) -> str:
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)
-    where, what = errors()[0]["loc"][:1], " ".join(errors()[0]["msg"].removeprefix("Value error, ").split())
-    return ": ".join([*map(str, where), what]).rstrip(".")
+    first = errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    reason = " ".join(message.split())
+    return ": ".join([*map(str, first["loc"][:1]), reason]).rstrip(".")
 
 
 def check_quantization(model: ModelConfig) -> None:

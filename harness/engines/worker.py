@@ -7,8 +7,8 @@ is lost at exec, so each worker asks for itself: vLLM imports the module of `wor
 CPU has no AMX, the call does nothing.
 """
 
-from collections import Counter
 from os import environ
+from statistics import mode
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,15 +35,22 @@ class Extension:
 
         What patches change in them is added. A part that vLLM does not tell is left out.
         """
-        config = self.vllm_config.compilation_config
-        backends = (getattr(layer, "attn_backend", None) for layer in config.static_forward_context.values())
-        attention = Counter(backend.get_name() for backend in backends if backend)
-        layers = [module for module in self.get_model().modules() if hasattr(module, "quant_method")]
-        linear = {layer: linear_kernel(layer) for layer in layers}
-        counts = {"attention": attention, "linear": Counter(linear.values())}
-        kernels = {part: names.most_common(1)[0][0] for part, names in counts.items() if names}
-        patched = patches.applied_kernels(CHOSEN_PATCHES, linear)
-        return kernels | {part: ", ".join(filter(None, (kernels.get(part), what))) for part, what in patched.items()}
+        backend_names, linear_kernels = list[str](), dict[torch.nn.Module, str]()
+        for layer in self.vllm_config.compilation_config.static_forward_context.values():
+            backend = getattr(layer, "attn_backend", None)
+            if backend:
+                backend_names.append(backend.get_name())
+        for module in self.get_model().modules():
+            if hasattr(module, "quant_method"):
+                linear_kernels[module] = linear_kernel(module)
+        kernels = dict[str, str]()
+        if backend_names:
+            kernels["attention"] = mode(backend_names)
+        if linear_kernels:
+            kernels["linear"] = mode(linear_kernels.values())
+        for part, text in patches.applied_kernels(CHOSEN_PATCHES, linear_kernels).items():
+            kernels[part] = f"{kernels[part]}, {text}" if part in kernels else text
+        return kernels
 
 
 def linear_kernel(module: torch.nn.Module) -> str:
@@ -51,9 +58,12 @@ def linear_kernel(module: torch.nn.Module) -> str:
 
     If it holds none, return the method's own class name.
     """
-    holders = [holder for holder in (module.quant_method, getattr(module, "scheme", None)) if holder is not None]
-    for holder in holders:
+    name = "none"
+    for holder in (module.quant_method, getattr(module, "scheme", None)):
+        if holder is None:
+            continue
         for value in vars(holder).values():
             if type(value).__module__.startswith(KERNELS):
                 return type(value).__name__
-    return type(holders[-1]).__name__ if holders else "none"
+        name = type(holder).__name__
+    return name

@@ -123,7 +123,7 @@ def gpu_samples(address: str) -> Iterator[GpuSample]:
     if not rows:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: no field of DCGM's is on it.")
     split = {card_of(row.labels) for row in rows if is_of_part(row.labels)}
-    for name, labels, values in server_metrics.fold(rows, INSTANCES):
+    for name, labels, values in server_metrics.row_groups(rows, INSTANCES):
         gpu, host = card_of(labels)
         is_split = (gpu, host) in split
         column, value = column_of(name, values, is_split)

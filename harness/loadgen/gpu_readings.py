@@ -146,17 +146,17 @@ def record_machine(
             remote_gpus = sorted(remote())
             table.writerow(column_names(count + len(remote_gpus)))
             psutil.cpu_percent()  # each call covers the time since the call before
-            last_s, last_metrics = 0.0, server_metrics.samples(prometheus_metrics())
+            last_s, last_metrics = 0.0, server_metrics.metric_values(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds = time.monotonic() - begin
-                metrics = server_metrics.samples(prometheus_metrics())
+                metrics = server_metrics.metric_values(prometheus_metrics())
                 cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent()]
                 cells.append(round(psutil.virtual_memory().used / 2**30, 2))
                 cells += read_gpus()
                 remote_values = remote()
                 for gpu in remote_gpus:
                     cells += map(remote_values.get(gpu, {}).get, GPU_NAMES)
-                cells += server_metrics.row(last_metrics, metrics, seconds - last_s)
+                cells += server_metrics.metric_cells(last_metrics, metrics, seconds - last_s)
                 table.writerow(cells)
                 last_s, last_metrics = seconds, metrics
                 file.flush()

@@ -84,6 +84,16 @@ class LoadGenSettings:
         return settings
 
 
+def log_settings(folder: Path) -> lg.LogSettings:
+    """Return LoadGen's settings for logs in a folder, and none on standard output."""
+    output = lg.LogOutputSettings()
+    output.outdir = str(folder)
+    output.copy_summary_to_stdout = False
+    settings = lg.LogSettings()
+    settings.log_output = output
+    return settings
+
+
 def ignore(*arguments: object) -> None:
     """Do nothing when LoadGen ends a series of queries, or asks to load or unload samples."""
 
@@ -100,11 +110,7 @@ def run_test(
     settings.mode = lg.TestMode.PerformanceOnly
     if mode == "accuracy":
         settings.mode = lg.TestMode.AccuracyOnly
-    output = lg.LogOutputSettings()
-    output.outdir = str(folder)
-    output.copy_summary_to_stdout = False
-    logging = lg.LogSettings()
-    logging.log_output = output
+    logging = log_settings(folder)
     logging.enable_trace = mode == "performance" and not sut.by_client  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, ignore)
     library = lg.ConstructQSL(samples, samples, ignore, ignore)

@@ -271,12 +271,12 @@ def successful_requests(requests: Iterable[Request]) -> list[Request]:
     return [request for request in requests if not request.failure]
 
 
-def prompt_tokens(requests: Iterable[Request]) -> int:
+def prompt_token_sum(requests: Iterable[Request]) -> int:
     """Return the sum of the requests' prompt tokens."""
     return sum(request.prompt_tokens for request in requests)
 
 
-def output_tokens(requests: Iterable[Request]) -> int:
+def output_token_sum(requests: Iterable[Request]) -> int:
     """Return the sum of the requests' output tokens."""
     return sum(request.output_tokens for request in requests)
 
@@ -296,11 +296,10 @@ class RequestTimes(NamedTuple):
 
 def times_of(requests: Sequence[Request]) -> RequestTimes:
     """Return the times of requests, summarized as LoadGen does it."""
-    return RequestTimes(
-        latency_ms=latency_summary(map(attrgetter("latency_ms"), requests)),
-        ttft_ms=latency_summary(map(attrgetter("ttft_ms"), requests)),
-        tpot_ms=latency_summary(map(attrgetter("tpot_ms"), requests)),
-    )
+    latency_ms = latency_summary(request.latency_ms for request in requests)
+    ttft_ms = latency_summary(request.ttft_ms for request in requests)
+    tpot_ms = latency_summary(request.tpot_ms for request in requests)
+    return RequestTimes(latency_ms, ttft_ms, tpot_ms)
 
 
 def latency_summary(times: Iterable[Measured]) -> Latency | None:

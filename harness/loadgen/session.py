@@ -133,7 +133,7 @@ class LoadGenSession:
             while not self.engine.failure and time.monotonic() < until:
                 time.sleep(0.1)
             if self.engine.failure:
-                raise EngineError(self.engine.ended) from tested.failure
+                raise EngineError(self.engine.failure_text) from tested.failure
         if tested.failure is not None:
             raise tested.failure
         self.watchdog.check_run(folder, busy)
@@ -181,7 +181,7 @@ class LoadGenSession:
         )
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
-            server = ServerUse.of(
+            server = ServerUse.from_deliveries(
                 tested.deliveries,
                 tested.sent_tokens,
                 cache_hit_percent=server_metrics.cached_percent(pages_before, pages_after),

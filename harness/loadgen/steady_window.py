@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
-from harness.loadgen.requests import Request, output_tokens, prompt_tokens, successful_requests
+from harness.loadgen.requests import Request, output_token_sum, prompt_token_sum, successful_requests
 
 # A steady part is at least this share of a test's time. With enough waves of requests it is half or more.
 LEAST_STEADY_SHARE = 0.1
@@ -32,12 +32,12 @@ class SteadyWindow:
     @property
     def tokens_per_sec(self) -> float:
         """Output tokens per second of the answers that ended in the window."""
-        return output_tokens(self.ended_requests) / self.seconds
+        return output_token_sum(self.ended_requests) / self.seconds
 
     @property
     def input_tokens_per_sec(self) -> float:
         """Prompt tokens per second of the answers that ended in the window."""
-        return prompt_tokens(successful_requests(self.ended_requests)) / self.seconds
+        return prompt_token_sum(successful_requests(self.ended_requests)) / self.seconds
 
     @property
     def total_tokens_per_sec(self) -> float:
@@ -52,8 +52,8 @@ class SteadyWindow:
     def halves(self) -> tuple[int, int]:
         """Output tokens of the answers that ended in the first half of the window, and in the second half."""
         middle = (self.begin_s + self.end_s) / 2
-        late = output_tokens(request for request in self.ended_requests if request.end_s > middle)
-        return output_tokens(self.ended_requests) - late, late
+        late = output_token_sum(request for request in self.ended_requests if request.end_s > middle)
+        return output_token_sum(self.ended_requests) - late, late
 
     @property
     def trend(self) -> float:

@@ -30,8 +30,8 @@ from harness.loadgen.requests import (
     Request,
     is_timed_by_client,
     latency_summary,
-    output_tokens,
-    prompt_tokens,
+    output_token_sum,
+    prompt_token_sum,
     read_requests,
     successful_requests,
     times_of,
@@ -123,7 +123,7 @@ def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> Tes
     Any other result is returned unchanged. LoadGen logs tokens per second over the whole test, and no samples per
     second. A rate from the queries' latencies would leave out the time between them.
     """
-    tokens = output_tokens(answered)
+    tokens = output_token_sum(answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
         return result
     seconds = tokens / result.tokens_per_sec
@@ -393,19 +393,19 @@ class TestRun:
     @property
     def total_new_tokens(self) -> int | None:
         """The sum of the output tokens of the answered requests. None if there are none."""
-        return output_tokens(self.answered_requests) or None
+        return output_token_sum(self.answered_requests) or None
 
     @property
     def total_input_tokens(self) -> int | None:
-        return prompt_tokens(self.answered_requests) or None
+        return prompt_token_sum(self.answered_requests) or None
 
     @property
     def input_lengths(self) -> Spread | None:
-        return Spread.of([request.prompt_tokens for request in self.answered_requests])
+        return Spread.from_lengths([request.prompt_tokens for request in self.answered_requests])
 
     @property
     def output_lengths(self) -> Spread | None:
-        return Spread.of([request.output_tokens for request in self.answered_requests])
+        return Spread.from_lengths([request.output_tokens for request in self.answered_requests])
 
     @property
     def input_tokens_per_sec(self) -> Measured:

@@ -65,7 +65,7 @@ class Watchdog(Silence):
     def check_run(self, folder: Path, busy: bool = True) -> None:
         """Raise an error if the run in a folder cannot go on. LoadGen itself would wait forever."""
         if self.engine.failure:
-            raise EngineError(self.engine.ended)
+            raise EngineError(self.engine.failure_text)
         if busy:
             self.check()
         else:

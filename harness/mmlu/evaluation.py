@@ -46,7 +46,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     display.leave_line(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
 
     plan = resolve(config.run, nvml.gpus(), checkpoint.weight_bytes(config))
-    engine = engines.create(plan, run.path, choosing=True)
+    engine = engines.create(plan, run.path, may_score=True)
     start(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")

@@ -13,7 +13,7 @@ from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number
 from harness.engines.answer_delivery import Exchange
-from harness.engines.protocol import EVERY_S, Engine, TokenStream
+from harness.engines.protocol import WATCH_INTERVAL_S, Engine, TokenStream
 from harness.loadgen.admission import Admission
 from harness.loadgen.senders import ask
 from harness.loadgen.sending import trial_sender
@@ -106,7 +106,7 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     try:
         await asyncio.wait([work], timeout=TRIAL_S)
         while engine.answered == before and not work.done():
-            await asyncio.wait([work], timeout=EVERY_S)
+            await asyncio.wait([work], timeout=WATCH_INTERVAL_S)
         if work.done():
             work.result()
         answered = engine.answered - before

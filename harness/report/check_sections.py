@@ -63,7 +63,7 @@ def table_of_scores(score: Accuracy) -> Table:
     if not score.full_set:
         columns["95 % interval"] = interval_text
     columns["verdict"] = "verdict"
-    return Table.of(score.checks, columns)
+    return Table.from_items(score.checks, columns)
 
 
 def threshold_text(check: ScoreCheck) -> str:

@@ -122,7 +122,7 @@ def tested_loads(runs: Runs) -> Table:
     columns = metric_columns("beside", tests, "load", "text")
     rows = []
     for run in runs:
-        for cells in Table.of(run.summary.tests, columns).rows:
+        for cells in Table.from_items(run.summary.tests, columns).rows:
             rows.append([run.name, *cells])
     return Table(["run", *columns], rows)
 
@@ -250,7 +250,7 @@ def score_blocks(pair: AnswerPair) -> Iterator[Block]:
             "reason alone."
         )
     if pair.differing:
-        yield Table.of(pair.differing[:SHOWN_ANSWERS], DIVERGENCE)
+        yield Table.from_items(pair.differing[:SHOWN_ANSWERS], DIVERGENCE)
     left_out = len(pair.differing) - SHOWN_ANSWERS
     if left_out > 0:
         yield f"... and {left_out} more."

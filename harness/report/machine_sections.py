@@ -75,7 +75,7 @@ def profile_tables(profiled: Profile) -> list[Table]:
     largest: dict[str, TableColumn[Share]] = {f"the largest {things}": kernel_name, "kind": "kind", **shares}
     if is_gpu:
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
-    return [Table.of(profiled.kinds, {"kind": "name"} | shares), Table.of(profiled.largest, largest)]
+    return [Table.from_items(profiled.kinds, {"kind": "name"} | shares), Table.from_items(profiled.largest, largest)]
 
 
 def kernel_name(kernel: Share) -> MarkdownText:

@@ -26,7 +26,7 @@ def table_of_loads(summary: Summary) -> Table:
     if any(test.speed_range for test in summary.tests):
         columns["tests, tokens/s"] = repeats_text
     columns["why"] = reason_text
-    return Table.of(summary.tests, columns, "loads")
+    return Table.from_items(summary.tests, columns, "loads")
 
 
 def repeats_text(outcome: Outcome) -> str:

@@ -97,7 +97,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
     """Yield what was found for each requirement. A check is not made if the check that it depends on failed."""
     failed = set[str]()
     with contextlib.suppress(BenchmarkError):  # one of the checks below reports the error
-        config = discovery.with_served_model(config)
+        config = discovery.config_of_served_model(config)
     for check in CHECKS:
         if not check.applies(config):
             yield Finding(check.name, "not needed")
@@ -368,7 +368,7 @@ def memory(config: RunConfig) -> str:
 
 
 def tokenizer(config: RunConfig) -> str:
-    served = discovery.with_served_model(config)
+    served = discovery.config_of_served_model(config)
     return f"of {served.model}, {len(pretrained.load_tokenizer(served)):,} tokens"
 
 

@@ -135,7 +135,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
     Return the exit code. Raises BenchmarkError if the run would raise one before its engine starts.
     """
-    config = discovery.with_served_model(config)
+    config = discovery.config_of_served_model(config)
     say(config.headline)
     doctor.require(config)
     limits = run_limits(config, nvml.gpus())
@@ -154,7 +154,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """Start the run's engine. Return the session in which its tests run."""
     config, busy_gpus = run.config, background_load.busy_gpus()
-    if config.is_in_process and (warning := cuda_toolkit.provide(config.engine_args)):
+    if config.is_in_process and (warning := cuda_toolkit.set_cuda_home(config.engine_args)):
         run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
     facts = run.facts

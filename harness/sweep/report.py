@@ -192,7 +192,7 @@ def experiment_table(results: Results, judgements: dict[str, regression.Judgemen
         if any(metric.name in result.numbers for result in results):
             columns[metric.label] = partial(metric_text, metric=metric, base=base)
     columns |= {"LoadGen": validity_text, "accuracy": accuracy, "bound by": bound_text}
-    return Table.of(results, columns)
+    return Table.from_items(results, columns)
 
 
 def group_text(result: ExperimentResult) -> str:

@@ -10,7 +10,7 @@ from harness.config.run import RunConfig
 from harness.core import processes
 from harness.core.errors import BenchmarkError
 from harness.core.progress import Display
-from harness.engines.discovery import with_served_model
+from harness.engines.discovery import config_of_served_model
 from harness.report import report as rendering
 from harness.results import accuracy
 from harness.runner import steps
@@ -64,7 +64,7 @@ class Servers:
 
 def config_of(item: Experiment, place: Path) -> RunConfig:
     """Return the settings of an experiment, with the model that its server offers."""
-    return with_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
+    return config_of_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
 def measure_side(side: steps.Begun, folder: RunFolder) -> Path:

@@ -48,7 +48,7 @@ def test_a_table_is_made_of_items_and_escapes_what_they_say() -> None:
         "n": lambda path: 12345,
         "link": lambda path: MarkdownText("[x](y|z)"),
     }
-    assert str(Table.of(each, columns)).splitlines() == [
+    assert str(Table.from_items(each, columns)).splitlines() == [
         "| name | % | n | link |",
         "|------|---|---|------|",
         "| a\\|b&lt;i> | 12.30 | 12,345 | [x](y|z) |",

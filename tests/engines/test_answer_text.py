@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.core.errors import EndpointError
 from harness.engines.answer_text import message_text, whole_characters
-from harness.engines.completions import EventReader, piece
+from harness.engines.completions import EventReader, completion_chunk
 from tests.engines.test_openai import answer, client, delivery
 from tests.support.fake_servers import Fake
 
@@ -72,7 +72,7 @@ JSON = st.recursive(
 @given(delta=st.dictionaries(st.sampled_from(["content", "reasoning", "tool_calls", "audio", "refusal"]), JSON))
 def test_any_message_is_text_or_an_error_of_one_line(delta: dict[str, Any]) -> None:
     try:
-        found = piece({"choices": [{"delta": delta, "finish_reason": None}]}, "http://h/v1")
+        found = completion_chunk({"choices": [{"delta": delta, "finish_reason": None}]}, "http://h/v1")
     except EndpointError as error:
         assert "\n" not in str(error)
     else:
@@ -85,7 +85,7 @@ def test_text_that_was_cut_anywhere_in_utf_16_is_whole_again(text: str, cuts: li
     edges = [0, *sorted(2 * min(cut, len(data) // 2) for cut in cuts), len(data)]
     parts = [data[a:b].decode("utf-16-le", "surrogatepass") for a, b in pairwise(edges)]
     messages = [json.dumps({"choices": [{"delta": {"content": part}}]}).encode() for part in parts]
-    assert whole_characters(piece(message, "h").text for message in messages) == (text, "")
+    assert whole_characters(completion_chunk(message, "h").text for message in messages) == (text, "")
 
 
 def event(delta: Any, end: str | None = None) -> str:
@@ -115,7 +115,7 @@ def test_half_a_character_at_the_end_is_one_that_cannot_be_shown() -> None:
 def test_a_message_that_is_cut_is_no_half_of_a_character() -> None:
     (damaged,) = EventReader("http://h/v1").feed(b'data: {"choices": [{"delta": {"content": "\\ud83d"}\n\n')
     with pytest.raises(EndpointError, match="an invalid completion"):
-        piece(damaged, "http://h/v1")
+        completion_chunk(damaged, "http://h/v1")
 
 
 def test_thinking_in_parts_is_the_first_token() -> None:

@@ -48,18 +48,18 @@ def link(venv: Path) -> None:
 def test_a_toolkit_that_is_there_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     link(tmp_path / "venv")
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
-    assert cuda_toolkit.provide(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
+    assert cuda_toolkit.set_cuda_home(FLASHINFER) == "" and os.environ["CUDA_HOME"] == "/opt/cuda"
 
 
 def test_what_compiles_nothing_needs_no_toolkit(packages: Path) -> None:
-    assert cuda_toolkit.provide({"attention_backend": "TRITON_ATTN"}) == cuda_toolkit.provide({}) == ""
+    assert cuda_toolkit.set_cuda_home({"attention_backend": "TRITON_ATTN"}) == cuda_toolkit.set_cuda_home({}) == ""
     shutil.rmtree(packages / "nvidia")
-    assert tells(cuda_toolkit.provide(FLASHINFER), "no nvcc ", "make setup")
+    assert tells(cuda_toolkit.set_cuda_home(FLASHINFER), "no nvcc ", "make setup")
     assert "CUDA_HOME" not in os.environ
 
 
 def test_an_environment_that_pip_alone_filled_gets_its_links_at_the_first_run(packages: Path) -> None:
-    assert cuda_toolkit.provide(FLASHINFER) == ""
+    assert cuda_toolkit.set_cuda_home(FLASHINFER) == ""
     assert Path(os.environ["CUDA_HOME"]) == packages / "nvidia" / "cu13"
     assert (packages / "nvidia" / "cu13" / "lib64" / "libcudart.so").exists()
 
@@ -68,7 +68,7 @@ def test_links_that_cannot_be_made_are_one_command(packages: Path, monkeypatch: 
     script = packages / "fails.sh"
     script.write_text("echo 'ln: read-only file system' >&2; exit 1")
     monkeypatch.setattr(cuda_toolkit, "LINKS_SCRIPT", script)
-    warning = cuda_toolkit.provide(FLASHINFER)
+    warning = cuda_toolkit.set_cuda_home(FLASHINFER)
     assert warning.endswith(f"(ln: read-only file system): sh {script} {packages.parents[2]}")
     assert "CUDA_HOME" not in os.environ and "\n" not in warning
 
@@ -78,7 +78,7 @@ def test_links_have_the_names_that_a_linker_looks_for(tmp_path: Path, packages: 
     for _ in range(2):  # the second time the links are there
         link(tmp_path / "venv")
         os.environ.pop("CUDA_HOME", None)
-        assert cuda_toolkit.provide(FLASHINFER) == ""
+        assert cuda_toolkit.set_cuda_home(FLASHINFER) == ""
         home = Path(os.environ["CUDA_HOME"])
         assert home == packages / "nvidia" / "cu13"
         assert (home / "bin" / "nvcc").is_file() and (home / "include" / "cuda.h").is_file()

@@ -47,8 +47,8 @@ def rows(engine: str, labels: str, seed: int, scale: float = 1.0) -> str:
 
 def columns(pages: tuple[str, str]) -> list[Any]:
     """Each column, by two readings ten seconds apart."""
-    before, now = (server_metrics.samples([own_rows(page, NAMES)]) for page in pages)
-    return server_metrics.row(before, now, 10.0)
+    before, now = (server_metrics.metric_values([own_rows(page, NAMES)]) for page in pages)
+    return server_metrics.metric_cells(before, now, 10.0)
 
 
 def two_readings(engine: str, labels: str, seed: int, scale: float = 1.0) -> tuple[str, str]:
@@ -92,12 +92,12 @@ def test_rows_of_another_model_change_no_column(engine: str) -> None:
 def test_a_model_is_known_by_each_of_its_names() -> None:
     for name in ("demo", "/models/Demo", "org/demo", "Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"):
         page = f'vllm:num_requests_running{{model_name="{name}"}} 4\nvllm:num_requests_running{{model_name="x"}} 9\n'
-        assert server_metrics.samples([own_rows(page, NAMES)]) == {"vllm:num_requests_running": [4.0]}
+        assert server_metrics.metric_values([own_rows(page, NAMES)]) == {"vllm:num_requests_running": [4.0]}
 
 
 def test_where_no_row_is_of_the_model_all_count_and_a_line_says_so() -> None:
     page = "".join(f'vllm:num_requests_running{{model_name="{name}"}} {n}\n' for n, name in enumerate("abcdef"))
-    assert sum(server_metrics.samples([own_rows(page, NAMES)])["vllm:num_requests_running"]) == 15
+    assert sum(server_metrics.metric_values([own_rows(page, NAMES)])["vllm:num_requests_running"]) == 15
     (note,) = page_notes(page, NAMES)
     assert "counted together: model_name a, b, c, d and 2 more" in note
     alone = 'vllm:num_requests_running{model_name="alias"} 3\n'
@@ -108,7 +108,7 @@ def test_where_no_row_is_of_the_model_all_count_and_a_line_says_so() -> None:
 
 def test_replicas_of_the_model_are_summed_without_a_word() -> None:
     page = "".join(f'vllm:num_requests_running{{engine="{n}",model_name="demo"}} 2\n' for n in range(4))
-    assert server_metrics.samples([page]) == {"vllm:num_requests_running": [2.0] * 4}
+    assert server_metrics.metric_values([page]) == {"vllm:num_requests_running": [2.0] * 4}
     assert [*page_notes(page, NAMES)] == []
 
 
@@ -120,7 +120,7 @@ DAMAGED = ['vllm:kv_cache_usage_perc{engine="0"} ', 'vllm:kv_cache_usage_perc{en
 def test_a_damaged_row_costs_no_other(damaged: str, place: int) -> None:
     lines = ['vllm:num_requests_running{engine="0"} 4', 'vllm:generation_tokens_total{engine="0"} 10']
     lines.insert(place, damaged)
-    found = server_metrics.samples(["\n".join(lines)])
+    found = server_metrics.metric_values(["\n".join(lines)])
     assert found == {"vllm:num_requests_running": [4.0], "vllm:generation_tokens_total": [10.0]}
 
 
@@ -129,7 +129,7 @@ def test_a_client_counts_the_rows_of_its_model_and_says_what_else_is_there() -> 
         f'vllm:num_requests_waiting{{{{model_name="{name}"}}}} {n}\n' for n, name in ((3, "demo"), (9, "x"))
     )
     with client(Fake(counters=counters)) as engine:
-        found = server_metrics.samples(engine.prometheus_metrics())
+        found = server_metrics.metric_values(engine.prometheus_metrics())
         assert found["vllm:num_requests_waiting"] == [3.0]
         assert len(engine.cautions) == 1 and engine.cautions[0] in engine.args["metrics"]
     with client(Fake()) as engine:

@@ -30,7 +30,7 @@ from harness.core.secrets import hide_known
 from harness.engines import discovery, openai
 from harness.engines.answer_delivery import Delivery, Exchange, ServerUse
 from harness.engines.completions import EventReader
-from harness.engines.discovery import with_served_model
+from harness.engines.discovery import config_of_served_model
 from harness.engines.openai import OpenAI
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM
@@ -319,14 +319,14 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_a_server_counts_itself_is_kept(processes: int, stream: bool) -> None:
     scenario = "server" if stream else "offline"
     with client(Fake(cached=8), processes=processes, scenario=scenario) as engine:
-        found = ServerUse.of([delivery(engine, stream) for _ in range(3)])
+        found = ServerUse.from_deliveries([delivery(engine, stream) for _ in range(3)])
         assert (found.prompt_tokens, found.cached_tokens, found.output_tokens, found.answers) == (30, 24, 12, 3)
         assert found.cached_percent == pytest.approx(80) and found.tokens == found.client_tokens == 12
     with client(Fake(), processes=processes, scenario=scenario) as engine:
-        found = ServerUse.of([delivery(engine, stream)])
+        found = ServerUse.from_deliveries([delivery(engine, stream)])
         assert (found.prompt_tokens, found.cached_tokens, found.output_tokens) == (10, None, 4)  # of caches nothing
     with client(Fake(usage=False), processes=processes, scenario=scenario) as engine:
-        found = ServerUse.of([delivery(engine, stream)])
+        found = ServerUse.from_deliveries([delivery(engine, stream)])
         assert (found.prompt_tokens, found.cached_tokens, found.output_tokens) == (None, None, None)
 
 
@@ -583,7 +583,7 @@ def test_errors_of_a_server_are_no_errors_of_ours() -> None:
     ],
 )
 def test_an_engine_that_ended_is_named_with_its_address(kind: Any, name: str, failure: str, said: str) -> None:
-    assert kind.ended.fget(SimpleNamespace(name=name, failure=failure, _links=None)) == said
+    assert kind.failure_text.fget(SimpleNamespace(name=name, failure=failure, _links=None)) == said
 
 
 # Chat, proxies, which server, which model.
@@ -643,22 +643,22 @@ def test_what_ended_before_its_first_token_weighs_nothing_any_more() -> None:
 
 def test_the_model_is_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Fake(models=("demo",))) as fake:
-        assert with_served_model(RunConfig(endpoint=(fake.address,))).model == "demo"
-        assert with_served_model(RunConfig(model="demo", endpoint=(fake.address,))).model == "demo"
+        assert config_of_served_model(RunConfig(endpoint=(fake.address,))).model == "demo"
+        assert config_of_served_model(RunConfig(model="demo", endpoint=(fake.address,))).model == "demo"
     monkeypatch.setattr(pretrained, "load_tokenizer", lambda config: None)
     with serving(Fake(models=("an-alias",))) as fake:  # the default model's tokenizer has to do
-        assert with_served_model(RunConfig(endpoint=(fake.address,))).model == DEFAULT_MODEL
+        assert config_of_served_model(RunConfig(endpoint=(fake.address,))).model == DEFAULT_MODEL
     monkeypatch.undo()
     for name in ("an-alias", "nobody/no-model"):  # neither can be had here
         with serving(Fake(models=(name,))) as fake, pytest.raises(UsageError, match=f"{name}, but its .* --model"):
-            with_served_model(RunConfig(endpoint=(fake.address,)))
+            config_of_served_model(RunConfig(endpoint=(fake.address,)))
     with (
         serving(Fake(models=("demo-8b", "other"))) as fake,
         pytest.raises(UsageError, match=r"demo-8b, other.*demo-8b\?"),
     ):
-        with_served_model(RunConfig(model="demo-8", endpoint=(fake.address,)))
+        config_of_served_model(RunConfig(model="demo-8", endpoint=(fake.address,)))
     with pytest.raises(UsageError, match="no server there"):
-        with_served_model(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
+        config_of_served_model(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
 
 
 def test_a_client_process_that_dies_as_it_starts_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

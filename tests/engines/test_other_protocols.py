@@ -106,8 +106,8 @@ def test_a_port_that_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(other_protocols, "ASK_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        assert asyncio.run(other_protocols.spoken_instead(address)) == ""
-    assert asyncio.run(other_protocols.spoken_instead(address)) == ""  # nobody is there
+        assert asyncio.run(other_protocols.protocol_hint(address)) == ""
+    assert asyncio.run(other_protocols.protocol_hint(address)) == ""  # nobody is there
 
 
 def test_behind_a_proxy_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_names_enter_what_vllm_hashes() -> None:
 )
 def test_what_does_not_fit_ends_in_one_line(name: str, args: Sequence[str], version: str, words: str) -> None:
     with pytest.raises(UsageError) as error:
-        patches.chosen(config(name, args=args), version)
+        patches.patch_names(config(name, args=args), version)
     assert str(error.value).startswith(f"--engine-patch {name}") and words in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -17,7 +17,7 @@ QWEN = "Qwen/Qwen2.5-7B-Instruct"
 
 def served(config: dict[str, Any], **fake: Any) -> RunConfig:
     with serving(server := Fake(**fake)):
-        return discovery.with_served_model(RunConfig(endpoint=(server.address,), **config), print)
+        return discovery.config_of_served_model(RunConfig(endpoint=(server.address,), **config), print)
 
 
 def test_names_with_one_root_are_one_model() -> None:
@@ -44,7 +44,7 @@ def test_a_name_that_was_given_is_asked_for() -> None:
 )
 def test_the_model_that_requests_name(flags: dict[str, Any], listed: str, asked: str) -> None:
     with serving(server := Fake(models=(listed,))):
-        config = discovery.with_served_model(RunConfig(endpoint=(server.address,), model="demo", **flags), print)
+        config = discovery.config_of_served_model(RunConfig(endpoint=(server.address,), model="demo", **flags), print)
 
         async def discovered() -> discovery.Server:
             async with connect(config) as session:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.engines.answer_delivery import SAME_COUNT, Delivery, ServerUse, TokenCounts
+from harness.engines.answer_delivery import COUNT_TOLERANCE, Delivery, ServerUse, TokenCounts
 from harness.engines.server_usage import read_usage, usage_in
 from tests.engines.test_openai import client, delivery
 from tests.support.fake_servers import Fake
@@ -159,7 +159,7 @@ def test_the_counts_of_a_provider_are_its_true_ones_or_left_aside(provider: str)
     assert stated is not None
     found = stated.counts(came)
     for count, true in zip(found[:3], truth, strict=True):
-        assert count == true if true is None else count == pytest.approx(true, rel=SAME_COUNT)
+        assert count == true if true is None else count == pytest.approx(true, rel=COUNT_TOLERANCE)
 
 
 def test_what_a_total_leaves_open_is_said() -> None:
@@ -167,9 +167,9 @@ def test_what_a_total_leaves_open_is_said() -> None:
     stated = read_usage(usage)
     assert stated is not None
     deliveries = [Delivery(16, came, usage=stated.counts(came))] * 4
-    (line,) = ServerUse.of(deliveries).disagreements
+    (line,) = ServerUse.from_deliveries(deliveries).disagreements
     assert "48 tokens an answer" in line
-    assert not [*ServerUse.of([Delivery(64, 64, usage=TokenCounts(1000, 64))]).disagreements]
+    assert not [*ServerUse.from_deliveries([Delivery(64, 64, usage=TokenCounts(1000, 64))]).disagreements]
 
 
 @given(

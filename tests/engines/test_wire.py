@@ -19,9 +19,9 @@ from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai, server_metrics
 from harness.engines.answer_delivery import Delivery, ServerUse, TokenCounts
-from harness.engines.completions import BROKEN, EventReader, error_message, piece
+from harness.engines.completions import BROKEN_WORDS, EventReader, completion_chunk, error_message
 from harness.engines.openai import OpenAI
-from harness.engines.request_formats import NEUTRAL
+from harness.engines.request_formats import NEUTRAL_FIELDS
 from harness.report import answer as answers
 from harness.report import compare
 from harness.report import report as rendering
@@ -52,7 +52,7 @@ def test_events_are_those_of_the_standard_wherever_reads_end(line_end: str, cuts
     data, reader = STREAM.replace("\n", line_end).encode(), EventReader("http://h/v1")
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     found = [event for a, b in pairwise(edges) for event in reader.feed(data[a:b])]
-    pieces = [piece(event, "http://h/v1") for event in found]
+    pieces = [completion_chunk(event, "http://h/v1") for event in found]
     assert [(one.text, one.end) for one in pieces] == [(" a", None), (" b", None), (" c", "length")]
 
 
@@ -88,13 +88,13 @@ def test_bytes_that_were_no_event_stand_in_the_line(sent: bytes, line: str) -> N
 def test_an_error_event_is_one(sent: bytes) -> None:
     with pytest.raises(EndpointError, match=r"failed while answering: out of memory$"):
         for event in EventReader("http://h/v1").feed(sent):
-            piece(event, "http://h/v1")
+            completion_chunk(event, "http://h/v1")
 
 
 def test_an_event_that_is_cut_is_no_heartbeat() -> None:
     (event,) = EventReader("http://h/v1").feed(b'data: {"choices": [{"text": " a"\n\n')
     with pytest.raises(EndpointError, match="an invalid completion"):
-        piece(event, "http://h/v1")
+        completion_chunk(event, "http://h/v1")
 
 
 def test_what_a_server_says_ends_without_a_full_stop() -> None:
@@ -168,8 +168,8 @@ def test_a_heartbeat_in_the_middle_ends_nothing() -> None:
 )
 def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
     assert found.is_bundled == bundled
-    assert ServerUse.of([found, Delivery(16, 16, 1, 16)]).is_buffered == bundled  # half of the answers
-    assert not ServerUse.of([found, *[Delivery(16, 16, 1, 16)] * 2]).is_buffered
+    assert ServerUse.from_deliveries([found, Delivery(16, 16, 1, 16)]).is_buffered == bundled  # half of the answers
+    assert not ServerUse.from_deliveries([found, *[Delivery(16, 16, 1, 16)] * 2]).is_buffered
 
 
 @pytest.mark.parametrize(
@@ -190,18 +190,20 @@ def test_when_an_answer_comes_in_bursts(found: Delivery, bundled: bool) -> None:
     ],
 )
 def test_what_disagrees_is_said(found: list[Delivery], said: tuple[str, ...]) -> None:
-    lines = [*ServerUse.of(found, sent_tokens=100 * len(found) if "prompt tokens" in said else 0).disagreements]
+    lines = [
+        *ServerUse.from_deliveries(found, sent_tokens=100 * len(found) if "prompt tokens" in said else 0).disagreements
+    ]
     assert len(lines) == bool(said) and (not said or tells(lines[0], *said))
 
 
 def test_a_chat_template_may_add_to_a_prompt() -> None:
     found = [Delivery(9, 9, usage=TokenCounts(prompt_tokens=150, output_tokens=9))]
-    assert [*ServerUse.of(found, 100, has_template=True).disagreements] == []
-    assert len([*ServerUse.of(found, 80, has_template=True).disagreements]) == 1
+    assert [*ServerUse.from_deliveries(found, 100, has_template=True).disagreements] == []
+    assert len([*ServerUse.from_deliveries(found, 80, has_template=True).disagreements]) == 1
 
 
 def test_an_unknown_word_for_the_end_is_noted_and_doubts_nothing() -> None:
-    found = ServerUse.of([Delivery(9, 9, end="end_turn"), Delivery(9, 9, end="end_turn"), Delivery(9, 9)])
+    found = ServerUse.from_deliveries([Delivery(9, 9, end="end_turn"), Delivery(9, 9, end="end_turn"), Delivery(9, 9)])
     assert [*found.disagreements] == []
     assert tells(found.notes[0], "2 answers", "'end_turn'", "`stop`")
 
@@ -211,18 +213,18 @@ def test_an_unknown_word_for_the_end_is_noted_and_doubts_nothing() -> None:
     [("stop", "stop"), ("STOP", "stop"), ("end_turn", "stop"), ("max_tokens", "length"), ("model_length", "length")],
 )
 def test_words_for_the_end_of_a_whole_answer(word: str, end: str) -> None:
-    assert piece({"choices": [{"text": "a", "finish_reason": word}]}, "http://h/v1").end == end
+    assert completion_chunk({"choices": [{"text": "a", "finish_reason": word}]}, "http://h/v1").end == end
 
 
-@pytest.mark.parametrize("word", BROKEN)
+@pytest.mark.parametrize("word", BROKEN_WORDS)
 def test_words_for_an_answer_that_is_not_all_there(word: str) -> None:
     with pytest.raises(EndpointError, match=f"finish_reason '{word}'"):
-        piece({"choices": [{"text": "a", "finish_reason": word}]}, "http://h/v1")
+        completion_chunk({"choices": [{"text": "a", "finish_reason": word}]}, "http://h/v1")
 
 
 def test_rows_of_one_engine_are_one() -> None:
     page = "".join(f'sglang:num_running_reqs{{tp_rank="{rank}",dp_rank="{n}"}} 6\n' for rank in "01" for n in "01")
-    assert server_metrics.samples([page]) == {"sglang:num_running_reqs": [6, 6]}
+    assert server_metrics.metric_values([page]) == {"sglang:num_running_reqs": [6, 6]}
 
 
 def test_a_cache_that_is_counted_apart_is_one() -> None:
@@ -338,9 +340,9 @@ def test_sampling_is_sent_in_neutral_values_and_what_is_not_taken_is_said() -> N
     with client(fake := Fake(refuses=("top_k", "repetition_penalty"))) as engine:
         answer(engine, stream=False)
         assert "does not take top_k, repetition_penalty:" in engine.args["exchange"]
-    assert {name for name, _ in NEUTRAL} - set(fake.asked[-1]) == {"top_k", "repetition_penalty"}
-    with client(fake := Fake(refuses=tuple(name for name, _ in NEUTRAL))) as engine:
-        assert all(name in engine.args["exchange"] for name, _ in NEUTRAL)
+    assert {name for name, _ in NEUTRAL_FIELDS} - set(fake.asked[-1]) == {"top_k", "repetition_penalty"}
+    with client(fake := Fake(refuses=tuple(name for name, _ in NEUTRAL_FIELDS))) as engine:
+        assert all(name in engine.args["exchange"] for name, _ in NEUTRAL_FIELDS)
 
 
 @pytest.mark.parametrize("status", [400, 422, 500, 501])

@@ -50,7 +50,7 @@ def test_they_are_counted_by_usage_and_have_no_first_token(kind: dict[str, Any],
     ] * 2
     first = [id for report, id, _ in heard if report is sut.lg.FirstTokenComplete]
     assert first == ([] if kind else [0, 1])
-    use = ServerUse.of(system.deliveries)
+    use = ServerUse.from_deliveries(system.deliveries)
     assert (use.hidden, use.output_tokens, use.client_tokens) == (2, 32, 0)
     assert any("2 of 2 answers" in line and "usage" in line for line in use.disagreements)
 

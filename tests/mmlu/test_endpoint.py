@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.errors import UsageError
-from harness.engines.completions import choice_logprobs, choosing
+from harness.engines.completions import choice_logprobs, choice_request
 from harness.mmlu.mmlu_config import MMLUConfig
 from harness.mmlu.question_data import LETTERS
 from tests.conftest import launch, tells
@@ -38,7 +38,7 @@ def test_a_servers_log_probabilities_are_scaled_to_the_four_letters() -> None:
         assert choice_logprobs(lacking, [6, 5]) is None
     far = choice_logprobs(page.replace(b"-1", b"-1001").replace(b"-3", b"-1003"), [6, 5])
     assert far and far.logprobs == pytest.approx(found.logprobs)
-    assert b'"logprob_token_ids":[6,5]' in choosing([1, 2], "demo", [6, 5])
+    assert b'"logprob_token_ids":[6,5]' in choice_request([1, 2], "demo", [6, 5])
 
 
 @pytest.mark.slow

@@ -46,10 +46,10 @@ THEN = VLLM.format(running=3, queries=300, hits=50, preempted=3, tokens=1512)
 def rows(*expositions: str) -> list[dict[str, float | None]]:
     names, readings = (
         [column.name for column in server_metrics.METRIC_COLUMNS],
-        [server_metrics.samples([text]) for text in expositions],
+        [server_metrics.metric_values([text]) for text in expositions],
     )
     pairs = zip([{}, *readings], readings, strict=False)
-    return [dict(zip(names, server_metrics.row(before, now, 2.0), strict=True)) for before, now in pairs]
+    return [dict(zip(names, server_metrics.metric_cells(before, now, 2.0), strict=True)) for before, now in pairs]
 
 
 def test_counters_become_increases_and_rates() -> None:

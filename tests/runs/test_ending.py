@@ -29,7 +29,7 @@ threading.Thread(target=fork, daemon=True).start()
 time.sleep(0.1)
 log = Path(sys.argv[1])
 log.write_text("secret " * 2_000_000)  # hiding it takes a while
-secrets.noted.add("secret")
+secrets.noted_secrets.add("secret")
 ending.exit(130, log)
 """
 
@@ -61,7 +61,7 @@ def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> No
 REFUSED = """import errno, sys
 def refused(path, data): raise OSError(errno.EROFS, "Read-only file system", str(path))
 Path.write_bytes = refused
-secrets.noted.add("secret")
+secrets.noted_secrets.add("secret")
 ending.exit(3, Path(sys.argv[1]))
 """
 DIED = (

@@ -30,7 +30,7 @@ from harness.core.progress import Display, screen
 from harness.engines.answer_delivery import Exchange
 from harness.engines.protocol import Engine, Sampling
 from harness.engines.vllm import VLLM
-from harness.engines.vllm_arguments import args_for
+from harness.engines.vllm_arguments import engine_args_of
 from harness.loadgen import loadgen_test, session
 from harness.loadgen.requests import Request
 from harness.loadgen.senders import Batches
@@ -106,7 +106,7 @@ class Remembering(VLLM):
     """Computes the greedy answer to a prompt once: most faults ask what the honest run asked."""
 
     def __init__(self, args: dict[str, Any]) -> None:
-        super().__init__(args, Sampling(), streaming=False, patched=())
+        super().__init__(args, Sampling(), streaming=False, patch_names=())
         self.model_spec: dict[tuple[Sampling, tuple[int, ...]], Sequence[int]] = {}
 
     async def stream(
@@ -116,7 +116,7 @@ class Remembering(VLLM):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> AsyncIterator[Sequence[int]]:
-        asked = (self.sampling.of(max_new_tokens), tuple(prompt))
+        asked = (self.sampling.for_request(max_new_tokens), tuple(prompt))
         if asked not in self.model_spec or self.sampling.temperature:
             self.model_spec[asked] = await whole(super().stream(prompt, max_new_tokens, is_whole=True))
         yield self.model_spec[asked]
@@ -157,7 +157,7 @@ class Laboratory:
         self.plan: Plan = resolve(config, nvml.gpus(), model.weight_bytes(config))
         self.tokenizer = pretrained.load_tokenizer(config)
         self.library: Library = samples.load(config, self.tokenizer, self.plan.samples)
-        self.engine = Remembering(args_for(self.plan))
+        self.engine = Remembering(engine_args_of(self.plan))
         self.engine.start()
         self.settings = loadgen_test.LoadGenSettings()
 

@@ -420,21 +420,21 @@ def test_two_workloads_are_not_compared(tokenizer: Any, tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300))
 def test_percentiles_are_lengths_that_occurred(values: list[int]) -> None:
-    found = Spread.of(values)
+    found = Spread.from_lengths(values)
     assert found is not None and {found.p50, found.p99} <= set(values)
     for value, share in (
         (found.p99, 0.99),
         (found.p50, 0.5),
     ):  # as LoadGen counts: what lies below is its share at most
         assert sum(v < value for v in values) <= share * len(values) < sum(v <= value for v in values)
-    assert Spread.of([]) is None
+    assert Spread.from_lengths([]) is None
 
 
 def test_exact_answers_have_no_other_length(tokenizer: Any) -> None:
     assert sampling_of(plan(synthetic(), tokenizer)) == Sampling(16, exact=True)
-    assert Sampling(16, exact=True).of(9) == Sampling(9, 9, exact=True)
-    assert sampling_of(plan(config(), tokenizer)).of(9) == Sampling(9, 1)
-    assert Sampling(128).of(None) == Sampling(128)
+    assert Sampling(16, exact=True).for_request(9) == Sampling(9, 9, exact=True)
+    assert sampling_of(plan(config(), tokenizer)).for_request(9) == Sampling(9, 1)
+    assert Sampling(128).for_request(None) == Sampling(128)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "output_tokens"])
