@@ -118,7 +118,9 @@ class ComparedRun(NamedTuple):
     def has_unknown_load(self) -> bool:
         """Tell whether the run has a test during which other programs were not watched."""
         test = self.summary.result
-        return test is not None and not self.busy and test.details.machine.others_cpu_cores is None
+        if test is None or self.summary.background_load:
+            return False
+        return test.details.machine.others_cpu_cores is None
 
     @property
     def flaws(self) -> str:

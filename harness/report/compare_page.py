@@ -195,7 +195,8 @@ def not_comparable_lines(reference: str, refused: Mapping[str, str]) -> list[Lin
 def differ_in_load_alone(runs: Runs) -> bool:
     """Tell whether only other programs' use of processors keeps the runs from being compared, and how much is known."""
     first, *rest = runs
-    if any(run.busy and not run.taken_share for run in runs) or not all(run.is_measured for run in runs):
+    is_load_known = all(run.taken_share for run in compare.busy_runs(runs))
+    if not is_load_known or not all(run.is_measured for run in runs):
         return False
     ignored = (*IGNORED_IN_COMPARISON, "busyness")
     return not any(comparability.differences(first.comparable, run.comparable, ignored) for run in rest)
@@ -357,7 +358,8 @@ def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 def shared_cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
     """Yield each matter once, with the letters of all runs that it concerns."""
-    busy = [letter for letter, run in named if run.busy]
+    busy_runs = compare.busy_runs([run for _, run in named])
+    busy = [letter for letter, run in named if run in busy_runs]
     if busy:
         yield f"the machine was busy in {letter_ranges(busy)}"
     unknown = [letter for letter, run in named if run.has_unknown_load]
