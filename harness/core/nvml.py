@@ -9,9 +9,11 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
+from harness.core.errors import UsageError
 from harness.core.nvml_library import NVML, ConfidentialComputing, GPUHandle, Memory
 from harness.core.software import versions
 
+ORDER_VARIABLE, ORDER_OF_NVML = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 SM_CLOCK = 1  # NVML_CLOCK_SM
 Answer = TypeVar("Answer")
 
@@ -48,16 +50,19 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
 def usable_handles(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it.
 
-    The list ends before the first word that names no GPU. It is empty if a GPU is named twice.
+    The list ends before the first word that names no GPU. It is empty if a GPU is named twice. Raises UsageError if
+    numbers name unlike GPUs in an order that NVML does not know.
     """
     every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
-    words = environ.get("CUDA_VISIBLE_DEVICES")
-    if words is None:
+    text = environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
         return every
-    uuids = list(map(nvml.nvmlDeviceGetUUID, every))
+    words = device_words(text)
+    if any(word.isdigit() for word in words):
+        check_order(nvml, every)
     visible_handles: list[GPUHandle] = []
-    for word in device_words(words):
-        handle = handle_of(nvml, word, every, uuids)
+    for word in words:
+        handle = handle_of(nvml, word, every)
         if handle is None:
             break
         if handle in visible_handles:
@@ -66,14 +71,38 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
     return visible_handles
 
 
-def handle_of(nvml: NVML, word: str, every: Sequence[GPUHandle], uuids: Sequence[str]) -> GPUHandle | None:
+def use_order_of_nvml() -> None:
+    """Let CUDA number the GPUs as NVML and nvidia-smi do, by their places on the bus, unless the user chose an order.
+
+    CUDA's own order begins with the fastest. Only the processes that this one starts later are affected.
+    """
+    environ.setdefault(ORDER_VARIABLE, ORDER_OF_NVML)
+
+
+def check_order(nvml: NVML, every: Sequence[GPUHandle]) -> None:
+    """Raise UsageError if the user chose an order in which CUDA numbers unlike GPUs otherwise than NVML."""
+    order = environ.get(ORDER_VARIABLE, ORDER_OF_NVML)
+    models = {answer_or_none(nvml.nvmlDeviceGetName, handle) for handle in every}
+    if order != ORDER_OF_NVML and len(models) > 1:
+        raise UsageError(
+            f"{ORDER_VARIABLE}={order} numbers these unlike GPUs in an order of its own: unset it, or name GPUs in "
+            "CUDA_VISIBLE_DEVICES by UUID (nvidia-smi -L)."
+        )
+
+
+def handle_of(nvml: NVML, word: str, every: Sequence[GPUHandle]) -> GPUHandle | None:
     """Return the GPU that a word of CUDA_VISIBLE_DEVICES names. None if the word names no GPU, or several."""
     if word.startswith("MIG-"):
         return answer_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
     if word.startswith("GPU-"):
-        candidates = [handle for handle, uuid in zip(every, uuids, strict=True) if uuid.startswith(word)]
+        candidates = [handle for handle in every if uuid_of(nvml, handle).startswith(word)]
         return candidates[0] if len(candidates) == 1 else None
     return every[int(word)] if int(word) < len(every) else None
+
+
+def uuid_of(nvml: NVML, handle: GPUHandle) -> str:
+    """Return a GPU's UUID; empty if it does not tell."""
+    return answer_or_none(nvml.nvmlDeviceGetUUID, handle) or ""
 
 
 def device_words(text: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from harness.config.engine import EngineState
 from harness.config.plan import Plan
-from harness.core import processes, system
+from harness.core import nvml, processes, system
 from harness.core.errors import BenchmarkError, EngineError, UsageError
 from harness.core.message_text import first_line
 from harness.engines import patches, sampling_of
@@ -108,6 +108,7 @@ class VLLM(Engine):
         """Set what vLLM and its processes read when they begin."""
         processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        nvml.use_order_of_nvml()
         faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
         environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
         environ[patches.VARIABLE] = ",".join(self.patch_names)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.core import nvml, system
+from harness.core.errors import UsageError
 from harness.core.nvml import GPU
 from harness.loadgen import gpu_readings
 from harness.loadgen.gpu_readings import serve_gpu_values
@@ -100,6 +101,40 @@ def test_which_cards_cuda_leaves(fake_nvml: pytest.MonkeyPatch, chosen: str | No
         fake_nvml.setenv("CUDA_VISIBLE_DEVICES", chosen)
     assert nvml.gpus() == [GPU(f"card {card}", int(10 * (card + 1) * GIB)) for card in cards]
     assert nvml.gpu_memory_used() == sum(int(card + 1) * GIB for card in cards)
+
+
+def test_unlike_cards_in_an_order_of_their_own_are_named_by_uuid(fake_nvml: pytest.MonkeyPatch) -> None:
+    fake_nvml.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    fake_nvml.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(UsageError, match="CUDA_DEVICE_ORDER=FASTEST_FIRST"):
+        nvml.gpus()
+    fake_nvml.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaa")
+    assert [gpu.name for gpu in nvml.gpus()] == ["card 0"]
+    fake_nvml.delenv("CUDA_VISIBLE_DEVICES")
+    assert len(nvml.gpus()) == 3
+    fake_nvml.setenv("CUDA_VISIBLE_DEVICES", "2")
+    fake_nvml.setattr(NVML, "nvmlDeviceGetName", staticmethod(lambda card: "one kind"))
+    assert [gpu.memory for gpu in nvml.gpus()] == [30 * GIB]  # of one kind, whose order CUDA keeps
+
+
+def test_cuda_numbers_cards_as_nvml_does_unless_the_user_chose(fake_nvml: pytest.MonkeyPatch) -> None:
+    fake_nvml.delenv("CUDA_DEVICE_ORDER", raising=False)
+    fake_nvml.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.name for gpu in nvml.gpus()] == ["card 1"]
+    nvml.use_order_of_nvml()
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    fake_nvml.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    nvml.use_order_of_nvml()
+    assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+
+
+def test_a_card_that_tells_no_uuid_does_not_hide_the_others(fake_nvml: pytest.MonkeyPatch) -> None:
+    def no_uuid(card: int) -> str:
+        raise RuntimeError("Unknown Error")
+
+    fake_nvml.setattr(NVML, "nvmlDeviceGetUUID", staticmethod(no_uuid))
+    fake_nvml.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert len(nvml.gpus()) == 2
 
 
 @given(text=st.text("0123,-+ GPUMIg", max_size=12) | st.sampled_from(["GPU-a,GPU-b", "MIG-a,1", "GPU-a,GPU-a"]))
