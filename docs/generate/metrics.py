@@ -78,6 +78,8 @@ MEANINGS = {  # of what has no description in the summary, by name; of telemetry
     "cost_per_million_output_tokens": "`--price-per-hour` over the output tokens of an hour, for a million.",
     "cost_per_thousand_requests": "The same for a thousand requests.",
     "tested_samples": "Answers that LoadGen counted, repeated samples included.",
+    "mean_output_tokens": "Tokens of an answer in the performance test, the mean.",
+    "checked_tokens": "Tokens of all answers of the accuracy test, before they are decoded.",
     "engine_start_s": "From the start of vLLM until it takes requests.",
     "requests_running": "Requests in the engine's current batch.",
     "requests_waiting": "Requests that the engine has and does not compute yet.",
