@@ -23,6 +23,8 @@ from harness.sweep.experiment_result import SCORE_METRIC, ExperimentResult, Resu
 from harness.sweep.file import BASELINE
 from harness.sweep.findings import SweepReport
 
+FEWEST_CURVE_POINTS = 3  # values of a setting that make a curve
+WIDE_RANGE = 8  # times the smallest value, from which on the axis of a setting is logarithmic
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
@@ -32,6 +34,9 @@ def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
     bars = [result for result in report.rows if result.gain or result is report.baseline]
     if len(bars) > 1:
         drawn["speedups"] = "Speed of each experiment", [speedup_bars(bars)]
+    curve = setting_curve(report.rows)
+    if curve:
+        drawn["setting"] = "Speed by the setting that changes", [curve]
     points = [result for result in report.rows if has_trade_off(result)]
     if len(points) > 1:
         drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
@@ -61,6 +66,58 @@ def speedup_bars(results: Results) -> Bars:
     if has_unusable(results):
         label += "; red: not usable"
     return Bars("Speed against the baseline", label, rows, [1.0])
+
+
+def setting_curve(results: Results) -> LinePanel | None:
+    """Return a panel of speed by the one number in which the experiments differ; None if they differ otherwise.
+
+    The baseline is left out if it leaves this setting to the engine.
+    """
+    measured = [result for result in results if result.speed]
+    name = changed_number(measured)
+    if name is None:
+        return None
+    points = [(number_setting(result, name), result) for result in measured]
+    placed = sorted((value, result.speed or 0.0) for value, result in points if value is not None)
+    if len(placed) < FEWEST_CURVE_POINTS:
+        return None
+    series = [Series("", placed, "grey")]
+    for value, result in points:
+        if value is not None:
+            point, mark = (value, result.speed or 0.0), "o" if result.is_usable else "X"
+            series.append(Series("", [point], color_of(result), mark, "", bool(result.doubt)))
+    title = f"Output tokens/s by {name}"
+    if has_unusable(measured):
+        title += "; crosses: not usable"
+    if any(result.doubt for result in measured):
+        title += f"; {HOLLOW}"
+    values, speeds = zip(*placed, strict=True)
+    is_log = min(values) > 0 and max(values) > WIDE_RANGE * min(values)
+    across = Scale.around(values, is_log=is_log)
+    return LinePanel(title, name, "output tokens/s", series, across, Scale.of(speeds), marked=sorted(set(values)))
+
+
+def changed_number(results: Results) -> str | None:
+    """Return the setting in which experiments differ, if they differ in one and all its values are numbers."""
+    names = {name for result in results for name in settings_of(result)}
+    changed = [name for name in names if len({repr(settings_of(result).get(name)) for result in results}) > 1]
+    if len(changed) != 1:
+        return None
+    values = [settings_of(result).get(changed[0]) for result in results]
+    if any(isinstance(value, bool) or not isinstance(value, int | float | None) for value in values):
+        return None
+    return changed[0]
+
+
+def settings_of(result: ExperimentResult) -> dict[str, object]:
+    """Return what an experiment sets: run.py's flags, and the arguments of the engine one by one."""
+    flags = {name: value for name, value in result.experiment.settings.items() if name != "engine_arg"}
+    return flags | result.experiment.engine | result.experiment.env
+
+
+def number_setting(result: ExperimentResult, name: str) -> float | None:
+    value = settings_of(result).get(name)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def color_of(result: ExperimentResult) -> str:
