@@ -288,3 +288,9 @@ def test_in_a_text_an_address_ends_where_a_word_does(password: str) -> None:
 )
 def test_addresses_that_name_nobody_stay(text: str) -> None:
     assert secrets.hide_text(text) == text
+
+
+def test_a_package_named_like_a_secret_keeps_its_version() -> None:
+    facts = {"system": {"packages": {"google-auth": "2.63.0", "jwt": "1.2"}}, "auth": "opensesame"}
+    assert secrets.hide(facts) == {"system": facts["system"], "auth": "***"}
+    assert secrets.secrets_in(facts) == {"opensesame"}
