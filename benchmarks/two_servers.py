@@ -29,7 +29,7 @@ FASTER = (0.0, 0.02, 0.05)
 FLAGS = ["--model", "demo", "--concurrency", "8", "--min-duration", "2", "--max-new-tokens", str(TOKENS)]
 FLAGS += ["--total-sample-count", "64"]
 RUN = "import sys; from harness.__main__ import main; sys.argv = ['compare', *sys.argv[1:]]; {}main('compare')"
-KEEP_BUSY = "from harness.loadgen import recorder as b; b.SPARE_CPU_SHARE = 10; "
+KEEP_BUSY = "from harness.loadgen import background_load as b; b.SPARE_CPU_SHARE = 10; "
 
 
 def serve(port: int, scale: float) -> None:
