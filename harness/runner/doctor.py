@@ -426,7 +426,7 @@ CHECKS = (
     ),
     Requirement("results", results_disk, first=True),
     Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", after="model"),
-    Requirement("data", cnn_dailymail.find, HAS_OFFICIAL_DATA, first=True),
+    Requirement("data", cnn_dailymail.location, HAS_OFFICIAL_DATA, first=True),
     Requirement("samples", samples, after="model"),
     Requirement(
         "sentences",

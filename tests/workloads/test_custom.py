@@ -533,7 +533,7 @@ def test_rows_that_are_none_are_left_out_up_to_a_share(tmp_path: Path) -> None:
     path.write_text("\n".join([*lines, '{"prompt": "Wh', '{"prompt": ""}']))
     found = requests_file.read(path)
     assert len(found.requests) == 18
-    assert tells(found.left_out, "2 of 20 lines", "line 19: not JSON")
+    assert tells(found.fault_note, "2 of 20 lines", "line 19: not JSON")
     path.write_text("\n".join([*lines, '{"prompt": "Wh', '{"prompt": ""}', "{}"]))
     with pytest.raises(UsageError, match="line 19: not JSON"):
         requests_file.read(path)
