@@ -90,7 +90,7 @@ def test_one_sample_again_and_again_is_in_no_closed_submission(
     which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusals.claims, "summary_claims", lambda *_: iter(()))
-    found = refusals.performance(entry(tmp_path, **{f"effective_performance_issue_{which}": True}))
+    found = refusals.performance_refusals(entry(tmp_path, **{f"effective_performance_issue_{which}": True}))
     assert any("again and again" in reason for reason in found)
 
 
@@ -101,7 +101,7 @@ def test_a_log_must_say_that_early_stopping_was_met(
     monkeypatch.setattr(
         refusals, "logged_setting", lambda log, name: 10**9 if name != "accuracy_sample_count" else 13_368
     )
-    monkeypatch.setattr(refusals, "foreign_seeds", lambda *_: iter(()))
+    monkeypatch.setattr(refusals, "seed_refusals", lambda *_: iter(()))
     logged = {} if value is None else {"early_stopping_met": value}
     found = [*refusals.entry_refusals(entry(tmp_path, **logged))]
     assert any("early stopping" in reason for reason in found) == refused
@@ -132,7 +132,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_metric_of_zero_is_one(store: Any) -> None:
     item = mlflow.TrackedRun(None, "2026-01-31T10:00:00+0000", numbers={"preemptions": 0, "gate": 0.0, "x": None})
     store.log(item, "once")
-    (found,) = store.client.search_runs([store.experiment])
+    (found,) = store.client.search_runs([store.experiment_id])
     assert found.data.metrics == {"preemptions": 0.0, "gate": 0.0}
 
 

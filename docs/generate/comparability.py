@@ -40,10 +40,10 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "`--fail-if`: tokens/s, ...": regression.IGNORED_BY_GATE,
     "`--fail-if`: latencies": regression.IGNORED_FOR_LATENCIES,
     "`--fail-if`: answers": regression.IGNORED_FOR_ANSWERS,
-    "Offline run of the history, for `auto`": trial_rate.IGNORED,
+    "Offline run of the history, for `auto`": trial_rate.IGNORED_IN_OFFLINE_RUN,
     "earlier runs of the history, for the scatter": history_line.IGNORED_IN_SCATTER,
     "runs of one entry of a submission": entries.IGNORED_IN_ENTRY,
-    "entries of one submission": refusals.IGNORED_BETWEEN_SYSTEMS,
+    "entries of one submission": refusals.IGNORED_BETWEEN_ENTRIES,
 }
 FLAGS = {"work": RunConfig.flags_by_effect("work"), "settings": RunConfig.flags_by_effect("answers", "speed")}
 NAMES = FLAGS | {

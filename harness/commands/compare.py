@@ -29,8 +29,9 @@ EXAMPLES = (
     "python -m harness compare before after",
 )
 DEFAULT_SAMPLES = 256
+DEFAULT_CONCURRENCY = 16
 SHORTEST_TEST_S, LONGEST_TEST_S = 2.0, 10.0  # seconds of a test whose length was not given
-SHARE_OF_TESTS = 0.7  # share of --minutes that is left for tests: the rest is for answers, starts and ends
+SHARE_OF_TESTS = 0.7  # share of --minutes for tests; the rest is for answers, starts and ends
 
 
 class CompareConfig(RunConfig):
@@ -73,25 +74,25 @@ class CompareConfig(RunConfig):
             yield "--json prints the verdicts of --fail-if, which is missing; all figures are in sweep.json."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """A short test at a load that most servers take, where no other is given."""
-        defaults: dict[str, object] = {"mode": "both" if self.is_official_workload else "performance"}
+        """Return the settings of a short test at a load that most servers take, except for settings that are given."""
+        defaults: dict[str, object] = {"mode": "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
-        if not isinstance(pattern, Poisson):  # LoadGen judges those
+        if not isinstance(pattern, Poisson):  # LoadGen judges tests with Poisson arrivals, which keep their length
             defaults["min_duration"] = self.test_seconds
         if self.is_official_workload:
-            defaults["total_sample_count"] = min(
-                DEFAULT_SAMPLES, self.model_spec.task("datacenter", "concurrency").samples
-            )
+            all_samples = self.model_spec.task("datacenter", "concurrency").samples
+            defaults["mode"] = "both"
+            defaults["total_sample_count"] = min(DEFAULT_SAMPLES, all_samples)
         if not given & {"scenario", *SCENARIO_BY_FLAG}:
-            defaults["concurrency"] = 16
-        left = {name: value for name, value in defaults.items() if name not in given}
-        return super().implications(given | frozenset(left)) | left
+            defaults["concurrency"] = DEFAULT_CONCURRENCY
+        implied = {name: value for name, value in defaults.items() if name not in given}
+        return super().implications(given | frozenset(implied)) | implied
 
     @property
     def test_seconds(self) -> float:
-        """Return how long a test lasts, so that three of each server and their answers fit into --minutes.
+        """The seconds of a test, so that three tests of each server and their answers fit into --minutes.
 
-        Requests decide how long a test lasts on a slow server, since none has fewer than the scenario's fewest.
+        On a slow server a test lasts longer, since it has at least the fewest requests of its scenario.
         """
         tests = FEWEST_PAIRS * max(2, len(self.endpoint))
         seconds = SHARE_OF_TESTS * 60 * self.minutes / tests
@@ -99,20 +100,24 @@ class CompareConfig(RunConfig):
 
     @property
     def takes_minutes(self) -> bool:
-        """They are those of the whole comparison."""
+        """Always true: the minutes are those of the whole comparison."""
         return True
 
 
 def parse_sides(words: Sequence[str]) -> Iterator[str]:
-    """The servers and runs, which come first, as flags."""
-    is_first = True
+    """Yield the words, with the servers and runs before the first flag as flags."""
+    has_flag = False
     for word in words:
-        is_first &= not word.startswith("-")
-        yield f"--{'endpoint' if '://' in word else 'side'}={word}" if is_first else word
+        has_flag = has_flag or word.startswith("-")
+        if has_flag:
+            yield word
+        elif "://" in word:
+            yield f"--endpoint={word}"
+        else:
+            yield f"--side={word}"
 
 
 def compare(config: CompareConfig) -> int:
-
     if config.side:
         from harness.commands.report import compare_runs
 
@@ -128,7 +133,7 @@ def compare(config: CompareConfig) -> int:
     for text in config.fail_if:
         regression.parse_condition(text)
     processes.install_signal_handlers()
-    whole = sweep_of(config)
+    sweep = sweep_of(config)
     options = sweep_state.SweepOptions(
         repeat=2 * config.rounds,
         limit=60 * config.minutes,
@@ -136,23 +141,30 @@ def compare(config: CompareConfig) -> int:
         mlflow=config.mlflow,
         json=config.json,
     )
+    experiments = [*sweep.experiments]
     state = loop.begin_sweep(
-        whole, config.results_dir, [*whole.experiments], options, {}, config.resume, config.within, config.fail_if
+        sweep, config.results_dir, experiments, options, {}, config.resume, config.within, config.fail_if
     )
     loop.run_to_exit(state, [Lane()])
 
 
 def sweep_of(config: CompareConfig) -> Sweep:
-    """The first server as the baseline, each other as an experiment by its letter."""
-    flags = RunConfig.non_default_settings(to_jsonable_python(vars(config))).items()
-    own_flags = (*SWEEP_FLAGS, "minutes")  # these are the comparison's own, not its runs'
-    settings = {name: value for name, value in flags if name not in own_flags}
-    first, *challengers = ({"endpoint": address} for address in config.endpoint)
-    named = zip(run_letters(len(config.endpoint))[1:], challengers, strict=True)
+    """Return the comparison as a sweep.
+
+    The first server is the baseline; each of the others is an experiment, whose name is the server's letter.
+    """
+    settings = RunConfig.non_default_settings(to_jsonable_python(vars(config)))
+    for name in (*SWEEP_FLAGS, "minutes"):  # flags of the comparison, not of its runs
+        settings.pop(name, None)
+    letters = run_letters(len(config.endpoint))
+    servers = [{"endpoint": address} for address in config.endpoint]
+    challengers = []
+    for letter, server in zip(letters[1:], servers[1:], strict=True):
+        challengers.append(Variant(name=letter, set=server))
     content = SweepFile(
         about="Servers under the same requests",
-        baseline=FileSettings(set=settings | first),
-        isolation=[Variant(name=letter, set=settings_of_one) for letter, settings_of_one in named],
+        baseline=FileSettings(set=settings | servers[0]),
+        isolation=challengers,
     )
     return merged_sweep([Source(Path("compare"), content, {})])
 

@@ -27,7 +27,7 @@ STATUS_STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "y
 
 
 def doctor(config: RunConfig) -> None:
-    """Prints a line for each thing that a run needs. Raises UsageError where one that this run needs is not there."""
+    """Print a line for each thing that a run needs. Raises UsageError if something is missing."""
     hide_torch()
     from harness.runner.doctor import findings
 
@@ -36,13 +36,17 @@ def doctor(config: RunConfig) -> None:
         say(json.dumps([result._asdict() for result in results], indent=2))
     else:
         show(results)
-    failed = [result.name for result in results if result.status == "failed"]
-    if failed:
-        raise UsageError(f"these checks failed: {', '.join(failed)}.")
+    failed_names = names_with_status(results, "failed")
+    if failed_names:
+        raise UsageError(f"these checks failed: {', '.join(failed_names)}.")
+
+
+def names_with_status(results: Sequence["Finding"], status: str) -> list[str]:
+    return [result.name for result in results if result.status == status]
 
 
 def show(results: Sequence["Finding"]) -> None:
-    """Prints a row for each finding, and below it the whole command that mends it, on a line of its own."""
+    """Print a row for each finding, and below it the command that remedies it, on a line of its own."""
     from rich.console import Console
     from rich.table import Column, Table
 
@@ -59,16 +63,16 @@ def show(results: Sequence["Finding"]) -> None:
         console.print(row)
         if result.command:
             console.print(f"  {result.command}", markup=False, soft_wrap=True)
-    not_needed = [result.name for result in results if result.status == "not needed"]
-    console.print(f"not needed: {', '.join(not_needed)}", style="dim")
+    unneeded_names = names_with_status(results, "not needed")
+    console.print(f"not needed: {', '.join(unneeded_names)}", style="dim")
 
 
 def hide_torch() -> None:
-    """Lets transformers do without torch, which takes up to 20 s to import, in this process."""
+    """Let transformers do without torch in this process, since torch takes up to 20 s to import."""
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     if "torch" not in sys.modules:
         sys.modules["torch"] = None  # type: ignore[assignment]
-        importlib.import_module("transformers").AutoTokenizer  # noqa: B018  # it looks for torch once
+        importlib.import_module("transformers").AutoTokenizer  # noqa: B018  # transformers looks for torch once
         del sys.modules["torch"]
 
 

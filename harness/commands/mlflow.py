@@ -1,4 +1,8 @@
-"""A finished folder to MLflow, again if need be: `python -m harness mlflow RUN_DIR`."""
+"""Send finished runs, evaluations and sweeps to MLflow: `python -m harness mlflow RUN_DIR`.
+
+They go to MLFLOW_TRACKING_URI, or to results/mlflow.db if that is not set. Each MLflow run has a tag that is made from
+its folder, so that sending a folder twice updates the run.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -24,23 +28,19 @@ from harness.runner.tracking import NOT_INSTALLED
 from harness.runs import run_folder
 from harness.runs.status import RunStatus
 
-# Finished runs, evaluations and sweeps -> MLflow. As a command: send a folder (again).
-#
-# `python -m harness mlflow RUN_DIR` sends to MLFLOW_TRACKING_URI, or to results/mlflow.db where that is not set.
-# Each run there has a tag that is its folder's own, so that sending twice updates instead of doubling.
 EXPERIMENT_NAME = "llama31-mlperf"  # the experiment's name, unless MLFLOW_EXPERIMENT_NAME says otherwise
-IDENTITY = "llama31_mlperf_folder"  # the tag
+IDENTITY_TAG = "llama31_mlperf_folder"
 LONGEST_PARAMETER = 6000  # characters of a parameter, MLflow's limit
 UPLOADED_FILES = names_in("*.json *.md *.html *.csv plots/* Accuracy/* Performance/* Compliance/**/*")  # with a run
 LEFT_OUT_FILES = names_in("mlperf_log_trace.json mlperf_log_trace.json.gz")  # these have a line for each token
 
 
 class TrackingError(NotAcceptedError):
-    """The tracking server did not take it; the run itself is unharmed."""
+    """The tracking server did not accept a run; the run itself is unharmed."""
 
 
 class TrackedRun(NamedTuple):
-    """One MLflow run: what is logged, and where its files lie. The name tells it from others of the same folder."""
+    """One MLflow run: its values, and the folder of its files. The name tells runs of one folder apart."""
 
     folder: Path | None
     started: str
@@ -53,8 +53,8 @@ class TrackedRun(NamedTuple):
 
 
 def send(folder: Path, results_dir: Path) -> str:
-    """Logs a folder; returns where to. Raises UsageError, TrackingError."""
-    tracked = entry(folder)
+    """Log a folder, and return a message on where. Raises UsageError, TrackingError."""
+    tracked_run = entry(folder)
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
     try:
@@ -63,64 +63,86 @@ def send(folder: Path, results_dir: Path) -> str:
     except ImportError:
         raise UsageError(f"{NOT_INSTALLED}.") from None
     try:
-        return Store(results_dir).log(tracked, f"{tracked.started} {tracked.name}")
-    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # ImportError: of a store's driver
+        return Store(results_dir).log(tracked_run, f"{tracked_run.started} {tracked_run.name}")
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # a store's driver may be missing
         raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None
 
 
 class Store:
-    """An MLflow store: the one MLFLOW_TRACKING_URI names, or a file in the results."""
+    """The MLflow store that MLFLOW_TRACKING_URI names, or a file in the results."""
 
     def __init__(self, results_dir: Path) -> None:
         from mlflow import MlflowClient
 
         uri = environ.get("MLFLOW_TRACKING_URI")
-        local = results_dir.resolve()
-        if not uri:
+        artifacts = None
+        if uri:
+            self.place = hide_text(uri)
+        else:
+            local = results_dir.resolve()
             run_folder.check_writable(local)
-        self.place = hide_text(uri) if uri else str(local / "mlflow.db")
-        self.client = MlflowClient(tracking_uri=uri or f"sqlite:///{local / 'mlflow.db'}")
+            self.place = str(local / "mlflow.db")
+            uri = f"sqlite:///{self.place}"
+            artifacts = (local / "mlflow").as_uri()
+        self.client = MlflowClient(tracking_uri=uri)
         name = environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT_NAME)
         experiment = self.client.get_experiment_by_name(name)
-        files = None if uri else (local / "mlflow").as_uri()
-        self.experiment = (
-            experiment.experiment_id if experiment else self.client.create_experiment(name, artifact_location=files)
-        )
+        if experiment:
+            self.experiment_id = experiment.experiment_id
+        else:
+            self.experiment_id = self.client.create_experiment(name, artifact_location=artifacts)
 
     def log(self, item: TrackedRun, identity: str) -> str:
-        from mlflow.entities import Metric, Param, RunTag
-
-        at = milliseconds(item.started)
-        run = self.run(item, identity, at)
-        self.client.log_batch(
-            run,
-            params=[Param(key, setting_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()],
-            tags=[RunTag(key, str(value)) for key, value in item.tags.items()],
-            metrics=[Metric(key, float(value), at, 0) for key, value in item.numbers.items() if value is not None],
-        )
+        """Log a run and its children, and return a message on where. `identity` tells the run from all others."""
+        started_ms = milliseconds(item.started)
+        run_id = self.find_or_create_run(item, identity, started_ms)
+        self.log_values(run_id, item, started_ms)
         if item.folder:
-            for path in (path for pattern in UPLOADED_FILES for path in sorted(item.folder.glob(pattern))):
-                if path.is_symlink() or not path.is_file() or path.name in LEFT_OUT_FILES:
-                    continue
-                below = path.parent.relative_to(item.folder).as_posix()
-                self.client.log_artifact(run, str(path), None if below == "." else below)
+            self.upload_files(run_id, item.folder)
         for child in item.children:
-            self.log(child._replace(tags={**child.tags, "mlflow.parentRunId": run}), f"{identity} {child.name}")
-        status = item.status
-        end = milliseconds(status.time) if status and status.time else at
-        self.client.set_terminated(run, "FINISHED" if status and status.status == "complete" else "FAILED", end)
+            tags = {**child.tags, "mlflow.parentRunId": run_id}
+            self.log(child._replace(tags=tags), f"{identity} {child.name}")
+        end_ms, state = started_ms, "FAILED"
+        if item.status and item.status.time:
+            end_ms = milliseconds(item.status.time)
+        if item.status and item.status.status == "complete":
+            state = "FINISHED"
+        self.client.set_terminated(run_id, state, end_ms)
         return f"logged {item.name} to {self.place}"
 
-    def run(self, item: TrackedRun, identity: str, at: int) -> str:
-        """The id of the entry's run: the one of an earlier try, if this store has it, or a new one."""
+    def log_values(self, run_id: str, item: TrackedRun, time_ms: int) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        params = [Param(key, setting_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()]
+        tags = [RunTag(key, str(value)) for key, value in item.tags.items()]
+        figures = []
+        for key, value in item.numbers.items():
+            if value is not None:
+                figures.append(Metric(key, float(value), time_ms, 0))
+        self.client.log_batch(run_id, params=params, tags=tags, metrics=figures)
+
+    def upload_files(self, run_id: str, folder: Path) -> None:
+        for pattern in UPLOADED_FILES:
+            for path in sorted(folder.glob(pattern)):
+                if path.is_symlink() or not path.is_file() or path.name in LEFT_OUT_FILES:
+                    continue
+                subfolder: str | None = path.parent.relative_to(folder).as_posix()
+                if subfolder == ".":
+                    subfolder = None
+                self.client.log_artifact(run_id, str(path), subfolder)
+
+    def find_or_create_run(self, item: TrackedRun, identity: str, started_ms: int) -> str:
+        """Return the id of the MLflow run with this identity, which is created if this store does not have it."""
         tag = hashlib.sha256(identity.encode()).hexdigest()
-        if earlier_runs := self.client.search_runs([self.experiment], f"tags.{IDENTITY} = '{tag}'", max_results=1):
+        earlier_runs = self.client.search_runs([self.experiment_id], f"tags.{IDENTITY_TAG} = '{tag}'", max_results=1)
+        if earlier_runs:
             return str(earlier_runs[0].info.run_id)
-        created = self.client.create_run(self.experiment, start_time=at, run_name=item.name, tags={IDENTITY: tag})
-        return str(created.info.run_id)
+        tags = {IDENTITY_TAG: tag}
+        new_run = self.client.create_run(self.experiment_id, start_time=started_ms, run_name=item.name, tags=tags)
+        return str(new_run.info.run_id)
 
 
-UNFINISHED_SWEEPS = {  # the message by whether somebody holds the folder's lock, None where that is not known
+UNFINISHED_SWEEPS = {  # the message if the folder's lock is held, if it is not, and if that is not known
     True: "this sweep is still running",
     False: "this sweep was killed: end it with --resume first",
     None: "it is not known whether this sweep still runs, for the mount has no locks: end it with --resume first",
@@ -128,7 +150,7 @@ UNFINISHED_SWEEPS = {  # the message by whether somebody holds the folder's lock
 
 
 def entry(folder: Path) -> TrackedRun:
-    """A folder of run.py, mmlu.py or sweep.py as an entry. Raises UsageError for any other, or one not finished."""
+    """Return a folder of run.py, mmlu.py or sweep.py as an MLflow run. Raises UsageError if it is no finished one."""
     run_status = run_folder.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
@@ -136,69 +158,98 @@ def entry(folder: Path) -> TrackedRun:
         raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_locked(folder)]}.")
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
-    kind = sweep if is_sweep else mmlu if (folder / "overall.json").exists() else benchmark
-    return kind(folder)._replace(name=folder.resolve().name, status=run_status)
+    if is_sweep:
+        tracked_run = sweep(folder)
+    elif (folder / "overall.json").exists():
+        tracked_run = mmlu(folder)
+    else:
+        tracked_run = benchmark(folder)
+    return tracked_run._replace(name=folder.resolve().name, status=run_status)
 
 
 def benchmark(folder: Path) -> TrackedRun:
-    facts, summary = benchmark_run.facts_of(folder), read(folder / "summary.json", Summary)
+    facts = benchmark_run.facts_of(folder)
+    summary = read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.result, summary.accuracy
-    numbers: dict[str, float | None] = {}
-    for kind in LATENCY_KINDS:
-        if times := getattr(test and test.details.counted, f"{kind}_ms", None):
-            numbers |= {f"{kind}_{point}_ms": value for point, value in vars(times).items()}
-    numbers |= metrics.values(summary, "mlflow")
-    numbers |= {"valid": test.valid if test else None, "gate": score.passed if score else None}
+    numbers = latency_numbers(summary) | metrics.values(summary, "mlflow")
+    numbers |= {"valid": None, "gate": None}
     tags = {
         "kind": "benchmark",
         "comparable": meta.comparable,
         "accuracy": summary.gate or "not run",
-        "result": test.verdict.word if test else "not run",
-        "flaws": "; ".join((*summary.background_load, *test.flaws)) if test else "",
+        "result": "not run",
+        "flaws": "",
     }
-    params = facts.settings | {f"engine.{name}": value for name, value in facts.engine_args.items()}
-    return TrackedRun(folder, meta.started, params, numbers, tags | machine(summary.system, summary.gpu_models))
+    if test:
+        numbers["valid"] = test.valid
+        tags["result"] = test.verdict.word
+        tags["flaws"] = "; ".join((*summary.background_load, *test.flaws))
+    if score:
+        numbers["gate"] = score.passed
+    params = facts.settings | engine_params(facts.engine_args)
+    return TrackedRun(folder, meta.started, params, numbers, tags | machine_tags(summary.system, summary.gpu_models))
+
+
+def latency_numbers(summary: Summary) -> dict[str, float | None]:
+    """Return the percentiles of the requests that count, by names such as `ttft_p50_ms`."""
+    numbers: dict[str, float | None] = {}
+    if not summary.result:
+        return numbers
+    for kind in LATENCY_KINDS:
+        latency = getattr(summary.result.details.counted, f"{kind}_ms", None)
+        if latency:
+            for point, value in vars(latency).items():
+                numbers[f"{kind}_{point}_ms"] = value
+    return numbers
+
+
+def engine_params(engine_args: Mapping[str, object]) -> dict[str, object]:
+    return {f"engine.{name}": value for name, value in engine_args.items()}
 
 
 def mmlu(folder: Path) -> TrackedRun:
-    facts, summary = read(folder / "config.json", MMLUFacts), read(folder / "overall.json", Overall)
+    facts = read(folder / "config.json", MMLUFacts)
+    summary = read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
-    params = facts.config | {f"engine.{name}": value for name, value in facts.engine_args.items()}
-    tags = {"kind": "mmlu"} | machine(facts.system, facts.system.gpus)
+    params = facts.config | engine_params(facts.engine_args)
+    tags = {"kind": "mmlu"} | machine_tags(facts.system, facts.system.gpus)
     return TrackedRun(folder, facts.started, params, numbers, tags)
 
 
 def sweep(folder: Path) -> TrackedRun:
-    """A sweep: one entry for the whole, a child for every experiment that was run."""
+    """Return a sweep, with a child for every experiment that was not skipped."""
     from harness.sweep import report as sweep_report
 
     state = sweep_report.read_state(folder)
     children = []
     for record in state.records:
-        name = f"{record.experiment}#{record.number}"
+        if record.status == "skipped":
+            continue
+        child = TrackedRun(None, state.started)
+        if record.status == "complete" and record.run:
+            child = entry(folder / record.run)
         tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
-        if record.status != "skipped":
-            run = record.status == "complete" and record.run
-            child = entry(folder / run) if run else TrackedRun(None, state.started)
-            children.append(child._replace(name=name, tags={**child.tags, **tags}))
+        children.append(child._replace(name=f"{record.experiment}#{record.number}", tags={**child.tags, **tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
-    tags = {"kind": "sweep"} | machine(state.system, state.system.gpus)
+    tags = {"kind": "sweep"} | machine_tags(state.system, state.system.gpus)
     return TrackedRun(folder, state.started, params, {}, tags, tuple(children))
 
 
-def machine(system: System, gpus: list[str] | None) -> dict[str, str]:
-    """Return where it ran, as tags; no `gpus` are known behind an endpoint."""
-    versions = {f"version.{name}": version for name, version in system.packages.items()}
-    return {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu, **versions}
+def machine_tags(system: System, gpus: list[str] | None) -> dict[str, str]:
+    """Return the machine of a run as tags; `gpus` is None if they are not known, as behind an endpoint."""
+    tags = {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu}
+    for name, version in system.packages.items():
+        tags[f"version.{name}"] = version
+    return tags
 
 
 def milliseconds(started: str) -> int:
-    """Milliseconds since 1970. Raises UsageError for text that is not a time."""
+    """Return a time in milliseconds since 1970. Raises UsageError for text that is not a time."""
     try:
-        at = datetime.fromisoformat(started)
+        time = datetime.fromisoformat(started)
     except ValueError:
         raise UsageError(f"its files say it started at {started!r}, which is not a time.") from None
-    return round(at.timestamp() * 1000)
+    return round(time.timestamp() * 1000)
 
 
 def mlflow(

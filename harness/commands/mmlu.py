@@ -9,8 +9,8 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
-    """Runs the evaluation in its own folder; ends the process with the exit code."""
-    # `-h` shall not wait for these.
+    """Run the evaluation in its own folder, and end the process with the exit code."""
+    # These imports are slow, and `-h` shall not wait for them.
     from harness.core import processes, progress
     from harness.engines.discovery import config_of_served_model
     from harness.mmlu import evaluation

@@ -1,4 +1,4 @@
-"""Renders a run again from its logs, or a sweep; or puts runs side by side. `--help` lists the flags.
+"""Render a run again from its logs, or a sweep; or compare runs. `--help` lists the flags.
 
 `python report.py RUN_DIR` (or a sweep's folder) needs nothing but the folder: config.json, LoadGen's logs, rouge.json.
 """
@@ -61,7 +61,7 @@ def report(
     may_differ: list[str] = option((), "A setting that differs on purpose (repeatable).", "SETTING"),
     json: bool = option(False, "With --fail-if: print the verdicts as JSON alone on standard output."),
 ) -> int:
-    words = Words(
+    arguments = Arguments(
         run,
         compare,
         matrix,
@@ -78,28 +78,29 @@ def report(
         may_differ,
         json,
     )
-    for problem in problems(words):
+    for problem in problems(arguments):
         raise UsageError(problem)
-    if words.baseline:
-        return gate(words)
-    if words.check:
-        return check_run(find.find_run(words.run, results_dir, "one is checked at a time."))
-    if words.matrix:
-        print_matrix(words, words.matrix.replace("-", "_").split(","))
-    elif words.run:
-        render(words)
+    if arguments.baseline:
+        return judge_against_baseline(arguments)
+    if arguments.check:
+        return check_run(find.find_run(arguments.run, results_dir, "one is checked at a time."))
+    if arguments.matrix:
+        axes = arguments.matrix.replace("-", "_").split(",")
+        print_matrix(arguments, axes)
+    elif arguments.run:
+        render(arguments)
     else:
-        compare_runs(folders_of(words), csv, plot, page)
+        compare_runs(folders_of(arguments), csv, plot, page)
     return DONE
 
 
-class Words(NamedTuple):
-    """The operands and flags of the command, as they were typed."""
+class Arguments(NamedTuple):
+    """The operands and flags of the command, as the user typed them."""
 
     run: list[str]
     compare: list[str]
     matrix: str | None
-    of: str | None
+    metric: str | None  # --of
     reference: str
     last: int | None
     check: bool
@@ -113,78 +114,85 @@ class Words(NamedTuple):
     json: bool
 
 
-def problems(words: Words) -> Iterator[str]:
+def problems(arguments: Arguments) -> Iterator[str]:
     """Yield a sentence for each combination of flags that has no meaning."""
-    subjects = [bool(words.run), bool(words.compare), words.last is not None]
+    run, matrix, baseline, plot = arguments.run, arguments.matrix, arguments.baseline, arguments.plot
+    subjects = [bool(run), bool(arguments.compare), arguments.last is not None]
     if sum(subjects) != 1:
         yield "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags."
-    if words.baseline and not (words.run and words.fail_if):
+    if baseline and not (run and arguments.fail_if):
         yield "--baseline needs a RUN before it, and --fail-if after it."
-    if (words.fail_if or words.may_differ or words.json) and not words.baseline:
+    if (arguments.fail_if or arguments.may_differ or arguments.json) and not baseline:
         yield "--fail-if, --may-differ and --json need --baseline."
-    if words.check and (words.baseline or words.matrix or not words.run):
+    if arguments.check and (baseline or matrix or not run):
         yield "--check takes one RUN."
-    has_picture_of_comparison = words.plot and not words.matrix
-    if words.run and (words.page or has_picture_of_comparison):
+    has_picture_of_comparison = plot and not matrix
+    if run and (arguments.page or has_picture_of_comparison):
         yield "--page needs --compare or --last, --plot one of them or --matrix."
-    if words.csv and (words.baseline or words.check):
+    if arguments.csv and (baseline or arguments.check):
         yield "--csv needs RUN alone, --matrix, --compare or --last."
-    if (words.reference or words.of) and not words.matrix:
+    if (arguments.reference or arguments.metric) and not matrix:
         yield "--reference and --of need --matrix."
-    if words.matrix and not words.run:
+    if matrix and not run:
         yield "--matrix needs RUNs: report.py --matrix gpu,workload RUN RUN ..."
-    if words.plot and words.plot.suffix != ".png":
-        yield f"--plot {words.plot}: the name must end with .png."
+    if plot and plot.suffix != ".png":
+        yield f"--plot {plot}: the name must end with .png."
 
 
 command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("--compare", "--baseline"))
 
 
-def read_runs(words: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
-    """Return the finished runs that the words name, each once although there are copies of it. Raises UsageError."""
-    folders = find.folders(words, results_dir)
-    runs, copies = comparison.without_copies([comparison.read_run(folder.resolve()) for folder in folders])
-    for reason in copies:
+def read_runs(names: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
+    """Return the finished runs with these names, each once although there are copies of it. Raises UsageError."""
+    runs = []
+    for folder in find.folders(names, results_dir):
+        runs.append(comparison.read_run(folder.resolve()))
+    originals, copies = comparison.without_copies(runs)
+    warn_of_left_out(copies)
+    return originals
+
+
+def warn_of_left_out(reasons: list[str]) -> None:
+    for reason in reasons:
         warn(f"left out: {reason}")
-    return runs
 
 
-def folders_of(words: Words) -> list[Path]:
+def folders_of(arguments: Arguments) -> list[Path]:
     """Return the folders of the runs to compare. Raises UsageError."""
-    if words.compare:
-        return find.folders(words.compare, words.results_dir)
-    return comparison.last_runs(words.results_dir, words.last or 0)
+    if arguments.compare:
+        return find.folders(arguments.compare, arguments.results_dir)
+    return comparison.last_runs(arguments.results_dir, arguments.last or 0)
 
 
-def render(words: Words) -> None:
-    """Writes the report of one run or sweep again, and a run's numbers to a CSV file if one is asked for."""
-    folder = find.find_run(words.run, words.results_dir, "one is rendered at a time, --compare takes several.")
-    if words.csv and not (folder / "config.json").exists():
+def render(arguments: Arguments) -> None:
+    """Write the report of one run or sweep again, and a run's numbers to a CSV file if the user asks for that."""
+    folder = find.find_run(arguments.run, arguments.results_dir, "one is rendered at a time, --compare takes several.")
+    if arguments.csv and not (folder / "config.json").exists():
         raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
     if (folder / "sweep.json").exists():
         sweep_report.build_report(folder)
     else:
         rendering.build_report(folder)
     say(folder / "report.html")
-    if words.csv:
-        compare_page.write_csv(words.csv, [comparison.read_run(folder)])
+    if arguments.csv:
+        compare_page.write_csv(arguments.csv, [comparison.read_run(folder)])
 
 
-def print_matrix(words: Words, axes: list[str]) -> None:
-    """Prints the runs in one table, or a metric of theirs across the axes; writes it to files on demand."""
-    runs = read_runs(words.run, words.results_dir)
-    matrix = Matrix.of([run.summary for run in runs], axes, words.reference)
-    table = CrossTable.of(matrix, axes, words.of) if words.of else matrix
+def print_matrix(arguments: Arguments, axes: list[str]) -> None:
+    """Print a table of the runs, or of one of their metrics across the axes, and write the files that are asked for."""
+    runs = read_runs(arguments.run, arguments.results_dir)
+    matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
+    table = CrossTable.of(matrix, axes, arguments.metric) if arguments.metric else matrix
     say(table.table())
-    if words.csv:
-        csv_files.write_table(words.csv, *table.numbers())
-    if words.plot:
-        compare_picture.write_picture(words.plot, [table.picture()], runs)
+    if arguments.csv:
+        csv_files.write_table(arguments.csv, *table.numbers())
+    if arguments.plot:
+        compare_picture.write_picture(arguments.plot, [table.picture()], runs)
     say(f"\nThese runs differ in: {compare_page.difference(runs)}.")
 
 
 def check_run(folder: Path) -> int:
-    """Prints `consistent`, or each difference between a run's files; returns the exit code."""
+    """Print `consistent`, or each difference between a run's files, and return the exit code."""
     result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
     if result.missing:
@@ -195,10 +203,9 @@ def check_run(folder: Path) -> int:
 
 
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
-    """Prints the comparison; writes its table, its picture and its page where files are asked for."""
+    """Print the comparison, and write its table, picture and page to the files that are asked for."""
     runs, left_out = comparison.load_runs(folders)
-    for reason in left_out:
-        warn(f"left out: {reason}")
+    warn_of_left_out(left_out)
     if len(runs) < 2:
         if csv or plot or page:
             raise UsageError("--csv, --plot and --page take two runs or more; these are copies of one.")
@@ -215,25 +222,26 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
 
 
 def show(document: Document) -> None:
-    """Prints a document: in colours on a terminal, else as Markdown."""
+    """Print a document: in colours on a terminal, else as Markdown."""
     if sys.stdout.isatty():
         last_screen.show(progress.failsafe_console(sys.stdout.fileno()), document)
     else:
         say(to_markdown(document))
 
 
-def gate(words: Words) -> int:
-    """Prints whether the runs are worse than the baseline; returns the exit code."""
-    before = read_runs(words.baseline, words.results_dir)
-    after = read_runs(words.run, words.results_dir)
-    conditions = [regression.parse_condition(text) for text in words.fail_if]
-    on_both_sides = {run.folder for run in before} & {run.folder for run in after}
-    if on_both_sides:
-        raise UsageError(f"--baseline {min(on_both_sides)}: a run cannot be its own baseline.")
-    allowed = settings_that_may_differ(words.may_differ, [*before, *after])
-    sides = regression.Sides(before, after, allowed)
+def judge_against_baseline(arguments: Arguments) -> int:
+    """Print whether the runs are worse than the baseline, and return the exit code."""
+    before = read_runs(arguments.baseline, arguments.results_dir)
+    after = read_runs(arguments.run, arguments.results_dir)
+    conditions = [regression.parse_condition(text) for text in arguments.fail_if]
+    baseline_folders = {run.folder for run in before}
+    common_folders = baseline_folders.intersection(run.folder for run in after)
+    if common_folders:
+        raise UsageError(f"--baseline {min(common_folders)}: a run cannot be its own baseline.")
+    allowed_settings = settings_that_may_differ(arguments.may_differ, [*before, *after])
+    sides = regression.Sides(before, after, allowed_settings)
     judgements = regression.judge(sides, conditions)
-    if words.json:
+    if arguments.json:
         say(regression.to_json(judgements))
     else:
         show(regression.document(sides, judgements))
@@ -242,7 +250,10 @@ def gate(words: Words) -> int:
 
 def settings_that_may_differ(texts: list[str], runs: list[comparison.ComparedRun]) -> list[str]:
     """Return the settings that --may-differ names. Raises UsageError for one that the runs do not have."""
-    settings = sorted({name for run in runs for name in run.flags})
+    names_of_runs = set[str]()
+    for run in runs:
+        names_of_runs.update(run.flags)
+    settings = sorted(names_of_runs)
     allowed = []
     for text in texts:
         for word in text.split(","):

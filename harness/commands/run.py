@@ -18,8 +18,8 @@ EXAMPLES = (
 
 
 def benchmark_run(config: RunConfig) -> NoReturn:
-    """Runs the benchmark in its own folder; ends the process with the exit code."""
-    # `-h` shall not wait for these.
+    """Run the benchmark in its own folder, and end the process with the exit code."""
+    # These imports are slow, and `-h` shall not wait for them.
     from harness.core import processes, progress
     from harness.engines.discovery import config_of_served_model
     from harness.runner.tracking import check_installed
@@ -36,7 +36,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(errors if config.json else console) as display:
-                config = config_of_served_model(config, display.say)  # a server that is not there is found first
+                config = config_of_served_model(config, display.say)  # before all else, since the server may be missing
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.runner import steps
@@ -45,7 +45,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
             if config.json:
                 console.file.write((run.path / "summary.json").read_text())
                 console.file.flush()
-                if getattr(console.file, "is_full", False):  # all else that is said is in the run folder, too
+                if getattr(console.file, "is_full", False):  # all other output is in the run folder, too
                     errors.print("error: standard output: No space left on device.", markup=False)
                     code = code or ENGINE_FAILED
         except (Exception, KeyboardInterrupt) as error:

@@ -1,4 +1,4 @@
-"""Finished runs in order, and those that are named deleted with their lines: `python -m harness runs`."""
+"""List finished runs in order, or delete runs with their lines: `python -m harness runs`."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -32,36 +32,47 @@ def runs(
             say(f"deleted {name}")
         write_index(results_dir)
         return
-    existing = [line for line in history.read_history(results_dir) if (results_dir / str(line["run"])).is_dir()]
-    show_table(run_table(existing, METRIC_BY_NAME[by]))
+    lines = []
+    for line in history.read_history(results_dir):
+        if (results_dir / str(line["run"])).is_dir():
+            lines.append(line)
+    show_table(run_table(lines, METRIC_BY_NAME[by]))
 
 
 def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:
-    """Return a row for each run: of each scenario the best first, and those last whose figures do not count."""
-    sign = 1 if metric.better == "higher" else -1
+    """Return a row for each run: of each scenario the best first, and last the runs whose figures do not count."""
 
     def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
+        is_flawed = bool(line.get("flaws")) or line.get("verdict") == "FAIL"
         value = line.get(metric.name)
-        does_not_count = bool(line.get("flaws")) or line.get("verdict") == "FAIL"
-        return str(line.get("scenario")), does_not_count, inf if value is None else -sign * value
+        if value is None:
+            order = inf
+        elif metric.better == "higher":
+            order = -value
+        else:
+            order = value
+        return str(line.get("scenario")), is_flawed, order
 
     rows = []
     for line in sorted(lines, key=rank):
-        engine = value_at(line, ("setup", "backend"))
-        rows.append([line["run"], line.get("label"), engine, result_text(line), line.get(metric.name)])
+        engine, value = value_at(line, ("setup", "backend")), line.get(metric.name)
+        rows.append([line["run"], line.get("label"), engine, result_text(line), value])
     # There is no column for the scenario, since it is a part of the run's name.
     return tables.Table(["run", "label", "engine", "result", metric.label], rows)
 
 
 def result_text(line: Mapping[str, Any]) -> str:
-    """Return what a run came to: its test's verdict, a failed accuracy gate, and whether the machine was busy.
+    """Return a run's result: its test's verdict, a failed accuracy gate, and whether the machine was busy.
 
     A run without a performance test has the verdict of its accuracy gate alone.
     """
     verdict, gate = line.get("result"), line.get("verdict")
-    gate_text = f"accuracy {gate}" if gate and (gate == "FAIL" or not verdict) else ""
-    load = "busy" if line.get("others") else ""  # a line's key for what other programs took of the machine
-    return joined_text(", ", verdict or "", gate_text, load)
+    texts = [verdict or ""]
+    if gate and (gate == "FAIL" or not verdict):
+        texts.append(f"accuracy {gate}")
+    if line.get("others"):  # the load of other programs
+        texts.append("busy")
+    return joined_text(", ", *texts)
 
 
 def show_table(table: tables.Table) -> None:

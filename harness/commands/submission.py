@@ -20,17 +20,19 @@ def write_system(
     out: Path = option(Path("system.json"), "Output file.", "FILE"),
 ) -> None:
     """Describe this machine, and list what you must fill in."""
-    facts, here = facts_of(run) if run else None, detect()
+    facts = facts_of(run) if run else None
+    here = detect()
     machine = facts.system if facts else here
-    same = here.model_copy(update={"git_revision": machine.git_revision})  # this machine, whatever its checkout has
-    written = system_description.describe(machine, facts, is_here=machine == same)
+    # The checkout of a run may have been another one, on the same machine.
+    is_here = machine == here.model_copy(update={"git_revision": machine.git_revision})
+    description = system_description.describe(machine, facts, is_here=is_here)
     if out.exists():
         raise UsageError(f"--out {out} already exists and may have been edited: choose another path.")
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: the folder {out.parent} does not exist.")
-    write_json(out, written)
+    write_json(out, description)
     say(f"{out}: fill in these fields:")
-    for name in system_description.missing(written):
+    for name in system_description.missing_fields(description):
         say(f"  {name}")
 
 
@@ -42,20 +44,23 @@ def build_tree(
     out: Path = option(..., "A new folder for the submission.", "DIR"),
 ) -> int:
     """Build a submission from finished runs."""
-    collected = entries.collect(runs)
-    categories = {entry.config.category for entry in collected}
-    filled = system_description.complete(system_description.read_description(system), submitter, division, categories)
-    if division == "closed" and (reasons := refusals.closed_division_refusals(collected, filled)):
-        warn("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]))
-        return NOT_ACCEPTED
-    base = tree.build(collected, filled, system.stem, out)
-    names = ", ".join(f"{entry.benchmark} {entry.scenario}" for entry in collected)
-    say(f"{base}: {names}, MLPerf v{collected[0].config.round}")
-    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in collected):
+    submitted = entries.entries_of_runs(runs)
+    categories = {entry.config.category for entry in submitted}
+    description = system_description.read_description(system)
+    description = system_description.final_description(description, submitter, division, categories)
+    if division == "closed":
+        reasons = refusals.closed_division_refusals(submitted, description)
+        if reasons:
+            warn("\n  ".join(["error: these runs cannot go into a closed submission:", *reasons]))
+            return NOT_ACCEPTED
+    base = tree.build(submitted, description, system.stem, out)
+    names = ", ".join(entry.label for entry in submitted)
+    say(f"{base}: {names}, MLPerf v{submitted[0].config.round}")
+    if any(entry.performance.facts.plan.engine_state.quantized_checkpoint for entry in submitted):
         say(f"fill in how the checkpoint was quantized: {base / tree.NOTES}")
-    for reason in refusals.system_differences(collected, filled):
+    for reason in refusals.system_differences(submitted, description):
         say(f"not one system: {reason}")
-    for reason in refusals.checker_refusals(collected):
+    for reason in refusals.checker_refusals(submitted):
         say(f"the official checker will refuse: {reason}")
     say(
         "keep the run folders: the submission holds the accuracy logs truncated, with a SHA-256; MLPerf may request "
@@ -76,8 +81,11 @@ def run_checker(
     version = version or official_checker.version_of(folder)
     reason, checker_output = official_checker.check(folder, version)
     say(checker_output)
-    say(f"{folder}, MLPerf v{version}: {f'not accepted: {reason}' if reason else 'accepted, no error'}")
-    return NOT_ACCEPTED if reason else DONE
+    if reason:
+        say(f"{folder}, MLPerf v{version}: not accepted: {reason}")
+        return NOT_ACCEPTED
+    say(f"{folder}, MLPerf v{version}: accepted, no error")
+    return DONE
 
 
 command = Group(

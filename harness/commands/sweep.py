@@ -55,7 +55,7 @@ def sweep(
 ) -> int:
     """Run a list of experiments, each in its own process, and compare their speed and accuracy."""
     if bisect:
-        refused = {
+        refused_flags = {
             "FILE": path,
             "--only": only,
             "--from": first,
@@ -66,43 +66,45 @@ def sweep(
             "--alternate": alternate,
             "--gpus": gpus != "together",
         }
-        for name, is_given in refused.items():
-            if is_given:
+        for name, value in refused_flags.items():
+            if value:
                 raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
         tracking.check_installed(mlflow)
         options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), alternate=True, mlflow=mlflow)
         return run_bisection(bisect, python, fail_if, options, results_dir, resume, dry_run)
-    if fail_if or python:
-        raise UsageError(f"{'--fail-if' if fail_if else '--python'} needs --bisect GOOD BAD.")
+    if fail_if:
+        raise UsageError("--fail-if needs --bisect GOOD BAD.")
+    if python:
+        raise UsageError("--python needs --bisect GOOD BAD.")
     if path is None:
         raise UsageError("give a FILE, or --bisect GOOD BAD; -h lists the flags.")
-    whole = file.load_sweep(path)
-    chosen = choice.chosen_experiments(whole, only, first)
+    whole_sweep = file.load_sweep(path)
+    chosen = choice.chosen_experiments(whole_sweep, only, first)
     if list_names:
-        say("\n".join(item.name for item in chosen if item.name != file.BASELINE))
+        say("\n".join(experiment.name for experiment in chosen if experiment.name != file.BASELINE))
         return DONE
     from harness.sweep import loop
 
     if gather:
-        say(gathering.gather(whole, gather).path / "report.html")
+        say(gathering.gather(whole_sweep, gather).path / "report.html")
         return DONE
     tracking.check_installed(mlflow)
-    reasons = choice.find_unsupported(whole)
-    places = lanes.choose_lanes(gpus == "side-by-side")  # too few GPUs are found before anything is made
+    reasons = choice.find_unsupported(whole_sweep)
+    gpu_lanes = lanes.choose_lanes(gpus == "side-by-side")  # before any folder is made, since this may fail
     if dry_run:
         run_folder.check_writable(results_dir)
-        choice.show_plan(whole, chosen, reasons)
+        choice.show_plan(whole_sweep, chosen, reasons)
         return DONE
     options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)
     from harness.core import processes
 
     processes.install_signal_handlers()
-    state = loop.begin_sweep(whole, results_dir, chosen, options, reasons, resume, within or 0.0)
-    loop.run_to_exit(state, places)
+    state = loop.begin_sweep(whole_sweep, results_dir, chosen, options, reasons, resume, within or 0.0)
+    loop.run_to_exit(state, gpu_lanes)
 
 
 def run_bisection(
-    words: list[str],
+    sides: list[str],
     pythons: list[str],
     fail_if: list[str],
     options: sweep_state.SweepOptions,
@@ -118,17 +120,17 @@ def run_bisection(
     from harness.sweep import bisect, loop
 
     conditions = [regression.parse_condition(text) for text in fail_if]
-    sweep, bisection = bisect.bisection_plan(words, pythons, conditions, options.repeat, results_dir)
+    sweep, bisection = bisect.bisection_plan(sides, pythons, conditions, options.repeat, results_dir)
+    experiments = [*sweep.experiments]
     reasons = choice.find_unsupported(sweep)
     say(bisect.announcement(bisection))
     if dry_run:
         run_folder.check_writable(results_dir)
-        choice.show_plan(sweep, [*sweep.experiments], reasons)
+        choice.show_plan(sweep, experiments, reasons)
         return DONE
     processes.install_signal_handlers()
     options = options._replace(repeat=bisection.first_rounds)
-    chosen = [*sweep.experiments]
-    state = loop.begin_sweep(sweep, results_dir, chosen, options, reasons, resume, 0.0, tuple(fail_if), bisection)
+    state = loop.begin_sweep(sweep, results_dir, experiments, options, reasons, resume, 0.0, tuple(fail_if), bisection)
     loop.run_to_exit(state, [lanes.Lane()])
 
 

@@ -207,7 +207,7 @@ class LoadGenSession:
 
         Behind an endpoint, random prompts are drawn anew, too, since the server's cache cannot be emptied from here.
         """
-        return self.library.salted(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
+        return self.library.with_test_salt(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[object, object, Result]) -> Result:
         """Return the result of work on the engine outside LoadGen, watched as LoadGen's tests are."""

@@ -1,9 +1,11 @@
-"""MMLU: answers -> accuracy by subject, domain and overall; a whole evaluation and what it leaves in its folder."""
+"""One MMLU evaluation: questions, prompts, engine, answers, report."""
 
 import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from harness import engines
 from harness.config import checkpoint, pretrained
@@ -24,15 +26,12 @@ from harness.runner import tracking
 from harness.runner.start import start
 from harness.runs import history, run_folder
 
-# One MMLU evaluation goes through these steps: questions, prompts, engine, answers, report.
-REQUESTS_PER_SLOT = 2  # requests handed to the engine for each one it can compute at once: enough to keep it busy
+REQUESTS_PER_SLOT = 2  # requests sent for each that the engine can compute at once, so that it is always busy
 
 
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
     """Run one MMLU evaluation from the questions to the report, and return the exit code."""
-    settings = config.model_dump() | {"engine_arg": [secrets.hide_word(pair) for pair in config.engine_arg]}
-    settings |= {"max_model_len": config.context, "dataset_path": config.folder or "hub"}
-    facts = MMLUFacts(config=json_value(settings), **benchmark_run.first_facts())
+    facts = MMLUFacts(config=recorded_settings(config), **benchmark_run.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
@@ -40,10 +39,11 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     data = questions.load_questions(config.folder, subjects, config.num_fewshot, config.total_sample_count, config.seed)
     tokenizer = pretrained.load_tokenizer(config)
     begin = time.perf_counter()
-    built = question_prompts.build_prompts(data, config.num_fewshot, tokenizer, config.context)
+    prompts = question_prompts.build_prompts(data, config.num_fewshot, tokenizer, config.context)
     facts.prompts_s = round(time.perf_counter() - begin, 3)
     letters = question_prompts.letter_tokens(tokenizer, question_prompts.prompt_text(data.test[0], []))
-    display.leave_line(f"{len(built):,} of {data.whole:,} questions on {len(subjects)} subjects from {data.source}")
+    counts = f"{len(prompts):,} of {data.test_questions:,} questions on {len(subjects)} subjects"
+    display.leave_line(f"{counts} from {data.source}")
 
     plan = resolve(config.run, nvml.gpus(), checkpoint.weight_bytes(config))
     engine = engines.create(plan, run.path, may_score=True)
@@ -51,26 +51,38 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
     # vLLM compiles the ranking of log-probabilities at the first request, which is therefore not measured.
-    ask_all([built[0]._replace(tokens=letters)], letters, engine, watchdog, display, run.path)
+    warm_up_prompt = prompts[0]._replace(tokens=letters)
+    ask_all([warm_up_prompt], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")
     begin = time.perf_counter()
-    rows = ask_all(built, letters, engine, watchdog, display, run.path)
+    answers = ask_all(prompts, letters, engine, watchdog, display, run.path)
     seconds = time.perf_counter() - begin
-    display.leave_line(f"{len(built):,} questions in {seconds:.1f} s")
+    display.leave_line(f"{len(prompts):,} questions in {seconds:.1f} s")
     display.stage(f"stopping {engine.name}")
     engine.close()
 
-    processes.ignore_signals()  # all is asked: what ends a command is not to cost the run
+    processes.ignore_signals()  # every answer is there: from here on a signal must not cost the run
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
-    summary, report = write_results(run, config, facts, data, seconds, rows)
-    known = {"started": facts.started, "gpus": facts.system.gpus}
-    history.finish(run, facts.config | summary.model_dump(mode="json") | known, say=display.leave_line)
+    summary, report = write_results(run, config, facts, data, seconds, answers)
+    history_line = facts.config | summary.model_dump(mode="json")
+    history_line |= {"started": facts.started, "gpus": facts.system.gpus}
+    history.finish(run, history_line, say=display.leave_line)
     with history.or_say(display.leave_line, f"{config.runs / 'index.md'} could not be written"):
         history.write_index(config.runs, "mmlu_index.md.j2", MMLUHistory)
     last_screen.show(display.console, report, run.path / "report.html")
     tracking.send_to_mlflow(run.path, config.mlflow, config.results_dir, display.leave_line)
     return errors.DONE
+
+
+def recorded_settings(config: MMLUConfig) -> dict[str, JsonValue]:
+    """Return the settings as config.json holds them, without secrets."""
+    settings = config.model_dump()
+    settings["engine_arg"] = [secrets.hide_word(pair) for pair in config.engine_arg]
+    settings["max_model_len"] = config.context
+    settings["dataset_path"] = config.folder or "hub"
+    recorded: dict[str, JsonValue] = json_value(settings)
+    return recorded
 
 
 def ask_all(

@@ -48,8 +48,10 @@ class MMLUConfig(ServerFlags):
     @property
     def run(self) -> RunConfig:
         """The engine's settings as those of a run."""
-        own_settings = {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
-        return RunConfig.from_mapping(self.values(self.named_settings & {*ServerFlags.model_fields}) | own_settings)
+        engine_settings = self.values(self.named_settings & set(ServerFlags.model_fields))
+        return RunConfig.from_mapping(
+            engine_settings | {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
+        )
 
     @property
     def context(self) -> int:

@@ -18,8 +18,8 @@ MOST_ROWS = 10**6
 MMLU_DATASET = ("cais/mmlu", "all")
 HUB = "/".join(MMLU_DATASET)
 
-# The map of the paper (Hendrycks et al., 2021); lm-eval's groups differ in one place: anatomy, there in STEM.
-MAP = {
+# The domains of the paper (Hendrycks et al., 2021). lm-eval differs from them in anatomy, which it puts into STEM.
+SUBJECT_NAMES = {
     "STEM": """abstract_algebra astronomy college_biology college_chemistry college_computer_science
         college_mathematics college_physics computer_security conceptual_physics electrical_engineering
         elementary_mathematics high_school_biology high_school_chemistry high_school_computer_science
@@ -34,7 +34,7 @@ MAP = {
         marketing medical_genetics miscellaneous nutrition professional_accounting professional_medicine
         virology""",
 }
-DOMAINS = {domain: names.split() for domain, names in MAP.items()}
+DOMAINS = {domain: names.split() for domain, names in SUBJECT_NAMES.items()}
 DOMAIN_OF = {subject: domain for domain, subjects in DOMAINS.items() for subject in subjects}
 SUBJECTS = sorted(DOMAIN_OF)
 COLUMNS = ("question", "choices", "answer")
@@ -51,15 +51,15 @@ class Question(NamedTuple):
     answer: int
 
 
-BySubject = dict[str, list[Question]]
+QuestionsBySubject = dict[str, list[Question]]
 
 
-class Data(NamedTuple):
-    """The questions, ordered by subject, and the examples shown before each."""
+class QuestionSet(NamedTuple):
+    """The questions to ask, ordered by subject, and the examples shown before each."""
 
     test: list[Question]
-    examples: BySubject
-    whole: int  # test questions there were, of the subjects asked for
+    examples: QuestionsBySubject
+    test_questions: int  # the number of all test questions of the chosen subjects, asked or not
     source: str
 
 
@@ -77,33 +77,35 @@ def chosen_subjects(text: str) -> list[str]:
         if not word:
             continue
         if word not in groups and word not in DOMAIN_OF:
-            raise UsageError(
-                f"--subjects: MMLU has no subject {word!r}{given_values.spelling_hint(word, [*groups, *SUBJECTS])}"
-            )
+            hint = given_values.spelling_hint(word, [*groups, *SUBJECTS])
+            raise UsageError(f"--subjects: MMLU has no subject {word!r}{hint}")
         chosen.update(groups.get(word, [word]))
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
     return sorted(chosen)
 
 
-def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> Data:
+def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> QuestionSet:
     """Return the questions to ask, and the first `shots` dev examples of each subject. Raises UsageError."""
-    source, dev = str(path or HUB), BySubject()
-    test = by_subject(read_rows(path, "test", subjects), subjects)
+    source = str(path or HUB)
+    test = questions_by_subject(read_rows(path, "test", subjects), subjects)
+    dev = QuestionsBySubject()
     if shots:
-        dev = by_subject(read_rows(path, "dev", subjects), subjects)
+        dev = questions_by_subject(read_rows(path, "dev", subjects), subjects)
+    examples = QuestionsBySubject()
     for subject in subjects:
         if not test[subject]:
             raise UsageError(f"{source}: no test questions for {subject}; --subjects names those to use.")
-        if shots and len(dev[subject]) < shots:
-            raise UsageError(
-                f"{source}: {subject} has {len(dev[subject])} dev questions; --num-fewshot {shots} needs {shots}."
-            )
-    examples = {subject: questions[:shots] for subject, questions in dev.items()}
-    return Data(spread_sample(test, limit, seed), examples, sum(map(len, test.values())), source)
+        if not shots:
+            continue
+        count = len(dev[subject])
+        if count < shots:
+            raise UsageError(f"{source}: {subject} has {count} dev questions; --num-fewshot {shots} needs {shots}.")
+        examples[subject] = dev[subject][:shots]
+    return QuestionSet(spread_sample(test, limit, seed), examples, sum(map(len, test.values())), source)
 
 
-def spread_sample(test: BySubject, limit: int | None, seed: int) -> list[Question]:
+def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
     """Return `limit` questions, or all if it is None, drawn from each subject in proportion to its size.
 
     Each subject's questions are shuffled by the seed and placed evenly over [0, 1). The first `limit` of all are taken,
@@ -113,14 +115,17 @@ def spread_sample(test: BySubject, limit: int | None, seed: int) -> list[Questio
     for subject, questions in test.items():
         rng = Random(f"{seed} {subject}")
         offset = rng.random()
-        for number, question in enumerate(rng.sample(questions, len(questions))):
-            places.append(((number + offset) / len(questions), question))
-    return sorted(question for _, question in sorted(places)[:limit])
+        shuffled = rng.sample(questions, len(questions))
+        for number, question in enumerate(shuffled):
+            place = (number + offset) / len(questions)
+            places.append((place, question))
+    places.sort()
+    return sorted(question for _, question in places[:limit])
 
 
-def by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> BySubject:
-    """Check the questions and return those of each subject in their stored order."""
-    questions: BySubject = {subject: [] for subject in subjects}
+def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> QuestionsBySubject:
+    """Return the questions of each subject in their stored order. Raises UsageError if a question is not valid."""
+    questions: QuestionsBySubject = {subject: [] for subject in subjects}
     for where, record in rows:
         questions_of_subject = questions.get(record["subject"])
         if questions_of_subject is not None:
@@ -160,34 +165,54 @@ def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterato
     Raises UsageError.
     """
     if not path:
-        yield from from_records(download(*MMLU_DATASET, split).to_list(), HUB, "")
+        yield from rows_of_records(download(*MMLU_DATASET, split).to_list(), HUB, "")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")
     for root in (path, path / "data"):
-        marks = sorted(root.glob("dataset_dict.json")) or sorted(root.glob("*/dataset_dict.json"))
-        if marks:
-            for folder in (mark.parent for mark in marks):
-                yield from from_records(read_saved(folder, split).to_list(), f"{folder}/{split}", folder.name)
-        elif tables := csv_files(root, split):
-            yield from from_csv(tables, split)
-        elif tables := parquet_files(root, split, subjects):
-            yield from from_parquet(tables)
-        else:
-            continue
-        return
+        rows = folder_rows(root, split, subjects)
+        if rows is not None:
+            yield from rows
+            return
     raise UsageError(
         f"--dataset-path {path}: no {split} questions in it: expected {split}/SUBJECT_{split}.csv, "
         f"all/{split}-*.parquet, SUBJECT/{split}-*.parquet, or folders saved by `datasets`."
     )
 
 
+def folder_rows(root: Path, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion] | None:
+    """Return the rows of a split in a folder; None if the folder has no files of a known form."""
+    folders = saved_folders(root)
+    if folders:
+        return rows_of_saved_folders(folders, split)
+    tables = csv_files(root, split)
+    if tables:
+        return rows_of_csv(tables, split)
+    tables = parquet_files(root, split, subjects)
+    if tables:
+        return rows_of_parquet(tables)
+    return None
+
+
+def saved_folders(root: Path) -> list[Path]:
+    """Return the folders that `datasets` saved: `root` itself, or folders in it."""
+    files = sorted(root.glob("dataset_dict.json")) or sorted(root.glob("*/dataset_dict.json"))
+    return [file.parent for file in files]
+
+
+def rows_of_saved_folders(folders: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
+    for folder in folders:
+        records = read_saved(folder, split).to_list()
+        yield from rows_of_records(records, f"{folder}/{split}", folder.name)
+
+
 def csv_files(root: Path, split: str) -> list[Path]:
     """Return the original CSV files of a split, compressed or not."""
-    return data_files(root, f"{split}/*_{split}.csv") or data_files(root, f"{split}/*_{split}.csv.gz")
+    pattern = f"{split}/*_{split}.csv"
+    return data_files(root, pattern) or data_files(root, f"{pattern}.gz")
 
 
-def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
+def rows_of_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
     """Yield the rows of the original CSV files. They have no header; a row is a question, four choices and a letter."""
     for table in tables:
         subject = table.name.removesuffix(".gz").removesuffix(f"_{split}.csv")
@@ -198,10 +223,8 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
                     if len(cells) != 6:
                         raise UsageError(f"{where} has {len(cells)} columns, not 6.")
                     question, *choices, answer = cells
-                    yield (
-                        where,
-                        {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()},
-                    )
+                    columns = {"subject": subject, "question": question, "choices": choices, "answer": answer.strip()}
+                    yield where, columns
         except OSError as error:
             raise UsageError(f"{table}: {system_reason(error)}.") from None
         except csv.Error as error:
@@ -210,16 +233,15 @@ def from_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
     """Return the Parquet files in the layout of the hub: all subjects in one folder, or a folder for each subject."""
-    together = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
-    if together:
-        return together
-    tables = []
+    tables = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
+    if tables:
+        return tables
     for subject in subjects:
         tables += data_files(root, f"{subject}/{split}-*.parquet")
     return tables
 
 
-def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
+def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
     for table in tables:
@@ -232,11 +254,12 @@ def from_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")
             records = parquet.read_table(table).to_pylist()
         except (OSError, ArrowException) as error:
-            raise UsageError(f"{table}: cannot be read as parquet: {str(error).splitlines()[0]}") from None
-        yield from from_records(records, str(table), table.parent.name)
+            reason = str(error).splitlines()[0]
+            raise UsageError(f"{table}: cannot be read as parquet: {reason}") from None
+        yield from rows_of_records(records, str(table), table.parent.name)
 
 
-def from_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
+def rows_of_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
     """Yield rows that have COLUMNS. The subject is their column `subject`, or else the folder's name.
 
     Raises UsageError if a column is missing or the folder is not named after a subject.

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from harness.core.errors import UsageError
 from harness.core.tokenizer import Tokenizer
-from harness.mmlu.question_data import LETTERS, Data, Question
+from harness.mmlu.question_data import LETTERS, Question, QuestionSet
 
 
 class QuestionPrompt(NamedTuple):
-    """A question as token ids, after the first `examples` of its subject's; `dropped` more did not fit."""
+    """A question as token ids, after the first `examples` examples of its subject; `dropped` more did not fit."""
 
     question: Question
     tokens: list[int]
@@ -33,31 +33,47 @@ def prompt_text(question: Question, examples: Sequence[Question]) -> str:
     return "\n\n".join([*parts, question_text(question)])
 
 
-def build_prompts(data: Data, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
+def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
     """Return a prompt for each question that leaves room for one new token in `context`.
 
     If a prompt is too long, its last examples are dropped until it fits. Raises UsageError if it does not fit without
     examples.
     """
     prompts = dict[Question, QuestionPrompt]()
-    left = data.test
+    unfit = data.test  # questions whose prompt is too long, or that have none yet
     for count in range(shots, -1, -1):
-        texts = [prompt_text(question, data.examples.get(question.subject, [])[:count]) for question in left]
-        encoded = tokenizer(texts)["input_ids"] if texts else []
-        for question, tokens in zip(left, encoded, strict=True):
+        if not unfit:
+            break
+        texts = [prompt_text(question, first_examples(data, question, count)) for question in unfit]
+        encoded_texts = tokenizer(texts)["input_ids"]
+        still_unfit = []
+        for question, tokens in zip(unfit, encoded_texts, strict=True):
             prompts[question] = QuestionPrompt(question, tokens, count, shots - count)
-        left = [question for question in left if len(prompts[question].tokens) >= context]
-    if left:
-        longest = max((prompts[question] for question in left), key=length_of)
+            if len(tokens) >= context:
+                still_unfit.append(question)
+        unfit = still_unfit
+    if unfit:
+        length, longest = longest_prompt([prompts[question] for question in unfit])
+        counts = f"{len(unfit):,} of {len(data.test):,} questions"
         raise UsageError(
-            f"{len(left):,} of {len(data.test):,} questions do not fit --max-model-len {context} without examples: "
-            f"{longest.question.subject} {longest.question.number} needs {length_of(longest) + 1}."
+            f"{counts} do not fit --max-model-len {context} without examples: {longest.subject} {longest.number} needs "
+            f"{length + 1}."
         )
     return [prompts[question] for question in data.test]
 
 
-def length_of(prompt: QuestionPrompt) -> int:
-    return len(prompt.tokens)
+def first_examples(data: QuestionSet, question: Question, count: int) -> list[Question]:
+    """Return the first `count` examples of a question's subject."""
+    return data.examples.get(question.subject, [])[:count]
+
+
+def longest_prompt(prompts: Sequence[QuestionPrompt]) -> tuple[int, Question]:
+    """Return the tokens of the longest prompt, and its question."""
+    longest = prompts[0]
+    for prompt in prompts:
+        if len(prompt.tokens) > len(longest.tokens):
+            longest = prompt
+    return len(longest.tokens), longest.question
 
 
 def letter_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:

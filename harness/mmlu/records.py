@@ -33,7 +33,7 @@ class Overall(File):
     """Prompts that did not fit with all their examples."""
     prompt_tokens: int
     cached_tokens: int | None
-    """Null where a server does not tell."""
+    """Null if the server does not report them."""
     cache_hit_rate: Measured
     questions_per_s: float
     seconds: float

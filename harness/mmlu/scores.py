@@ -20,7 +20,7 @@ class MMLUAnswer(NamedTuple):
 
     prompt: QuestionPrompt
     choice: ChoiceLogprobs
-    latency_s: float  # from when the engine was handed the question
+    latency_s: float  # from the moment at which the engine got the question
 
     @property
     def subject(self) -> str:
@@ -36,8 +36,9 @@ class MMLUAnswer(NamedTuple):
 
     @property
     def prediction(self) -> str:
-        """The likeliest letter. Of equally likely ones it is the first in the alphabet."""
-        return LETTERS[self.choice.logprobs.index(max(self.choice.logprobs))]
+        """The likeliest letter. Of equally likely letters this is the first in the alphabet."""
+        logprobs = self.choice.logprobs
+        return LETTERS[logprobs.index(max(logprobs))]
 
     @property
     def is_correct(self) -> bool:
@@ -46,7 +47,8 @@ class MMLUAnswer(NamedTuple):
     @property
     def is_tied(self) -> bool:
         """Tell whether two letters share the highest log-probability."""
-        return self.choice.logprobs.count(max(self.choice.logprobs)) > 1
+        logprobs = self.choice.logprobs
+        return logprobs.count(max(logprobs)) > 1
 
 
 class Score(NamedTuple):
@@ -65,12 +67,16 @@ def score_of(rows: Iterable[MMLUAnswer]) -> Score:
 
     The standard error is the sample standard deviation of right and wrong over sqrt(n); None for a single question.
     """
-    hits = [answer.is_correct for answer in rows]
-    n, correct = len(hits), sum(hits)
-    accuracy, error = correct / n, None
+    n = correct = 0
+    for answer in rows:
+        n += 1
+        correct += answer.is_correct
+    accuracy = correct / n
+    standard_error = None
     if n > 1:
-        error = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
-    return Score(n, correct, accuracy, error, *statistics.wilson(correct, n))
+        standard_error = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
+    low, high = statistics.wilson(correct, n)
+    return Score(n, correct, accuracy, standard_error, low, high)
 
 
 ScoresByName = dict[str, Score]  # scores by subject, or by domain
@@ -78,12 +84,12 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
     """Return the scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
-    order = sorted(rows, key=place_of)
-    return {key: score_of(group) for key, group in groupby(order, attrgetter(name))}
+    ordered_rows = sorted(rows, key=sort_key)
+    return {key: score_of(group) for key, group in groupby(ordered_rows, attrgetter(name))}
 
 
-def place_of(answer: MMLUAnswer) -> tuple[int, str]:
-    """Return the sort key of an answer: the place of its domain, then its subject."""
+def sort_key(answer: MMLUAnswer) -> tuple[int, str]:
+    """Return the place of an answer's domain, and its subject."""
     return list(DOMAINS).index(answer.domain), answer.subject
 
 
@@ -91,27 +97,33 @@ def overall_of(
     rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
 ) -> Overall:
     """Return the content of overall.json. `seconds` is how long the answers took."""
-    whole, subjects = score_of(rows), group_scores(rows, "subject")
-    dropped = [answer.prompt.dropped for answer in rows if answer.prompt.dropped]
-    prompt_tokens = sum(len(answer.prompt.tokens) for answer in rows)
-    cached, cache_hit_rate = cached_tokens(rows), None
+    score = score_of(rows)
+    accuracies = [subject_score.accuracy for subject_score in group_scores(rows, "subject").values()]
+    ties = prompt_tokens = shortened_prompts = examples_dropped = 0
+    for answer in rows:
+        ties += answer.is_tied
+        prompt_tokens += len(answer.prompt.tokens)
+        shortened_prompts += answer.prompt.dropped > 0
+        examples_dropped += answer.prompt.dropped
+    cached = cached_tokens(rows)
+    cache_hit_rate = None
     if cached is not None:
         cache_hit_rate = cached / prompt_tokens
     return Overall(
-        n=whole.n,
-        correct=whole.correct,
-        standard_error=whole.standard_error,
+        n=score.n,
+        correct=score.correct,
+        standard_error=score.standard_error,
         schema_version=SCHEMA,
-        overall_accuracy=whole.accuracy,
-        interval_95=(whole.low, whole.high),
-        macro_average=sum(part.accuracy for part in subjects.values()) / len(subjects),
-        subjects=len(subjects),
-        ties=sum(answer.is_tied for answer in rows),
-        shortened_prompts={"questions": len(dropped), "examples_dropped": sum(dropped)},
+        overall_accuracy=score.accuracy,
+        interval_95=(score.low, score.high),
+        macro_average=sum(accuracies) / len(accuracies),
+        subjects=len(accuracies),
+        ties=ties,
+        shortened_prompts={"questions": shortened_prompts, "examples_dropped": examples_dropped},
         prompt_tokens=prompt_tokens,
         cached_tokens=cached,
         cache_hit_rate=cache_hit_rate,
-        questions_per_s=whole.n / seconds,
+        questions_per_s=score.n / seconds,
         seconds=seconds,
         test_questions=test_questions,
         num_fewshot=shots,
@@ -132,7 +144,7 @@ def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
 def sample_cells(answer: MMLUAnswer) -> dict[str, object]:
     """Return a row of samples.csv by column."""
     prompt, choice = answer.prompt, answer.choice
-    values: dict[str, object] = {
+    cells: dict[str, object] = {
         "subject": answer.subject,
         "domain": answer.domain,
         "number": prompt.question.number,
@@ -141,11 +153,10 @@ def sample_cells(answer: MMLUAnswer) -> dict[str, object]:
         "correct": int(answer.is_correct),
     }
     for letter, logprob in zip(LETTERS, choice.logprobs, strict=True):
-        values[f"logprob_{letter}"] = round(logprob, 6)
-    return values | {
-        "prompt_tokens": len(prompt.tokens),
-        "cached_tokens": choice.cached_tokens,
-        "latency_s": round(answer.latency_s, 6),
-        "examples": prompt.examples,
-        "dropped_examples": prompt.dropped,
-    }
+        cells[f"logprob_{letter}"] = round(logprob, 6)
+    cells["prompt_tokens"] = len(prompt.tokens)
+    cells["cached_tokens"] = choice.cached_tokens
+    cells["latency_s"] = round(answer.latency_s, 6)
+    cells["examples"] = prompt.examples
+    cells["dropped_examples"] = prompt.dropped
+    return cells

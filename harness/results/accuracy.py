@@ -276,7 +276,7 @@ def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
 
     Writes accuracy.txt beside the log and returns its text.
     """
-    references = [record.reference for record in cnn_dailymail.from_json(dataset)]
+    references = [record.reference for record in cnn_dailymail.articles_from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)
     tokenizer = pretrained.load_tokenizer(engine.EngineConfig(model=model))
     scores = totals(score_answers(to_text(answers, tokenizer), references))

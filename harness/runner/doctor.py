@@ -1,5 +1,5 @@
-"""Checks of what a run needs of its machine, model, data and server: `doctor` shows all of them, and a run begins
-with those that it could not do without.
+"""Checks of the machine, model, data and server that a run needs. `doctor` shows all of them, and a run begins with the
+checks that it cannot do without.
 """
 
 import contextlib
@@ -47,10 +47,11 @@ LOCKS = {  # pip's arguments for each kind of set-up, with the file of all versi
     "client": "--no-deps -r requirements/client.txt",
 }
 MISSING = "missing"  # the version of a package that is not installed
-SHOWN_PACKAGES = 3  # packages that differ, of which so many are shown
-WATCHED_S = 1.2  # other programs are watched for so long
-POOLS_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
-OWN_MEMORY = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}  # engine arguments: vLLM's to judge
+SHOWN_PACKAGES = 3  # how many packages with another version are shown
+WATCH_S = 1.2  # seconds for which other programs are watched
+PUBLISHED_VBOOST = "1"  # nvidia-smi's slider; the system descriptions of MLPerf v6.1's pools of eight H200s
+# With these engine arguments, only vLLM can tell how much memory is needed.
+MEMORY_ARGUMENTS = {"cpu_offload_gb", "pipeline_parallel_size", "kv_cache_memory_bytes"}
 SHM = Path("/dev/shm")
 CHUNK_VARIABLE = "VLLM_MQ_MAX_CHUNK_BYTES_MB"
 # The chunks of a message queue, one for each engine: vLLM 0.32, `MessageQueue` and its executor.
@@ -61,9 +62,9 @@ CPU_FEATURES = {"avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 BF
 class Requirement(NamedTuple):
     """One thing that a run may need.
 
-    `find` is what is found of it, and raises UsageError for what is wrong, which `mend` mends, or the shell command
-    `command`, unless the error says so itself. It cannot be looked at where the row `after` failed. A run itself looks
-    at those that are `first`, and goes on without those that only `note`.
+    `find` describes what is there, or raises UsageError. `mend` is the remedy in words, and `command` the shell command
+    that remedies it, unless the error has one. The check is not made if the check named `after` failed. A run begins
+    with the checks that are `first`. A failure of a `note` does not keep a run from going on.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Finding(NamedTuple):
     found: str = ""
     mend: str = ""
     command: str = ""
-    """The shell command that mends it, on a line of its own where a person reads it."""
+    """The shell command that remedies the problem."""
 
     @property
     def text(self) -> str:
@@ -90,7 +91,9 @@ class Finding(NamedTuple):
 
     @property
     def whole_text(self) -> str:
-        return joined_text(": ", self.text, f"`{self.command}`" if self.command else "")
+        if not self.command:
+            return self.text
+        return joined_text(": ", self.text, f"`{self.command}`")
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -116,17 +119,16 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
-        problem, command = first_line(error), ""
         if isinstance(error, UsageError) and error.command:
             problem, command = error.text, error.command
         else:
-            command = check.command(config)
+            problem, command = first_line(error), check.command(config)
         status: CheckStatus = "note" if check.note else "failed"
         return Finding(check.name, status, problem.removesuffix("."), check.mend, command)
 
 
 def require(config: RunConfig) -> None:
-    """Make the quick checks that a run cannot do without. Raises UsageError for the first one that fails."""
+    """Make the quick checks that a run cannot do without. Raises UsageError for the first failure."""
     for check in CHECKS:
         if not check.first or not check.applies(config):
             continue
@@ -136,30 +138,34 @@ def require(config: RunConfig) -> None:
 
 
 def packages(config: RunConfig) -> str:
-    """Return how many packages agree with the versions that are wanted.
+    """Return how many packages have the required versions.
 
-    In a checkout these are the ones of a lock file, which is the engine's or, with an endpoint, the client's; for an
-    installed package they are its own bounds. Raises UsageError, which names the first packages that differ.
+    In a checkout a lock file requires them, which is the engine's or, with an endpoint, the client's; an installed
+    package has bounds of its own. Raises UsageError, which names the first packages that differ.
     """
     if not IS_CHECKOUT:
         return packages_in_bounds()
-    engine = "cpu" if is_for_cpu() else "gpu"
-    lock = LOCKS["client" if config.endpoint else engine]
+    if config.endpoint:
+        lock = LOCKS["client"]
+    elif is_for_cpu():
+        lock = LOCKS["cpu"]
+    else:
+        lock = LOCKS["gpu"]
     lock_name = lock.rpartition(" ")[2]
-    wanted = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
+    required = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
     wrong = []
-    for name, version in wanted.items():
+    for name, version in required.items():
         here = installed_version(name)
         if here != version:
             wrong.append(f"{name} {here} for {version}")
     if wrong:
         problem = f"not as in {lock_name}: {first_of(wrong, SHOWN_PACKAGES)}"
         raise UsageError(problem, command=f"{sys.executable} -m pip install {lock}")
-    return f"{len(wanted)} as in {lock_name}"
+    return f"{len(required)} as in {lock_name}"
 
 
 def packages_in_bounds() -> str:
-    """Return how many packages have a version that this package allows. Raises UsageError for those that have not."""
+    """Return how many packages have a version that this package allows. Raises UsageError if one does not."""
     allowed, wrong = 0, []
     for line in metadata.requires(DISTRIBUTION) or ():
         requirement = requirements.Requirement(line)
@@ -202,8 +208,9 @@ def is_for_cpu() -> bool:
 
 def serve_command() -> str:
     """Return the command that starts vLLM's server here. Some builds of vLLM install no command of their own."""
-    is_there = "vllm" in metadata.entry_points(group="console_scripts").names
-    return "vllm serve" if is_there else "python -m vllm.entrypoints.openai.api_server --model"
+    if "vllm" in metadata.entry_points(group="console_scripts").names:
+        return "vllm serve"
+    return "python -m vllm.entrypoints.openai.api_server --model"
 
 
 def gpu(config: RunConfig) -> str:
@@ -214,13 +221,25 @@ def gpu(config: RunConfig) -> str:
     detected = system.detect()
     if not detected.gpus:
         raise UsageError("no GPU is visible to this process")
-    runtimes = [v for name, v in software.installed_packages().items() if name.startswith("nvidia-cuda-runtime")]
-    built = max((int(version.partition(".")[0]) for version in runtimes), default=0)
-    if int((detected.cuda or "0").partition(".")[0]) < built:
+    required = required_cuda()
+    if major_version(detected.cuda or "0") < required:
         raise UsageError(
-            f"driver {detected.driver} supports CUDA {detected.cuda}, torch needs {built}: install a newer one"
+            f"driver {detected.driver} supports CUDA {detected.cuda}, torch needs {required}: install a newer one"
         )
     return f"{gpu_names(detected.gpus)}, driver {detected.driver}, CUDA {detected.cuda}"
+
+
+def required_cuda() -> int:
+    """Return the major version of CUDA that torch is built for; 0 if it has no CUDA runtime."""
+    required = 0
+    for name, version in software.installed_packages().items():
+        if name.startswith("nvidia-cuda-runtime"):
+            required = max(required, major_version(version))
+    return required
+
+
+def major_version(version: str) -> int:
+    return int(version.partition(".")[0])
 
 
 def gpu_settings(config: RunConfig) -> str:
@@ -230,15 +249,15 @@ def gpu_settings(config: RunConfig) -> str:
     published results.
     """
     settings = nvml.gpu_settings()
-    wrong = []
-    lowered = [(limit, default) for limit, default in nvml.power_limits() if limit < default]
-    if lowered:
-        limit, default = lowered[0]
-        wrong.append(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
-    if settings.get("vboost", POOLS_VBOOST) != POOLS_VBOOST:
-        wrong.append(f"published H200 pools set vboost {POOLS_VBOOST}; here {settings['vboost']}")
-    if wrong:
-        raise UsageError("; ".join(wrong))
+    problems = []
+    for limit, default in nvml.power_limits():
+        if limit < default:
+            problems.append(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
+            break  # one GPU is enough as an example
+    if settings.get("vboost", PUBLISHED_VBOOST) != PUBLISHED_VBOOST:
+        problems.append(f"published H200 pools set vboost {PUBLISHED_VBOOST}; here {settings['vboost']}")
+    if problems:
+        raise UsageError("; ".join(problems))
     return name_value_text(settings) or "not told"
 
 
@@ -259,28 +278,30 @@ def cpu(config: RunConfig) -> str:
     flags = system.cpu_flags()
     if platform.machine() == "x86_64" and "avx2" not in flags:
         raise UsageError("no AVX2, without which vLLM for the CPU does not start")
-    named = ", ".join(text for flag, text in CPU_FEATURES.items() if flag in flags) or platform.machine()
-    return f"{system.core_count()} cores, {named}"
+    features = [name for flag, name in CPU_FEATURES.items() if flag in flags]
+    description = ", ".join(features) or platform.machine()
+    return f"{system.core_count()} cores, {description}"
 
 
 def shm(config: RunConfig) -> str:
-    """Return how much shared memory is free, through which vLLM's processes talk.
+    """Return how much shared memory is free, through which vLLM's processes communicate.
 
-    Containers often have little. Raises UsageError if there is less than they need.
+    Containers often have little. Raises UsageError if the processes need more.
     """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
     try:
-        place = os.statvfs(SHM)
+        file_system = os.statvfs(SHM)
     except OSError:
         return f"no {SHM} on this system"
-    free, need = place.f_bavail * place.f_frsize, shm_bytes(engines, tensor, bool(gpus))
-    if free < need:
+    free_mib = file_system.f_bavail * file_system.f_frsize / MIB
+    needed_mib = shm_bytes(engines, tensor, bool(gpus)) / MIB
+    if free_mib < needed_mib:
         raise UsageError(
-            f"{SHM} has {free / MIB:,.0f} MiB free, and vLLM's processes need {need / MIB:,.0f}: in a container, "
+            f"{SHM} has {free_mib:,.0f} MiB free, and vLLM's processes need {needed_mib:,.0f}: in a container, "
             "start it with --shm-size=8g."
         )
-    return f"{free / MIB:,.0f} MiB free, {need / MIB:,.0f} needed"
+    return f"{free_mib:,.0f} MiB free, {needed_mib:,.0f} needed"
 
 
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
@@ -292,17 +313,21 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
     chunk = whole_number(text)
     if chunk is None:
         raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
-    return 0 if on_gpus and workers == 1 else engines * CHUNKS * chunk * MIB
+    if on_gpus and workers == 1:
+        return 0
+    return engines * CHUNKS * chunk * MIB
 
 
 def other_programs(config: RunConfig) -> str:
     """Return "idle" if other programs take little of the machine now. Raises UsageError if they take much."""
     with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
-        time.sleep(WATCHED_S)
+        time.sleep(WATCH_S)
     warnings = load.warnings("just now")
     if warnings:
         raise UsageError("; ".join(warnings))
-    return f"not known: {load.unknown}" if load.unknown else "idle"
+    if load.unknown:
+        return f"not known: {load.unknown}"
+    return "idle"
 
 
 def results_disk(config: RunConfig) -> str:
@@ -319,7 +344,7 @@ def model(config: RunConfig) -> str:
     token = ""
     if not Path(config.model_path).is_dir():
         token = ", with a token of the hub" if get_token() else ", without a token of the hub"
-    return f"{config.model_path}: {number(size / GIB, 3)} GiB of weights, {quantization.format_of(config)}{token}"
+    return f"{config.model_path}: {gib_text(size)} GiB of weights, {quantization.format_of(config)}{token}"
 
 
 def model_disk(config: RunConfig) -> str:
@@ -340,7 +365,7 @@ def model_disk(config: RunConfig) -> str:
 
 
 def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
-    """Return whether the hub's cache has every file of a model's weights. A download may have been broken off."""
+    """Return whether the hub's cache has every file of a model's weights, since a download may have failed midway."""
     try:
         return bool(weight_files(snapshot, config.model, is_loaded=True))
     except UsageError:
@@ -352,19 +377,23 @@ def memory(config: RunConfig) -> str:
 
     Raises UsageError if this does not fit a GPU or, without a GPU, the machine's free memory.
     """
-    if OWN_MEMORY & set(config.engine_args) or config.has_other_hosts:
+    if MEMORY_ARGUMENTS & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
     gpus, tokens = nvml.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
     tensor, _ = parallelism(config, gpus, weights)
-    free, where = system.free_memory_bytes(), "of main memory are free"
+    free, place = system.free_memory_bytes(), "of main memory are free"
     if gpus:
-        free, where = int(config.memory_share * min(gpu.memory for gpu in gpus)), "of each GPU are vLLM's"
-    parts = [number(size_bytes / tensor / GIB, 3) for size_bytes in (weights, sequence)]
-    need = f"{parts[0]} GiB of weights and {parts[1]} for {tokens:,} tokens"
+        smallest = min(gpu.memory for gpu in gpus)
+        free, place = int(config.memory_share * smallest), "of each GPU are vLLM's"
+    need = f"{gib_text(weights / tensor)} GiB of weights and {gib_text(sequence / tensor)} for {tokens:,} tokens"
     if (weights + sequence) / tensor > free:
-        raise UsageError(f"{need} do not fit: {number(free / GIB, 3)} GiB {where}")
-    return f"{need}; {number(free / GIB, 3)} GiB {where}"
+        raise UsageError(f"{need} do not fit: {gib_text(free)} GiB {place}")
+    return f"{need}; {gib_text(free)} GiB {place}"
+
+
+def gib_text(size_bytes: float) -> str:
+    return number(size_bytes / GIB, 3)
 
 
 def tokenizer(config: RunConfig) -> str:
@@ -390,33 +419,31 @@ def submodule(config: RunConfig) -> str:
     return str(submodule_path(INFERENCE / "tools").relative_to(ROOT))
 
 
-COMPUTES, REMOTE, HAS_OFFICIAL_DATA = (
-    attrgetter("is_in_process"),
-    attrgetter("endpoint"),
-    attrgetter("is_official_workload"),
-)
+IS_IN_PROCESS = attrgetter("is_in_process")
+HAS_ENDPOINT = attrgetter("endpoint")
+HAS_OFFICIAL_DATA = attrgetter("is_official_workload")
 CHECKS = (
     Requirement("Python", lambda run: f"{platform.python_version()}, {sys.executable}"),
     Requirement("packages", packages, note=True),
     Requirement(
         "server",
         lambda run: f"{', '.join(run.endpoint)}: {', '.join(discovery.list_models(run)) or 'lists no model'}",
-        REMOTE,
+        HAS_ENDPOINT,
         "start one",
         lambda run: f"{serve_command()} {run.model_path}",
     ),
     Requirement("tokenizer", tokenizer, after="server", first=True),
     Requirement("model", model, after="tokenizer", first=True),
-    Requirement("vLLM", vllm, COMPUTES, command=engine_command, first=True),
+    Requirement("vLLM", vllm, IS_IN_PROCESS, command=engine_command, first=True),
     Requirement(
         "memory",
         memory,
-        COMPUTES,
+        IS_IN_PROCESS,
         "--quantization fp8, more GPUs, or a shorter --max-model-len",
         after="model",
         first=True,
     ),
-    Requirement("/dev/shm", shm, COMPUTES, after="model", first=True),
+    Requirement("/dev/shm", shm, IS_IN_PROCESS, after="model", first=True),
     Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
     Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
     Requirement("limits", card_limit_lines, is_on_gpu, after="GPU", note=True),
@@ -425,8 +452,8 @@ CHECKS = (
         "other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", after="server", note=True
     ),
     Requirement("results", results_disk, first=True),
-    Requirement("model's disk", model_disk, COMPUTES, "HF_HOME on a larger disk", after="model"),
-    Requirement("data", cnn_dailymail.find, HAS_OFFICIAL_DATA, first=True),
+    Requirement("model's disk", model_disk, IS_IN_PROCESS, "HF_HOME on a larger disk", after="model"),
+    Requirement("data", cnn_dailymail.location, HAS_OFFICIAL_DATA, first=True),
     Requirement("samples", samples, after="model"),
     Requirement(
         "sentences",
@@ -444,8 +471,12 @@ CHECKS = (
         attrgetter("telemetry_url"),
         first=True,
     ),
-    Requirement("API", api_text, REMOTE, after="tokenizer"),
-    Requirement("prefix cache", prefix_cache, REMOTE, after="API"),
-    Requirement("delivery", delivery_text, REMOTE, "no buffering in proxies; vLLM: --stream-interval 1", after="API"),
-    Requirement("chat template", chat_template, REMOTE, "`--chat-template FILE` at the server", after="tokenizer"),
+    Requirement("API", api_text, HAS_ENDPOINT, after="tokenizer"),
+    Requirement("prefix cache", prefix_cache, HAS_ENDPOINT, after="API"),
+    Requirement(
+        "delivery", delivery_text, HAS_ENDPOINT, "no buffering in proxies; vLLM: --stream-interval 1", after="API"
+    ),
+    Requirement(
+        "chat template", chat_template, HAS_ENDPOINT, "`--chat-template FILE` at the server", after="tokenizer"
+    ),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf, isqrt
 from time import monotonic
 from typing import NamedTuple
@@ -28,38 +29,43 @@ MOST_SEARCH_S = 1800.0  # No further level is tested after these seconds.
 
 
 class LevelCurve(RateSource):
-    """The highest level of concurrency; the others are separate tests before it, as long as it."""
+    """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, None)
         *lower, _ = fitting_levels(plan.config.levels, plan)
-        seconds = 0.0
+        if not lower:
+            return None
+        total_s = 0.0
         for level in lower:
+            seconds = plan.min_duration_s
             length = plan.pattern.length(plan.with_concurrency(level))
-            seconds += length[1] if length else plan.min_duration_s
+            if length:
+                _, seconds = length
+            total_s += seconds
         level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
-        text = f"at least {minutes(seconds)}, {level_text}"
-        return TestPart(plural(len(lower), "lower level"), text, seconds, "at least ") if lower else None
+        text = f"at least {minutes(total_s)}, {level_text}"
+        return TestPart(plural(len(lower), "lower level"), text, total_s, "at least ")
 
     def least_s(self, plan: Plan) -> float | None:
         return plan.min_duration_s
 
     def find(self, bench: Bench) -> Plan:
         """Test the lower levels one after the other. Return the plan of the highest level."""
-        wanted = levels_of(bench.plan.config.levels, bench.at_once)
-        levels = fitting_levels(wanted, bench.plan)
-        if left_out := [level for level in wanted if level not in levels]:
-            names = ", ".join(f"{level:,}" for level in left_out)
-            bench.say(f"left out for --minutes {bench.plan.config.minutes:g}: {names} in flight")
-        *before, last = levels
-        for level in before:
-            short = after_trial(bench, level)
-            if level == before[0]:
-                bench.say(self.total(short))
-            bench.test(short)
-        return after_trial(bench, last)
+        all_levels = levels_of(bench.plan.config.levels, bench.at_once)
+        levels = fitting_levels(all_levels, bench.plan)
+        unfit = ", ".join(f"{level:,}" for level in all_levels if level not in levels)
+        if unfit:
+            bench.say(f"left out for --minutes {bench.plan.config.minutes:g}: {unfit} in flight")
+        *lower, highest = levels
+        for level in lower:
+            plan = plan_at_level(bench, level)
+            if level == lower[0]:
+                bench.say(self.total(plan))
+            bench.test(plan)
+        return plan_at_level(bench, highest)
 
 
 class LevelSearch(RateSource):
@@ -77,7 +83,7 @@ class LevelSearch(RateSource):
         return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
 
     def total(self, plan: Plan) -> str:
-        """Return what the run will do, with the time that it takes at most, since no level is tested later."""
+        """Return the parts of the run, and the most time that it takes, since the search has a time limit."""
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)
@@ -89,17 +95,17 @@ class LevelSearch(RateSource):
         Raises NotAcceptedError if no tested level does.
         """
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
-        search = LevelSearchState(bench.goal, lambda level: tested_level(bench, level), until)
+        search = LevelSearchState(bench.goal, partial(run_level, bench), until)
         highest = search.highest(max(1, bench.at_once // 4), MOST_CONCURRENT)
         if search.is_out_of_time:
             bench.say("no further level is tested: the time for the search is over")
         if highest:
-            return after_trial(bench, highest)
-        tested = min(search.levels, default=1)
-        if tested > 1:
+            return plan_at_level(bench, highest)
+        lowest = min(search.levels, default=1)
+        if lowest > 1:
             raise NotAcceptedError(
-                f"{plural(tested, 'request')} in flight, the lowest level that was tested, exceed the limits, and the "
-                f"search is over: --concurrency {max(1, tested // 4)} tests a lower one."
+                f"{plural(lowest, 'request')} in flight, the lowest level that was tested, exceed the limits, and the "
+                f"search is over: --concurrency {max(1, lowest // 4)} tests a lower one."
             )
         raise NotAcceptedError("a single request in flight exceeds the limits: see Probes/ in the run's folder.")
 
@@ -110,9 +116,15 @@ def level_s(plan: Plan) -> float:
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
-    """Return the levels to test: the given ones, or else powers of four up to what the engine computes at once."""
-    powers = [LEVEL_RATIO**n for n in range(20) if LEVEL_RATIO**n < concurrency]
-    return list(given) or [*powers, concurrency]
+    """Return the levels to test: the given levels, or else powers of four up to what the engine computes at once."""
+    if given:
+        return list(given)
+    levels = []
+    level = 1
+    while level < concurrency:
+        levels.append(level)
+        level *= LEVEL_RATIO
+    return [*levels, concurrency]
 
 
 def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
@@ -128,10 +140,14 @@ def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
     if most == 1:
         return [levels[-1]]
     last = len(levels) - 1
-    return [levels[round(n * last / (most - 1))] for n in range(most)]
+    fitting = []
+    for n in range(most):
+        place = round(n * last / (most - 1))
+        fitting.append(levels[place])
+    return fitting
 
 
-def after_trial(bench: Bench, level: int) -> Plan:
+def plan_at_level(bench: Bench, level: int) -> Plan:
     """Return the plan of a test at a level. A short trial gives the rate that LoadGen has to expect there."""
     trial = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * trial.samples_per_sec
@@ -139,7 +155,7 @@ def after_trial(bench: Bench, level: int) -> Plan:
     return bench.plan.with_note(note, concurrency=level, target_qps=rate)
 
 
-def tested_level(bench: Bench, level: int) -> Outcome | None:
+def run_level(bench: Bench, level: int) -> Outcome | None:
     """Test a level for a short time.
 
     Return the outcome of all tests of this level. None if the server refuses some of so many requests in a trial.
@@ -153,8 +169,8 @@ def tested_level(bench: Bench, level: int) -> Outcome | None:
 
 
 class Level(NamedTuple):
-    """The tests of a level: their number, and the p99 over all of them together that is nearer to its limit, as a share
-    of it; infinite where the server refused some of its requests.
+    """The tests of a level: their number, and the p99 over all their requests that is nearest to its limit, as a share
+    of the limit; infinite if the server refused some of the requests.
     """
 
     tests: int
@@ -213,10 +229,13 @@ class LevelSearchState:
                     return low
                 continue
             else:
-                level = min(2 * low, most) if high > most else isqrt(max(low, 1) * high)
+                level = isqrt(max(low, 1) * high)
+                if high > most:  # no level has failed yet
+                    level = min(2 * low, most)
                 level = min(max(level, low + 1), high - 1)
             self.judge(level, is_final=False)
-        return self.ends(most)[0] or None
+        low, _ = self.ends(most)
+        return low or None
 
     def ends(self, most: int) -> tuple[int, int]:
         """Return the two ends of the gap that is still to be searched.
@@ -224,9 +243,14 @@ class LevelSearchState:
         The upper end is the lowest level that does not hold, or `most` + 1 if all hold. The lower end is the highest
         level below it that holds, or 0 if none does.
         """
-        high = min((level for level, tests in self.levels.items() if not tests.holds), default=most + 1)
-        held = [level for level, tests in self.levels.items() if tests.holds]
-        low = max((level for level in held if level < high), default=0)
+        high = most + 1
+        for level, tests in self.levels.items():
+            if not tests.holds:
+                high = min(high, level)
+        low = 0
+        for level, tests in self.levels.items():
+            if tests.holds and level < high:
+                low = max(low, level)
         return low, high
 
     def judge(self, level: int, is_final: bool) -> None:
@@ -235,10 +259,11 @@ class LevelSearchState:
         A level that holds is tested again only if it is near the limit and final.
         """
         while not self.is_over:
-            known = self.levels.get(level)
-            if known and (known.is_sure or (known.holds and not (is_final and known.tests == 1))):
+            earlier = self.levels.get(level)
+            if earlier and (earlier.is_sure or (earlier.holds and not (is_final and earlier.tests == 1))):
                 return
             self.tests += 1
             outcome = self.test(level)
+            tests = earlier.tests + 1 if earlier else 1
             share = max(self.goal.shares(outcome)) if outcome else inf
-            self.levels[level] = Level((known.tests if known else 0) + 1, share)
+            self.levels[level] = Level(tests, share)

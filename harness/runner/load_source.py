@@ -16,8 +16,8 @@ class DoneTests(NamedTuple):
 
     probes: Sequence[Outcome] = ()
     attempts: Sequence[Outcome] = ()
-    left_s: float = inf  # --minutes leaves so many seconds.
-    lone: LoneRequest | None = None  # The times of a lone request before the tests. None if not measured.
+    left_s: float = inf  # the seconds that are left of --minutes
+    lone: LoneRequest | None = None  # the times of a lone request before the tests; None if not measured
 
     @property
     def all(self) -> list[Outcome]:
@@ -25,7 +25,10 @@ class DoneTests(NamedTuple):
 
 
 class RateSource:
-    """A source of a run's load. This one has a load that was given: there is nothing to find and nothing to correct."""
+    """A source of a run's load.
+
+    In this class the user gave the load, so there is nothing to find and nothing to correct.
+    """
 
     corrections = 0  # the number of further attempts with another load that may follow
     before: TestPart | None = None  # the part before the performance test, for any plan
@@ -55,10 +58,10 @@ class RateSource:
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         """Return the plan of the attempt that counts, with a note about all attempts.
 
-        It is the last one unless another is better.
+        This is the last attempt unless another is better.
         """
         return plan
 
     def total(self, plan: Plan) -> str:
-        """Return in one line what a run will do once its engine is up, with the sum of its times."""
+        """Return the parts of a run after its engine's start in one line, with the sum of their times."""
         return plan.total(self.outlook(plan), "after the engine has started")

@@ -14,10 +14,11 @@ from harness.loadgen.session import LoadGenSession
 from harness.results.kernel_profile import PROFILE_FILE, PROFILE_FOLDER, Profile, profile_of
 from harness.results.kernel_traffic import with_traffic
 from harness.runs import run_folder
+from harness.workloads.sample_library import Prompt
 
 # The profiled load is not sent by LoadGen. Its speed is not measured, since the profiler slows the engine down.
-SECONDS = 10.0  # seconds of load under the profiler; it ends earlier after PROFILED_STEPS of `engines.vllm`
-LONGEST_RAMP_S = 30.0  # seconds of load before it
+WINDOW_S = 10.0  # seconds of load under the profiler, which ends earlier after PROFILED_STEPS of `engines.vllm`
+LONGEST_RAMP_S = 30.0  # seconds of load before the profiler is turned on
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
@@ -27,20 +28,25 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
     ramp = ramp_s(plan, measured, engine.concurrency)
     if plan.config.sort_by_length:
-        requests = sorted(requests, key=lambda request: len(request[0]), reverse=True)
+        requests = sorted(requests, key=prompt_length, reverse=True)
     try:
-        if plan.engine_state.prefix_caching:  # what the tests left in the cache must not be used in the profile
+        if plan.engine_state.prefix_caching:  # the profile must not use prefixes that the tests left in the cache
             session.measure(engine.reset_prefix_cache())
-        # The load of the scenario, without end, on the run's samples over and over.
+        # The load of the scenario without end, on the run's samples over and over.
         sender = sending.endless_sender(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(profile_window(engine, load, ramp))
-        profiled = with_traffic(profile_of(folder), plan)
+        profile = with_traffic(profile_of(folder), plan)
     except BenchmarkError as error:
-        profiled = Profile(failure=first_line(error))
-    profiled = profiled.model_copy(update={"schema_version": schema.SCHEMA})
-    files.write_json(folder / PROFILE_FILE, profiled.model_dump(mode="json"))
-    return profiled
+        profile = Profile(failure=first_line(error))
+    profile = profile.model_copy(update={"schema_version": schema.SCHEMA})
+    files.write_json(folder / PROFILE_FILE, profile.model_dump(mode="json"))
+    return profile
+
+
+def prompt_length(request: Prompt) -> int:
+    tokens, _ = request
+    return len(tokens)
 
 
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
@@ -50,9 +56,11 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
     in the measured test.
     """
     in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)
-    if in_flight is None:
-        return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S) if measured.latency_ms else 0.0
-    return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S) if measured.samples_per_sec else 0.0
+    if in_flight is None and measured.latency_ms:
+        return min(measured.latency_ms.mean / 1000, LONGEST_RAMP_S)
+    if in_flight is not None and measured.samples_per_sec:
+        return min(in_flight / measured.samples_per_sec, LONGEST_RAMP_S)
+    return 0.0
 
 
 async def profile_window(engine: Engine, work: Coroutine[object, object, object], ramp: float) -> None:
@@ -61,7 +69,7 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
     try:
         await wait_under_load(loading, ramp)
         await engine.profile(True)
-        await wait_under_load(loading, SECONDS)
+        await wait_under_load(loading, WINDOW_S)
         await engine.profile(False)
     finally:
         loading.cancel()
@@ -71,7 +79,10 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
 async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
     """Wait for some seconds. Raises EngineError if the load ends meanwhile."""
     done, _ = await asyncio.wait([loading], timeout=seconds)
-    if done:
-        error = loading.exception()
-        first = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
-        raise EngineError(f"the load ended: {first_line(first) if first else 'no samples'}")
+    if not done:
+        return
+    error = loading.exception()
+    if isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    reason = first_line(error) if error else "no samples"
+    raise EngineError(f"the load ended: {reason}")

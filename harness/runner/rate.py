@@ -48,8 +48,8 @@ def require_time(plan: Plan) -> None:
     least_s = source.least_s(plan)
     if given_minutes is None or least_s is None or 60 * given_minutes >= least_s:
         return
-    estimate = "; --quick gives an estimate" if isinstance(source, SearchedRate) else ""
-    raise UsageError(f"--minutes {given_minutes:g}: at least {least_s / 60:.1f} minutes are needed{estimate}.")
+    hint = "; --quick gives an estimate" if isinstance(source, SearchedRate) else ""
+    raise UsageError(f"--minutes {given_minutes:g}: at least {least_s / 60:.1f} minutes are needed{hint}.")
 
 
 def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
@@ -57,8 +57,9 @@ def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
 
     Infinite without --minutes.
     """
-    given_minutes = run.config.minutes
-    return session.began + 60 * given_minutes - monotonic() if given_minutes else inf
+    if not run.config.minutes:
+        return inf
+    return session.began + 60 * run.config.minutes - monotonic()
 
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:

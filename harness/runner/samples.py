@@ -15,12 +15,18 @@ from harness.workloads.sample_library import Library
 def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library | None]:
     """Return the plan as far as it needs no engine, and the samples of a workload.
 
-    None in place of MLPerf's samples.
+    The samples are None if the run uses MLPerf's.
     """
     workload = custom.load(config, tokenizer)
-    request_set, random = workload.request_set if workload else None, checkpoint.has_random_weights(config)
+    request_set = workload.request_set if workload else None
+    has_random_weights = checkpoint.has_random_weights(config)
     plan = resolve(
-        config, nvml.gpus(), checkpoint.weight_bytes(config), checkpoint.is_reference(config), request_set, random
+        config,
+        nvml.gpus(),
+        checkpoint.weight_bytes(config),
+        checkpoint.is_reference(config),
+        request_set,
+        has_random_weights,
     )
     require_time(plan)
     return plan, workload

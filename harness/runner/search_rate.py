@@ -27,7 +27,7 @@ FULL_TEST_RESERVE = 1.05
 
 
 class SearchedRate(RateSource):
-    """The highest rate that a full test should keep; a lower one where it did not, a higher one where it had room."""
+    """The highest rate that a full test should keep, corrected after a full test that failed or had room."""
 
     corrections = MOST_FULL_TESTS - 1
     before = TestPart(
@@ -40,7 +40,7 @@ class SearchedRate(RateSource):
         return plan.min_duration_s + SEARCH_S
 
     def total(self, plan: Plan) -> str:
-        """Return what the run will do, with what may follow or when it ends."""
+        """Return the parts of the run, and how long it takes at most or how many tests may follow."""
         sentence = super().total(plan)
         if plan.config.minutes:
             return f"{sentence}; about {minutes(60 * plan.config.minutes)} at most"
@@ -50,50 +50,47 @@ class SearchedRate(RateSource):
         plan = bench.plan
         reserve_s = FULL_TEST_RESERVE * plan.min_duration_s
         measurements = search.search(replace(bench, until=bench.until - reserve_s))
-        return from_search(bench.plan, measurements)
+        return plan_from_search(bench.plan, measurements)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not is_correctable(plan, result):
             return None
-        rate = self.next_rate(plan, tests)
-        if not rate or tests.left_s < FULL_TEST_RESERVE * Goal.of(plan).full_s(rate):
-            return None
-        return plan.with_note(f"{held_text(plan, result, tests)}; retrying at {number(rate)}", target_qps=rate)
+        return retry_plan(plan, result, tests, self.next_rate(plan, tests))
 
     def next_rate(self, plan: Plan, tests: DoneTests) -> float | None:
         """Return the rate of another full test. None if no other is worth it."""
         return FullTests(tests.attempts, probes_without_refusals(tests.probes), Goal.of(plan), tests.lone).next_rate
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
-        """Return the plan of the full test that counts, with a note about all tests and the ones left out."""
+        """Return the plan of the full test that counts, with a note about all tests and a test that had no time."""
         goal = Goal.of(plan)
-        full = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
-        sentence = full.summary
-        rate = full.next_rate
+        full_tests = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
+        note = full_tests.summary
+        rate = full_tests.next_rate
         if rate and tests.left_s < inf:
             length = minutes(goal.full_s(rate))
             given_minutes = plan.config.minutes
-            sentence += (
-                f"; left out for --minutes {given_minutes:g}: a full test of {length} at {number(rate)} queries/s"
-            )
-        if state := state_left(tests.all):
-            sentence += f"; {state}"
-        if full.held is None:
-            return plan.with_note(sentence)
-        return plan.with_note(sentence, target_qps=full.held.load)
+            note += f"; left out for --minutes {given_minutes:g}: a full test of {length} at {number(rate)} queries/s"
+        state = state_left(tests.all)
+        if state:
+            note += f"; {state}"
+        if full_tests.held is None:
+            return plan.with_note(note)
+        return plan.with_note(note, target_qps=full_tests.held.load)
 
 
 class CurveRate(RateSource):
-    """The best of the rates that were given, each a short test."""
+    """The best of the rates that the user gave, each a short test."""
 
     corrections = 2
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        rates = fitting_rates(plan)
-        lengths = {rate: probe_s(rate, Goal.of(plan)) for rate in rates}
-        queries = round(min(rate * seconds for rate, seconds in lengths.items()))
-        total_s = sum(lengths.values())
-        return TestPart(f"{len(lengths)} rates", f"of {queries:,} queries or more, about {minutes(total_s)}", total_s)
+        goal = Goal.of(plan)
+        seconds_by_rate = {rate: probe_s(rate, goal) for rate in fitting_rates(plan)}
+        fewest_queries = round(min(rate * seconds for rate, seconds in seconds_by_rate.items()))
+        total_s = sum(seconds_by_rate.values())
+        text = f"of {fewest_queries:,} queries or more, about {minutes(total_s)}"
+        return TestPart(f"{len(seconds_by_rate)} rates", text, total_s)
 
     def least_s(self, plan: Plan) -> float | None:
         highest = max(given_rates(plan))
@@ -101,29 +98,27 @@ class CurveRate(RateSource):
         return goal.full_s(highest) + probe_s(highest, goal)
 
     def find(self, bench: Bench) -> Plan:
-        """Test the given rates. Return the plan with the best one."""
+        """Test the given rates. Return the plan with the best rate."""
         plan = bench.plan
         rates = fitting_rates(plan)
-        if left_out := [rate for rate in given_rates(plan) if rate not in rates]:
-            names = ", ".join(map(number, left_out))
-            bench.say(f"left out for --minutes {plan.config.minutes:g}: {names} queries/s")
-        for qps in rates:
-            bench.test(at_rate(plan, qps))
-        if all(probe.has_held for probe in bench.run.facts.probes):  # The capacity is not known yet.
+        unfit = ", ".join(number(rate) for rate in given_rates(plan) if rate not in rates)
+        if unfit:
+            bench.say(f"left out for --minutes {plan.config.minutes:g}: {unfit} queries/s")
+        for rate in rates:
+            bench.test(at_rate(plan, rate))
+        if all(probe.has_held for probe in bench.run.facts.probes):  # the capacity is not known yet
             bench.test(at_rate(plan, MOST_RISE_RATIO * rates[-1]))
-        return from_curve(plan, bench.run.facts.probes)
+        return plan_from_curve(plan, bench.run.facts.probes)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if result.valid or not is_correctable(plan, result):
             return None
-        rate = best_given(plan, tests.all, below=plan.target_qps or 0.0)
-        if not rate or tests.left_s < FULL_TEST_RESERVE * Goal.of(plan).full_s(rate):
-            return None
-        return plan.with_note(f"{held_text(plan, result, tests)}; retrying at {number(rate)}", target_qps=rate)
+        rate = best_given_rate(plan, tests.all, below=plan.target_qps or 0.0)
+        return retry_plan(plan, result, tests, rate)
 
 
 class QuickEstimate(RateSource):
-    """No rate, but what the first measurements of a search tell of it."""
+    """No rate, but an estimate from the first measurements of a search."""
 
     before = TestPart(
         "lone requests, a burst, two probes", f"at most {minutes(quick.CEILING_S)}", quick.CEILING_S, "at most "
@@ -134,22 +129,33 @@ class QuickEstimate(RateSource):
 
     def find(self, bench: Bench) -> Plan:
         """Write an estimate of the rates that keep the limits. Return the plan with the estimate as a note."""
-        ceiling_s = 60 * bench.plan.config.minutes if bench.plan.config.minutes else quick.CEILING_S
-        until, before = monotonic() + ceiling_s, bench.run.config.max_in_flight
-        bench.session.until = until
-        measurements = search.estimate(replace(bench, until=until, may_shorten=True))
+        ceiling_s = quick.CEILING_S
+        if bench.plan.config.minutes:
+            ceiling_s = 60 * bench.plan.config.minutes
+        given_max_in_flight = bench.run.config.max_in_flight
+        bench.session.until = monotonic() + ceiling_s
+        measurements = search.estimate(replace(bench, until=bench.session.until, may_shorten=True))
         if not measurements.lone.latency_s:
             raise EndpointError(f"no request was answered within {minutes(ceiling_s)}: see the server's log.")
         plan = bench.plan
-        full_at = plan.config.max_in_flight if plan.config.max_in_flight != before else None
+        full_at = None
+        if plan.config.max_in_flight != given_max_in_flight:  # the measurements have lowered it
+            full_at = plan.config.max_in_flight
         estimate = quick.estimate_of(measurements, quick.goals(plan), bench.run.facts.command, full_at)
         files.write_json(bench.run.folder.path / quick.FILE, estimate.model_dump())
         return plan.with_note(str(estimate))
 
 
 def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the probes in which no request was refused. In any other, too many requests were in flight."""
+    """Return the probes in which no request was refused. In the other probes, too many requests were in flight."""
     return [probe for probe in probes if not probe.refused]
+
+
+def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | None) -> Plan | None:
+    """Return the plan of another full test at a rate. None if there is no rate or no time."""
+    if not rate or tests.left_s < FULL_TEST_RESERVE * Goal.of(plan).full_s(rate):
+        return None
+    return plan.with_note(f"{attempt_text(plan, result, tests)}; retrying at {number(rate)}", target_qps=rate)
 
 
 def is_correctable(plan: Plan, result: TestResult) -> bool:
@@ -158,32 +164,34 @@ def is_correctable(plan: Plan, result: TestResult) -> bool:
     return bool(plan.target_qps and (result.valid or is_unsure or "latency" in result.failed))
 
 
-def held_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
+def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
     """Return in words how the last full test ended."""
     last = tests.attempts[-1]
-    why = f" ({last.why})" if last.why else ""
+    reason = ""
     if last.has_held:
-        why = " with room"
-    return f"{number(plan.target_qps)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s{why}"
+        reason = " with room"
+    elif last.why:
+        reason = f" ({last.why})"
+    return f"{number(plan.target_qps)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s{reason}"
 
 
-def from_search(plan: Plan, found: Measurements) -> Plan:
+def plan_from_search(plan: Plan, measurements: Measurements) -> Plan:
     """Return the plan with the highest rate that a full test is expected to keep.
 
     Raises NotAcceptedError if a single request already exceeds a limit.
     """
-    chosen, loads = found.candidate, [probe.load for probe in found.probes]
-    if not chosen.rate:
+    candidate, lone = measurements.candidate, measurements.lone
+    if not candidate.rate:
         raise NotAcceptedError(
-            f"a single request is over the limits (TTFT {number(1000 * found.lone.ttft_s)} ms and TPOT "
-            f"{number(1000 * found.lone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
+            f"a single request is over the limits (TTFT {number(1000 * lone.ttft_s)} ms and TPOT "
+            f"{number(1000 * lone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
         )
-    rate = first_rate(found)
-    ends = " to ".join(dict.fromkeys((number(min(loads)), number(max(loads)))))
-    note = (
-        f"server_target_qps = {number(rate)} queries/s ({chosen.reason}, after {plural(len(loads), 'probe')} at {ends} "
-        "queries/s)"
-    )
+    rate = first_rate(measurements)
+    loads = [probe.load for probe in measurements.probes]
+    lowest, highest = number(min(loads)), number(max(loads))
+    load_range = lowest if lowest == highest else f"{lowest} to {highest}"
+    probes = f"{plural(len(loads), 'probe')} at {load_range} queries/s"
+    note = f"server_target_qps = {number(rate)} queries/s ({candidate.reason}, after {probes})"
     return plan.with_note(note, target_qps=rate)
 
 
@@ -196,7 +204,7 @@ def given_rates(plan: Plan) -> list[float]:
 def fitting_rates(plan: Plan) -> list[float]:
     """Return the given rates that --minutes has time for.
 
-    The lowest are left out first. Probes at low rates take longest, and tell least about the limit.
+    The lowest rates are left out first, since their probes take longest and say least about the limit.
     """
     rates, goal = given_rates(plan), Goal.of(plan)
     if not plan.config.minutes:
@@ -211,26 +219,34 @@ def fitting_rates(plan: Plan) -> list[float]:
     return sorted(fitting)
 
 
-def from_curve(plan: Plan, tried: list[Outcome]) -> Plan:
+def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     """Return the plan with the highest of the given rates that is VALID and that a full test can keep steadily.
 
-    If no rate is VALID, the lowest one is used.
+    If no rate is VALID, the lowest rate is used.
     """
-    rate, lowest = best_given(plan, tried), min(probe.load for probe in tried)
-    asked = given_rates(plan)
-    top = max((probe.load for probe in tried if probe.has_held and probe.load in asked), default=0.0)
-    choice = "the highest that is VALID" if rate else "the lowest, since none is VALID,"
-    most = f"; {number(top)} would not last: the engine's capacity is too near" if rate and top > rate else ""
-    note = f"server_target_qps = {number(rate or lowest)} queries/s ({choice} of {len(asked)} rates{most})"
-    return plan.with_note(note, target_qps=rate or lowest)
+    rates = given_rates(plan)
+    rate, choice = best_given_rate(plan, probes), "the highest that is VALID"
+    too_high = ""
+    if rate:
+        top = max(given_rates_that_held(plan, probes))
+        if top > rate:
+            too_high = f"; {number(top)} would not last: the engine's capacity is too near"
+    else:
+        rate, choice = min(probe.load for probe in probes), "the lowest, since none is VALID,"
+    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {len(rates)} rates{too_high})"
+    return plan.with_note(note, target_qps=rate)
 
 
-def best_given(plan: Plan, tried: list[Outcome], below: float = inf) -> float | None:
+def best_given_rate(plan: Plan, probes: list[Outcome], below: float = inf) -> float | None:
     """Return the highest of the given rates below `below` that held and that the engine's capacity allows.
 
-    None if none did.
+    None if there is no such rate.
     """
-    most = rate_that_waits_allow(tried, Goal.of(plan))
-    held = {probe.load for probe in tried if probe.has_held}
-    fitting = [rate for rate in given_rates(plan) if rate in held and rate < below]
-    return max((rate for rate in fitting if rate <= most), default=None)
+    highest = rate_that_waits_allow(probes, Goal.of(plan))
+    fitting = [rate for rate in given_rates_that_held(plan, probes) if rate < below and rate <= highest]
+    return max(fitting, default=None)
+
+
+def given_rates_that_held(plan: Plan, probes: list[Outcome]) -> list[float]:
+    rates_that_held = {probe.load for probe in probes if probe.has_held}
+    return [rate for rate in given_rates(plan) if rate in rates_that_held]

@@ -12,10 +12,10 @@ from harness.core.message_text import first_line
 from harness.engines import answer_delivery
 from harness.engines.openai import GREETING, OpenAI
 
-TRIED_TOKENS = 32  # tokens of the answer that shows how a server delivers
+PROBE_TOKENS = 32  # tokens of the answer that shows how a server delivers
 
 
-class Tried(NamedTuple):
+class ServerProbe(NamedTuple):
     """One streamed answer of servers, and their pages of metrics."""
 
     engine: OpenAI
@@ -24,55 +24,58 @@ class Tried(NamedTuple):
 
 
 @cache
-def tried(config: RunConfig) -> Tried:
-    """Return one streamed answer of the servers, requested as a run does it. Raises UsageError or EndpointError."""
+def probe_servers(config: RunConfig) -> ServerProbe:
+    """Ask the servers for one streamed answer, as a run does it. Raises UsageError or EndpointError."""
     # One streamed answer shows how the server takes a prompt and delivers an answer.
     server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))
-    served = RunConfig.from_mapping(server_flags | {"concurrency": 1})
-    engine, exchange = OpenAI(served, served.least_context), answer_delivery.Exchange()
+    probe_config = RunConfig.from_mapping(server_flags | {"concurrency": 1})
+    engine = OpenAI(probe_config, probe_config.least_context)
+    exchange = answer_delivery.Exchange()
 
     async def ask() -> None:
-        async for _ in engine.stream(engine.tokenizer.encode(GREETING), TRIED_TOKENS, exchange):
+        async for _ in engine.stream(engine.tokenizer.encode(GREETING), PROBE_TOKENS, exchange):
             pass
 
     try:
         engine.start()
         engine.run(ask(), lambda: None)
-        return Tried(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
+        return ServerProbe(engine, exchange.delivery, "\n".join(engine.prometheus_metrics()))
     finally:
         engine.close()
 
 
 def api_text(config: RunConfig) -> str:
-    args = tried(config).engine.args
+    args = probe_servers(config).engine.args
     return f"{args['server']}; {args['exchange']}"
 
 
 def prefix_cache(config: RunConfig) -> str:
-    setting = re.search(r'enable_prefix_caching="(\w+)"', tried(config).metrics)
+    setting = re.search(r'enable_prefix_caching="(\w+)"', probe_servers(config).metrics)
     if not setting:
         return "its metrics do not show it; each run reports what came from a cache"
-    hint = ": --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
-    return f"on{hint}" if setting[1] == "True" else "off"
+    if setting[1] != "True":
+        return "off"
+    return "on: --no-enable-prefix-caching at the server, or --salt start, where prompts are repeated"
 
 
 def delivery_text(config: RunConfig) -> str:
-    delivered = tried(config).delivery
-    if not delivered or not delivered.messages:
+    delivery = probe_servers(config).delivery
+    if not delivery or not delivery.messages:
         return "not streamed"
-    sentence = f"{delivered.tokens} tokens in {plural(delivered.messages, 'message')}"
-    if delivered.is_bundled:
+    sentence = f"{delivery.tokens} tokens in {plural(delivery.messages, 'message')}"
+    if delivery.is_bundled:
         raise UsageError(f"{sentence}: the server buffers, so TTFT and TPOT would measure its buffer")
     return sentence
 
 
 def chat_template(config: RunConfig) -> str:
     """Return whether the server has a chat template. Raises an error if the run needs one and the server has none."""
-    wants = config.endpoint_api == "chat"
+    if config.endpoint_api == "chat":
+        probe_servers(config)
+        return "the server has one"
     try:
-        tried(config if wants else config.with_settings(endpoint_api="chat"))
+        probe_servers(config.with_settings(endpoint_api="chat"))
     except BenchmarkError as error:
-        if wants:
-            raise
-        return f"none, nor is one needed; --endpoint-api chat would get: {first_line(error).removesuffix('.')}"
+        reason = first_line(error).removesuffix(".")
+        return f"none, nor is one needed; --endpoint-api chat would get: {reason}"
     return "the server has one"

@@ -12,8 +12,8 @@ from harness.results.records import Facts
 from harness.runs.run_folder import RunFolder
 
 TAIL_BYTES = 8000
-# What the engine does now, by the last line of its log that matches one of these patterns. A pattern's group is shown
-# after the name; it is how far the engine is, or a whole text if there is no name.
+# The stages of an engine's start. The last line of its log that matches one of these patterns names the stage. The
+# pattern's group is shown after the name: how far the engine is, or the whole text if there is no name.
 STAGES = (
     (r"(waiting for [^\r\n]*)", ""),
     (r"Initializing a V1 LLM engine", "starting its processes"),
@@ -38,16 +38,13 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
     display.stage(engine.starting or f"starting {engine.name}")
     engine.start(tick)
-    display.leave_line(
-        engine.ready or f"{f'{engine.name} {engine.version}'.rstrip()} is up after {engine.start_s:.0f} s"
-    )
+    title = f"{engine.name} {engine.version}"
+    display.leave_line(engine.ready or f"{title.rstrip()} is up after {engine.start_s:.0f} s")
     for caution in engine.cautions:
         display.say(caution, style="yellow")
-    facts.engine = f"{engine.name} {engine.version}".strip()
-    facts.engine_start_s, facts.engine_args = (
-        round(engine.start_s, 1),
-        json_value(secrets.hide(engine.args, foreign=True)),
-    )
+    facts.engine = title.strip()
+    facts.engine_start_s = round(engine.start_s, 1)
+    facts.engine_args = json_value(secrets.hide(engine.args, foreign=True))
     facts.kernels = engine.kernels
 
 
@@ -59,6 +56,7 @@ def stage(log: Path) -> str:
         return ""
     for line in reversed(re.split(r"[\r\n]+", text)):
         for pattern, name in STAGES:
-            if progress_match := re.search(pattern, line):
-                return formatting.joined_text(" ", name, *progress_match.groups())
+            match = re.search(pattern, line)
+            if match:
+                return formatting.joined_text(" ", name, *match.groups())
     return ""

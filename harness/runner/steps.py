@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,14 +54,13 @@ def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
     """
     config, source = plan.config, rate_source(plan.config)
     weights = "as the server has it" if config.endpoint else quantization.format_of(config)
-    comparability = "yes"
-    if plan.deviations:
-        comparability = f"no: {merge_by_remedy(plan.deviations)}"
+    lengths = (
+        f"prompts of {library.mean_prompt_tokens:,.0f} tokens on average, answers of at most {plan.max_new_tokens:,}"
+    )
     texts = [
         f"model: {config.model}, {weights}",
         f"machine: {machine(plan, gpus)}",
-        f"samples: {len(library):,} of {library.source}, prompts of {library.mean_prompt_tokens:,.0f} tokens on "
-        f"average, answers of at most {plan.max_new_tokens:,}",
+        f"samples: {len(library):,} of {library.source}, {lengths}",
     ]
     if plan.replay:
         texts.append(str(plan.replay))
@@ -69,44 +68,49 @@ def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
         texts.append(f"{part.name}: {part.text}")
     texts.append(source.total(plan))
     texts.append(f"disk: {files.free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}")
+    comparability = "yes"
+    if plan.deviations:
+        comparability = f"no: {merge_by_remedy(plan.deviations)}"
     texts.append(f"comparable with MLPerf results: {comparability}")
     return texts
 
 
 def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
-    """Return what the answers are computed on, as far as this process decides it."""
+    """Return the hardware that computes the answers, as far as this process chooses it."""
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:
         return f"no GPU, {system.core_count()} CPU cores"
-    split = f"tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
-    return f"{gpu_names([gpu.name for gpu in gpus])}; {split}"
+    names = gpu_names([gpu.name for gpu in gpus])
+    return f"{names}; tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
 
 
 def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
     """Run the benchmark once in its folder. Return the exit code. Raises BenchmarkError."""
     display.stage("loading model, tokenizer and data")
-    doctor.require(config)  # ends the run if something is missing that it needs
+    doctor.require(config)  # ends the run if something that it needs is missing
     run, session, tokenizer = begin(config, folder, display)
-    evaluation = None if config.quick else run_tests(run, session, tokenizer)
+    evaluation = None
+    if not config.quick:
+        evaluation = run_tests(run, session, tokenizer)
     if config.is_in_process:
         display.stage(f"stopping {session.engine.name}")
     session.engine.close()
-    if config.quick:  # an estimate is kept in the folder, but not in the history
+    if config.quick:  # an estimate is written into the folder, but not into the history
         run.folder.set_status("complete")
         return DONE
     return exit_code(config, evaluation, report(run))
 
 
-class Begun(NamedTuple):
-    """A run whose load is known, its session, and what encodes its prompts."""
+class PreparedRun(NamedTuple):
+    """A run whose load is known, its session, and the tokenizer of its prompts."""
 
     run: BenchmarkRun
     session: LoadGenSession
     tokenizer: Tokenizer
 
 
-def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> Begun:
+def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> PreparedRun:
     """Prepare a run up to its tests: read the data, start the engine, and find the rate.
 
     If `other` is given, the run sends the same requests as that session. It takes over the session's salt, and its
@@ -116,10 +120,12 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     plan, workload = prepare_plan(config, tokenizer)
     run = BenchmarkRun.begin(plan, folder, display)
     library = workload or official_samples(plan, tokenizer)
-    run.facts.data, run.facts.mean_prompt_tokens = library.source, round(library.mean_prompt_tokens, 1)
+    run.facts.data = library.source
+    run.facts.mean_prompt_tokens = round(library.mean_prompt_tokens, 1)
     run.facts.weights = quantization.format_of(config) if config.is_in_process else None
     run.facts.card_limits = run_limits(config, nvml.gpus())
-    run.adopt(replace(plan, official_data=library.official, notes=(*plan.notes, *library.notes)))
+    notes = (*plan.notes, *library.notes)
+    run.adopt(replace(plan, official_data=library.official, notes=notes))
     run.warn_short()
     if plan.replay:
         display.say(str(plan.replay))
@@ -127,7 +133,7 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     if other:
         session.run, session.settings = other.run, other.settings
     find_rate(run, session)
-    return Begun(run, session, tokenizer)
+    return PreparedRun(run, session, tokenizer)
 
 
 def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
@@ -154,12 +160,15 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """Start the run's engine. Return the session in which its tests run."""
     config, busy_gpus = run.config, background_load.busy_gpus()
-    if config.is_in_process and (warning := cuda_toolkit.set_cuda_home(config.engine_args)):
-        run.display.say(warning, style="yellow")
+    if config.is_in_process:
+        warning = cuda_toolkit.set_cuda_home(config.engine_args)
+        if warning:
+            run.display.say(warning, style="yellow")
     engine = engines.create(run.plan, run.folder.path / kernel_profile.PROFILE_FOLDER)
     facts = run.facts
     start(engine, facts, run.folder, config.stall_timeout, run.display)
-    facts.engine_args |= json_value(secrets.hide(background_load.precision_of(config.endpoint), foreign=True))
+    server_precision = background_load.precision_of(config.endpoint)
+    facts.engine_args |= json_value(secrets.hide(server_precision, foreign=True))
     # A server does not report how many requests it computes at once.
     facts.concurrency = None if config.endpoint else engine.concurrency
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
@@ -167,9 +176,8 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     run.display.say(rate_source(config).total(run.plan))
     gc.collect()
     gc.freeze()  # the garbage collector need not look through loaded objects while measuring
-    return LoadGenSession(
-        run.folder, engine, library, run.display, Watchdog(engine, config.stall_timeout), busy_gpus=busy_gpus
-    )
+    watchdog = Watchdog(engine, config.stall_timeout)
+    return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=busy_gpus)
 
 
 def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
@@ -190,52 +198,67 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
     if config.mode != "accuracy":
         measure_performance(run, session)
     if config.compliance != "none":
-        run.display.leave_line(
-            f"compliance: {test06_run.run_test06(session, run.plan, tokenizer.eos_token_id).headline}"
-        )
+        compliance = test06_run.run_test06(session, run.plan, tokenizer.eos_token_id)
+        run.display.leave_line(f"compliance: {compliance.headline}")
     if config.profile:
-        run.display.leave_line(f"profile: {profiling.run_profile(run.plan, session).headline}")
+        profile = profiling.run_profile(run.plan, session)
+        run.display.leave_line(f"profile: {profile.headline}")
     return evaluation
 
 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     """Run the performance test, and again at another rate if the first one was wrong or had room."""
     attempts, source = run.facts.attempts, rate_source(run.config)
+    lone = None
+    if run.facts.lone_request_s:
+        lone = LoneRequest(*run.facts.lone_request_s)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = test_outcome.outcome_of(test, run.plan, session.folder.path)
-        lone = LoneRequest(*run.facts.lone_request_s) if run.facts.lone_request_s else None
         tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
-        better = source.correct(run.plan, test.result, tests) if len(attempts) < source.corrections else None
-        if not better:
+        if len(attempts) >= source.corrections:
             break
-        attempts.append(set_aside(session, attempt, len(attempts) + 1))
-        run.adopt(better)
-    if (last := source.conclude(run.plan, tests)) is not run.plan:
-        best = next((earlier for earlier in attempts if earlier.valid and earlier.load == last.target_qps), None)
+        better_plan = source.correct(run.plan, test.result, tests)
+        if not better_plan:
+            break
+        attempts.append(move_attempt(session, attempt, len(attempts) + 1))
+        run.adopt(better_plan)
+    final_plan = source.conclude(run.plan, tests)
+    if final_plan is not run.plan:
+        best = valid_attempt_at(attempts, final_plan.target_qps)
         if best and not attempt.valid:
-            attempts[attempts.index(best)] = set_aside(session, attempt, len(attempts) + 1)
+            attempts[attempts.index(best)] = move_attempt(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
             attempt = best
-        run.adopt(last)
+        run.adopt(final_plan)
     if run.plan.concurrency or run.config.batches:  # show the test as a row of the curve, as the tests before
         bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
-    speed = f"{number(attempt.tokens_per_sec)} output tokens/s" if attempt.tokens_per_sec else "no tokens"
+    speed = "no tokens"
+    if attempt.tokens_per_sec:
+        speed = f"{number(attempt.tokens_per_sec)} output tokens/s"
     run.display.leave_line(f"performance test: {attempt.verdict.word}, {speed}")
 
 
-def set_aside(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
-    """Move the logs of a performance test aside for another one. Return the outcome with its new folder."""
+def valid_attempt_at(attempts: Sequence[Outcome], rate: float | None) -> Outcome | None:
+    """Return the first VALID attempt at a rate. None if there is none."""
+    for attempt in attempts:
+        if attempt.valid and attempt.load == rate:
+            return attempt
+    return None
+
+
+def move_attempt(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
+    """Move the logs of a performance test out of the way of another. Return the outcome with its new folder."""
     folder = session.folder.sub("Attempts") / str(number)
     (session.folder.path / attempt.folder).rename(folder)
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
 def report(run: BenchmarkRun) -> Summary:
-    """Write everything that is made from the run's logs, and show the result. Return the summary."""
+    """Write every file that is made from the run's logs, and show the result. Return the summary."""
     config, display = run.config, run.display
-    processes.ignore_signals()  # everything is measured, so a signal must not lose the run now
+    processes.ignore_signals()  # every test is done, and a signal must not lose the run now
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()
@@ -267,7 +290,12 @@ def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) 
     It is NOT_ACCEPTED if the accuracy gate or a compliance test failed. With --exit-on-invalid this also goes for an
     INVALID performance test and for errors that LoadGen logged in it.
     """
+    if has_failed_gate(config, evaluation):
+        return NOT_ACCEPTED
     test = summary.result
-    invalid = config.exit_on_invalid and test and (not test.valid or test.details.errors)
-    caught = not all(test.passed for test in (summary.run.compliance or {}).values())
-    return NOT_ACCEPTED if has_failed_gate(config, evaluation) or invalid or caught else DONE
+    if config.exit_on_invalid and test and (not test.valid or test.details.errors):
+        return NOT_ACCEPTED
+    compliance_tests = summary.run.compliance or {}
+    if all(compliance_test.passed for compliance_test in compliance_tests.values()):
+        return DONE
+    return NOT_ACCEPTED

@@ -14,7 +14,7 @@ SETTINGS = {  # a fixed number of samples, each of them logged, without a minimu
     "sample_concatenate_permutation": 0,
 }
 # The audit.config, which LoadGen reads over all other settings, for any model and scenario.
-AUDIT = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
+AUDIT_CONFIG = "".join(f"*.*.{key} = {value}\n" for key, value in SETTINGS.items())
 
 
 def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
@@ -23,7 +23,7 @@ def run_test06(session: LoadGenSession, plan: Plan, eos: int) -> Compliance:
     `eos` is the id of the tokenizer's end-of-text token. The verdict and the verification's text are written beside the
     logs.
     """
-    folder = session.test("test06", plan, AUDIT)
+    folder = session.test("test06", plan, AUDIT_CONFIG)
     outcome, text = judge_test06(folder, eos, plan.config)
     write_text(folder / "verify_accuracy.txt", text)
     write_json(folder / TEST06_FILE, outcome.model_dump())

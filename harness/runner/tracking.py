@@ -12,7 +12,7 @@ from harness.core.errors import DONE, UsageError
 from harness.core.processes import command_of
 from harness.core.remedies import install_command
 
-MLFLOW_S = 90.0  # a command waits so long for MLflow
+MLFLOW_S = 90.0  # the longest time that a command waits for MLflow
 NOT_INSTALLED = f"MLflow is not installed: `{install_command('mlflow')}`"
 
 
@@ -29,20 +29,27 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
     """
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
-    places = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
-    elsewhere = "" if results_dir == Path("results") else f" --results-dir {results_dir}"
-    again = f"`{command_of('mlflow')} {folder}{elsewhere}` sends it later"
+    paths = (str(folder.resolve()), "--results-dir", str(results_dir.resolve()))
+    command = [sys.executable, "-m", "harness", "mlflow", *paths]
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness", "mlflow", *places],
-            cwd=locations.ROOT,
-            capture_output=True,
-            text=True,
-            timeout=MLFLOW_S,
-            check=False,
+        process = subprocess.run(
+            command, cwd=locations.ROOT, capture_output=True, text=True, timeout=MLFLOW_S, check=False
         )
-        is_sent, text = done.returncode == DONE, done.stderr if done.returncode else done.stdout
-        last_line = text.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {done.returncode}"
     except subprocess.TimeoutExpired:
-        is_sent, last_line = False, f"no end after {MLFLOW_S:g} s"
-    say(f"MLflow: {last_line}" if is_sent else f"MLflow: not sent: {last_line}; {again}")
+        say(f"MLflow: not sent: no end after {MLFLOW_S:g} s; {later_command(folder, results_dir)}")
+        return
+    is_sent = process.returncode == DONE
+    output = process.stdout if is_sent else process.stderr
+    last_line = output.strip().rpartition("\n")[2].removeprefix("error: ") or f"exit code {process.returncode}"
+    if is_sent:
+        say(f"MLflow: {last_line}")
+    else:
+        say(f"MLflow: not sent: {last_line}; {later_command(folder, results_dir)}")
+
+
+def later_command(folder: Path, results_dir: Path) -> str:
+    """Return a clause with the command that sends a folder later."""
+    flags = ""
+    if results_dir != Path("results"):
+        flags = f" --results-dir {results_dir}"
+    return f"`{command_of('mlflow')} {folder}{flags}` sends it later"

@@ -18,14 +18,14 @@ from harness.runs.history import read_history
 
 # LoadGen generates 2 x duration / latency queries for SingleStream and issues them all.
 LATENCY_MARGIN = 1.5
-# An Offline run may differ in these from a run of another scenario, and its rate can still be used.
-IGNORED = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
+# An Offline run may differ in these aspects from a run of another scenario, and its rate can still be used.
+IGNORED_IN_OFFLINE_RUN = ("scenario", "total_sample_count", "samples_per_query", "software", "busyness", "rate")
 
 
 class TrialRate(RateSource):
-    """The rate that a short trial on the loaded engine shows, in Offline the one for which LoadGen has to plan.
+    """The rate that a short trial on the loaded engine shows. In Offline, LoadGen plans the test by this rate.
 
-    Where the test ran short by it, the rate is the one that the test itself shows.
+    If the test then ran short, it is repeated with the rate that the test itself shows.
     """
 
     corrections = 1
@@ -44,41 +44,43 @@ class TrialRate(RateSource):
         """Return the plan with the rate that the test itself showed, if the test ran short. None otherwise."""
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
-        again = self.planned(plan, Trial(result.samples, result.samples / result.samples_per_sec))
-        note = f"the test ended after {result.duration_s:.1f} s; retrying with {again.notes[-1]}"
-        return replace(again, notes=(*plan.notes, note))
+        test_as_trial = Trial(result.samples, result.samples / result.samples_per_sec)
+        retry = self.planned(plan, test_as_trial)
+        note = f"the test ended after {result.duration_s:.1f} s; retrying with {retry.notes[-1]}"
+        return replace(retry, notes=(*plan.notes, note))
 
 
 class LatencyTrial(TrialRate):
-    """The latency of a query that LoadGen has to expect; with the most samples per query, where several numbers of them
-    were given: the others are short tests before.
+    """The latency of a query that LoadGen has to expect. If the user gave several batch sizes, the largest is the run's
+    own, and each smaller size is a short test before.
     """
 
     def outlook(self, plan: Plan) -> TestPart | None:
         count = len(plan.config.batches) - 1
         if count <= 0:
             return super().outlook(plan)
-        return probes_part(f"{count} smaller {'batch' if count == 1 else 'batches'}", count)
+        noun = "batch" if count == 1 else "batches"
+        return probes_part(f"{count} smaller {noun}", count)
 
     def find(self, bench: Bench) -> Plan:
         plan = bench.plan
-        *before, last = sorted(plan.config.batches) or [plan.samples_per_query]
-        for size in before:
-            short = as_probe(replace(plan, samples_per_query=size))
-            bench.test(self.planned(short, bench.trial(short)))
-        whole = replace(plan, samples_per_query=last)
-        return self.planned(whole, bench.trial(whole))
+        *smaller, largest = sorted(plan.config.batches) or [plan.samples_per_query]
+        for size in smaller:
+            probe_plan = as_probe(replace(plan, samples_per_query=size))
+            bench.test(self.planned(probe_plan, bench.trial(probe_plan)))
+        full_plan = replace(plan, samples_per_query=largest)
+        return self.planned(full_plan, bench.trial(full_plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         """Return the plan with the latency that LoadGen has to expect for a query, and a note on its source."""
         mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected_ms = LATENCY_MARGIN * mean_ms
         queries = ceil(trial.samples / plan.samples_per_query)
-        kind = f"queries of {plan.samples_per_query} samples" if plan.samples_per_query > 1 else "samples"
-        note = (
-            f"expected latency = {number(expected_ms)} ms ({LATENCY_MARGIN} x {number(mean_ms)} ms, the mean of "
-            f"{queries} {kind})"
-        )
+        unit = "samples"
+        if plan.samples_per_query > 1:
+            unit = f"queries of {plan.samples_per_query} samples"
+        source = f"{LATENCY_MARGIN} x {number(mean_ms)} ms, the mean of {queries} {unit}"
+        note = f"expected latency = {number(expected_ms)} ms ({source})"
         return plan.with_note(note, expected_latency_ms=expected_ms)
 
 
@@ -92,33 +94,38 @@ class HistoryRate(TrialRate):
         gpus = None
         if not config.endpoint:
             gpus = [gpu.name for gpu in nvml.gpus()]
-        offline = known_offline(bench.plan, gpus, read_history(config.results_dir))
-        return share_of(bench.plan, *offline) if offline else super().find(bench)
+        offline = last_offline_rate(bench.plan, gpus, read_history(config.results_dir))
+        if not offline:
+            return super().find(bench)
+        rate, origin = offline
+        return share_of(bench.plan, rate, origin)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
         return share_of(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")
 
 
-def known_offline(
-    plan: Plan, gpus: list[str] | None, read_history: Iterable[Mapping[str, object]]
+def last_offline_rate(
+    plan: Plan, gpus: list[str] | None, history_lines: Iterable[Mapping[str, object]]
 ) -> tuple[float, str] | None:
     """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where this rate comes from.
 
     None if the history has no such run.
     """
     offline = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
-    mine = Comparable(plan.work, plan.setup | {"category": plan.config.category, "batch_size": None}, {"gpus": gpus})
+    settings = plan.setup | {"category": plan.config.category, "batch_size": None}
+    planned_run = Comparable(plan.work, settings, {"gpus": gpus})
     last = None
-    for line in read_history:
-        theirs = Comparable.from_history(line)
-        theirs = theirs._replace(work=theirs.work or plan.work)
-        if line.get("scenario") != offline or differences(mine, theirs, IGNORED):
+    for line in history_lines:
+        earlier_run = Comparable.from_history(line)
+        if not earlier_run.work:  # an old line without its work
+            earlier_run = earlier_run._replace(work=plan.work)
+        if line.get("scenario") != offline or differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN):
             continue
         match line:
-            case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as each}:
-                if speed > 0 and each > 0:
-                    origin = f"{speed:,.1f} tokens/s / {each:.1f} tokens per request, from Offline run {line['run']}"
-                    last = speed / each, origin
+            case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as length}:
+                if speed > 0 and length > 0:
+                    origin = f"{speed:,.1f} tokens/s / {length:.1f} tokens per request, from Offline run {line['run']}"
+                    last = speed / length, origin
     return last
 
 

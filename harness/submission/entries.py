@@ -17,7 +17,6 @@ from harness.results.records import RunFacts
 from harness.results.test06_verdict import Compliance
 from harness.runs.run_folder import TEST_FOLDERS, Test, status_of
 
-# Finished runs -> the entries of a submission: one for each benchmark and scenario.
 BENCHMARK_NAMES = {"datacenter": "llama3.1-8b", "edge": "llama3.1-8b-edge"}
 SCENARIO_FOLDERS = {name: rules.loadgen for name, rules in mlperf.SCENARIOS.items()} | {"interactive": "Interactive"}
 MODE_FOLDERS: dict[Test, str] = {
@@ -31,8 +30,8 @@ RESULT_FILES: dict[Test, str] = {
     "performance": log_entries.DETAIL,
     "test06": test06_verdict.TEST06_FILE,
 }
-# Two runs of an entry may differ in these aspects. An accuracy test needs no LoadGen settings, and the refusals judge
-# the speed.
+# Two runs of an entry may differ in these aspects: an accuracy test needs no LoadGen settings, and the speed is judged
+# later, in refusals.py.
 LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED_IN_ENTRY = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
@@ -71,7 +70,7 @@ class SubmittedRun(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 where it was run."""
+    """One result of a submission: an accuracy and a performance test, often of one run, and TEST06 if it was run."""
 
     accuracy: SubmittedRun
     performance: SubmittedRun
@@ -90,37 +89,45 @@ class Entry(NamedTuple):
         return SCENARIO_FOLDERS[self.config.scenario]
 
     @property
+    def label(self) -> str:
+        return f"{self.benchmark} {self.scenario}"
+
+    @property
     def runs(self) -> list[SubmittedRun]:
-        runs = (self.accuracy, self.performance, self.test06)
-        return list({run.path: run for run in runs if run}.values())
+        """The runs of the entry, each once."""
+        runs = {self.accuracy.path: self.accuracy, self.performance.path: self.performance}
+        if self.test06:
+            runs[self.test06.path] = self.test06
+        return list(runs.values())
 
 
 def read_run(path: Path) -> SubmittedRun:
     """Read a finished run. Raises UsageError if the folder holds none, or LogError if its logs are of another run."""
     run = SubmittedRun(path, facts_of(path))
-    status = status_of(path)
-    if not status or status.status != "complete":
-        raise UsageError(
-            f"{path}: this run is {status.status if status else 'unfinished'}; only complete ones can be submitted."
-        )
+    run_status = status_of(path)
+    status = run_status.status if run_status else "unfinished"
+    if status != "complete":
+        raise UsageError(f"{path}: this run is {status}; only complete ones can be submitted.")
     for test in MODE_FOLDERS:
         if run.has_test(test):
             run.log(test)
     return run
 
 
-def collect(paths: Sequence[Path]) -> list[Entry]:
+def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
     """Return the entries that the runs make up, in the order given. Raises UsageError if an entry is incomplete.
 
     The accuracy test and the performance test of an entry may come from two runs with the same settings.
     """
     groups = dict[str, list[SubmittedRun]]()
-    for run in map(read_run, paths):
-        groups.setdefault(f"{run.config.category} {run.config.scenario}", []).append(run)
+    for path in paths:
+        run = read_run(path)
+        label = f"{run.config.category} {run.config.scenario}"
+        groups.setdefault(label, []).append(run)
     entries = [join_runs(runs, label) for label, runs in groups.items()]
-    versions = sorted({entry.config.round for entry in entries})
-    if len(versions) > 1:
-        raise UsageError(f"these runs are of MLPerf v{' and v'.join(versions)}; a submission is of one round.")
+    rounds = sorted({entry.config.round for entry in entries})
+    if len(rounds) > 1:
+        raise UsageError(f"these runs are of MLPerf v{' and v'.join(rounds)}; a submission is of one round.")
     return entries
 
 
@@ -129,19 +136,25 @@ def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
 
     Raises UsageError if a test is missing or doubled, or the runs differ.
     """
-    names = " and ".join(str(run.path) for run in runs)
-    runs_by_test = dict[Test, list[SubmittedRun]]()
+    run_by_test = dict[Test, SubmittedRun]()
     for test in MODE_FOLDERS:
-        having = runs_by_test[test] = [run for run in runs if run.has_test(test)]
-        if not having and test != "test06":
-            raise UsageError(f"{label} has no {test} test ({names}): add a run that has one.")
-        if len(having) > 1:
-            paths = " and ".join(str(run.path) for run in having)
-            raise UsageError(f"{label}: {paths} both have {test}: give one.")
-    for run in runs[1:]:
-        if unlike := comparability.differences(runs[0].facts.comparable, run.facts.comparable, IGNORED_IN_ENTRY):
-            aspects = " and ".join(difference.name for difference in unlike)
+        runs_of_test = [run for run in runs if run.has_test(test)]
+        if not runs_of_test and test != "test06":
+            raise UsageError(f"{label} has no {test} test ({path_text(runs)}): add a run that has one.")
+        if len(runs_of_test) > 1:
+            raise UsageError(f"{label}: {path_text(runs_of_test)} both have {test}: give one.")
+        if runs_of_test:
+            run_by_test[test] = runs_of_test[0]
+    first_run, *other_runs = runs
+    for run in other_runs:
+        differences = comparability.differences(first_run.facts.comparable, run.facts.comparable, IGNORED_IN_ENTRY)
+        if differences:
+            aspects = " and ".join(difference.name for difference in differences)
             raise UsageError(
-                f"{label}: {names} differ in {aspects}; an entry is of one system, with the same settings."
+                f"{label}: {path_text(runs)} differ in {aspects}; an entry is of one system, with the same settings."
             )
-    return Entry(runs_by_test["accuracy"][0], runs_by_test["performance"][0], next(iter(runs_by_test["test06"]), None))
+    return Entry(run_by_test["accuracy"], run_by_test["performance"], run_by_test.get("test06"))
+
+
+def path_text(runs: Sequence[SubmittedRun]) -> str:
+    return " and ".join(str(run.path) for run in runs)

@@ -1,13 +1,12 @@
-"""Judge an entry from the logs it is built of: what the official checker refuses in any division,
-and what keeps it out of a closed submission. That rests on nothing a run once wrote of itself, so its logs are scored
-again, and is of one system, as MLPerf's inference_rules.adoc asks of all results that are reported together.
+"""Judge entries from their logs: what the official checker refuses in any division, and what keeps an entry out of a
+closed submission. Nothing that a run wrote about itself is trusted, so its logs are scored again. All entries must be
+of one system, as MLPerf's inference_rules.adoc asks of results that are reported together.
 
 Sources: the checks and constants of the official submission checker (tools/submission in mlcommons/inference).
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 from harness.config import comparability, mlperf, models, server_addresses
@@ -18,17 +17,18 @@ from harness.loadgen.log import TestResult, p99_of
 from harness.loadgen.requests import ANSWERS_FILE
 from harness.results import accuracy, claims, scoring, test06_verdict
 from harness.submission.entries import BENCHMARK_NAMES, SCENARIO_FOLDERS, Entry, SubmittedRun
-from harness.submission.system_description import DECLARED, Description, engine_of
+from harness.submission.system_description import SERVER_FIELDS, Description, engine_of
 
-# The scenarios a closed submission must cover: each of these sets needs its own.
+# A closed submission must have a scenario of each of these sets.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
 ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
 TARGET_LATENCY_NS = 20e9  # the most that the checker allows in scenarios with limits
-PERCENTILE = 0.99  # LoadGen's percentile of a latency; it is 0.9 in scenarios with ESTIMATES (mlperf.conf)
-# Entries of one system may differ in these: scenarios are other work with their own settings; Python and the
+# LoadGen's percentile of a latency, in most scenarios and in scenarios with ESTIMATES (mlperf.conf).
+PERCENTILE, ESTIMATE_PERCENTILE = 0.99, 0.9
+# Entries of one system may differ in these aspects. Each scenario has its own work and settings; Python and the
 # environment are the harness's.
-IGNORED_BETWEEN_SYSTEMS = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
-Refusals = Iterator[str]  # in words
+IGNORED_BETWEEN_ENTRIES = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
+Refusals = Iterator[str]  # reasons, as a user reads them
 SCORE_TOLERANCE = 1e-3  # the largest difference of scores, which are rounded to four digits
 
 
@@ -44,75 +44,104 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
     """Return why these entries cannot go into a closed submission with this system description; empty if they can."""
     reasons = system_differences(entries, description)
     for entry in entries:
-        parts = (entry_refusals, settings, accuracy_reasons, performance, test06)
-        reasons += label_reasons(entry, *(part(entry) for part in parts))
-    for category, sets in REQUIRED_SCENARIOS.items():
-        run = {entry.config.scenario for entry in entries if entry.config.category == category}
-        for choice in sets:
-            if run and not run & choice:
-                names = " or ".join(SCENARIO_FOLDERS[name] for name in sorted(choice))
-                reasons.append(f"{BENCHMARK_NAMES[category]}: {names} is missing")
-    if not reasons:
-        for entry in entries:
-            reasons += label_reasons(entry, score_differences(entry))  # takes minutes
+        reasons += label_reasons(
+            entry,
+            entry_refusals(entry),
+            settings_refusals(entry),
+            accuracy_refusals(entry),
+            performance_refusals(entry),
+            test06_refusals(entry),
+        )
+    reasons += missing_scenarios(entries)
+    if reasons:
+        return reasons
+    for entry in entries:
+        reasons += label_reasons(entry, score_differences(entry))  # last, since scoring takes minutes
     return reasons
+
+
+def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
+    """Yield the scenarios that a closed submission must have in the categories of these entries."""
+    for category, required_sets in REQUIRED_SCENARIOS.items():
+        scenarios = {entry.config.scenario for entry in entries if entry.config.category == category}
+        if not scenarios:
+            continue
+        for required in required_sets:
+            if scenarios.isdisjoint(required):
+                names = " or ".join(SCENARIO_FOLDERS[name] for name in sorted(required))
+                yield f"{BENCHMARK_NAMES[category]}: {names} is missing"
 
 
 def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
     """Return each reason once, with the benchmark and scenario of its entry."""
-    reasons = dict.fromkeys(chain.from_iterable(parts))
-    return [f"{entry.benchmark} {entry.scenario}: {reason}" for reason in reasons]
+    reasons = dict[str, None]()
+    for part in parts:
+        reasons |= dict.fromkeys(part)
+    return [f"{entry.label}: {reason}" for reason in reasons]
 
 
-def entry_refusals(entry: Entry) -> Refusals:  # noqa: C901
+def entry_refusals(entry: Entry) -> Refusals:
     """Yield what the checker refuses in any division."""
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
-    official = entry.config.official_samples
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
     if accuracy.errors:
         yield f"{len(accuracy.errors)} LoadGen errors in the accuracy test, the first: {accuracy.errors[0]}"
-    if (answered := logged_setting(accuracy, "accuracy_sample_count")) != official:
-        yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
-    if (set_size := logged_setting(performance, "performance_sample_count")) < official:
-        yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
-    if (duration := logged_setting(performance, "min_duration_ms") / 1000) < mlperf.MIN_DURATION_S:
-        yield f"a minimum duration of {duration:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
-    yield from foreign_seeds(entry, performance)
+    yield from size_refusals(entry, accuracy, performance)
+    yield from seed_refusals(entry, performance)
     if performance.early_stopping.get("early_stopping_met") is not True:
         yield "too few queries for its percentile (early stopping)"
-    yield from (f"no {name} in the performance test's log, or 0" for name, v in results(performance).items() if not v)
+    for name, figure in result_figures(performance).items():
+        if not figure:
+            yield f"no {name} in the performance test's log, or 0"
     if not performance.token_latencies:
         yield "use_token_latencies is off in the performance test"
     if entry.config.scenario_rules.limits:
         # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
-        yield from exceeded_tails(performance, mlperf.SERVER_LIMITS)
-        if (target := logged_setting(performance, "target_latency_ns")) > TARGET_LATENCY_NS:
+        yield from latency_refusals(performance, mlperf.SERVER_LIMITS)
+        target = logged_setting(performance, "target_latency_ns")
+        if target > TARGET_LATENCY_NS:
             yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
     conf = entry.performance.folder("performance") / "user.conf"
     if conf.exists() and not conf.stat().st_size:
         yield "an empty user.conf"
 
 
-def results(result: TestResult) -> dict[str, float | None]:
+def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -> Refusals:
+    """Yield how the tests have other samples, or are shorter, than the checker asks for."""
+    official = entry.config.official_samples
+    answered = logged_setting(accuracy, "accuracy_sample_count")
+    if answered != official:
+        yield f"{answered:,} samples in the accuracy test; the checker asks for {official:,}"
+    set_size = logged_setting(performance, "performance_sample_count")
+    if set_size < official:
+        yield f"a set of {set_size:,} samples in the performance test; the checker asks for {official:,}"
+    duration_s = logged_setting(performance, "min_duration_ms") / 1000
+    if duration_s < mlperf.MIN_DURATION_S:
+        yield f"a minimum duration of {duration_s:g} s; the checker asks for {mlperf.MIN_DURATION_S:g} s"
+
+
+def result_figures(result: TestResult) -> dict[str, float | None]:
     """Return the figures from which the checker takes a test's result."""
-    if estimate := ESTIMATES.get(result.scenario):
-        slow = result.latency_ms.p90 if result.latency_ms else None
-        return {estimate: result.early_stopping.number(estimate), "latency p90": slow}
-    return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
+    estimate = ESTIMATES.get(result.scenario)
+    if not estimate:
+        return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
+    p90 = result.latency_ms.p90 if result.latency_ms else None
+    return {estimate: result.early_stopping.number(estimate), "latency p90": p90}
 
 
-def exceeded_tails(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
+def latency_refusals(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
     """Yield the p99 latencies that are missing or not below their limit."""
     tails = {tail.kind: tail for tail in limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))}
     for kind in ("TTFT", "TPOT"):
-        if kind not in tails:
+        tail = tails.get(kind)
+        if not tail:
             yield f"no {kind} in the performance test's log"
-        elif tails[kind].share >= 1:
-            yield f"{kind} p99 of {formatting.number(tails[kind].p99)} ms is not below {tails[kind].limit:,g} ms"
+        elif tail.share >= 1:
+            yield f"{kind} p99 of {formatting.number(tail.p99)} ms is not below {tail.limit:,g} ms"
 
 
-def foreign_seeds(entry: Entry, result: TestResult) -> Refusals:
+def seed_refusals(entry: Entry, result: TestResult) -> Refusals:
     if result.seeds != vars(mlperf.SEEDS_BY_ROUND[entry.config.round]):
         yield f"seeds other than those of v{entry.config.round}"
 
@@ -123,14 +152,19 @@ def logged_setting(result: TestResult, name: str) -> float:
     return value if isinstance(value, int | float) else 0
 
 
-def settings(entry: Entry) -> Refusals:
+def settings_refusals(entry: Entry) -> Refusals:
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
         if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
             yield "the demo model"
 
 
-def accuracy_reasons(entry: Entry) -> Refusals:
+def claim_refusals(folder: Path) -> Refusals:
+    """Yield the claims of LoadGen's summary that do not follow from its log."""
+    yield from map(str, claims.differing(claims.summary_claims(folder)))
+
+
+def accuracy_refusals(entry: Entry) -> Refusals:
     scores = entry.accuracy.scores
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
@@ -141,95 +175,119 @@ def accuracy_reasons(entry: Entry) -> Refusals:
         )
     if not scores.full_set:
         yield "rouge.json says that a part of the set was scored (full_set)"
-    yield from foreign_seeds(entry, entry.accuracy.log("accuracy"))
-    yield from map(str, claims.differing(claims.summary_claims(entry.accuracy.folder("accuracy"))))
+    yield from seed_refusals(entry, entry.accuracy.log("accuracy"))
+    yield from claim_refusals(entry.accuracy.folder("accuracy"))
 
 
-def performance(entry: Entry) -> Refusals:
+def performance_refusals(entry: Entry) -> Refusals:
     """Yield what is wrong with the performance test: LoadGen's verdict, the scenario's limits, and the size of an
     Offline query.
     """
     result = entry.performance.log("performance")
-    official = entry.config.official_samples
     if not result.valid:
         yield f"LoadGen calls the performance test INVALID: {statements.merge_by_remedy(result.invalid_reasons)}"
-    yield from (f"LoadGen error: {error}" for error in result.errors)
+    for error in result.errors:
+        yield f"LoadGen error: {error}"
     folder = entry.performance.folder("performance")
-    yield from map(str, claims.differing(claims.summary_claims(folder)))
-    if fault := test_run.count_difference(folder, result, requests.read_requests(folder)):
-        yield fault
-    percentile = 0.9 if result.scenario in ESTIMATES else PERCENTILE
-    if (logged := logged_setting(result, "target_latency_percentile")) != percentile:
-        yield f"a target_latency_percentile of {logged:g}; MLPerf's is {percentile:g}"
-    if any(result.effective.get(f"performance_issue_{which}") is True for which in ("same", "unique")):
+    yield from claim_refusals(folder)
+    count_difference = test_run.count_difference(folder, result, requests.read_requests(folder))
+    if count_difference:
+        yield count_difference
+    percentile = logged_setting(result, "target_latency_percentile")
+    official_percentile = ESTIMATE_PERCENTILE if result.scenario in ESTIMATES else PERCENTILE
+    if percentile != official_percentile:
+        yield f"a target_latency_percentile of {percentile:g}; MLPerf's is {official_percentile:g}"
+    effective = result.effective
+    if effective.get("performance_issue_same") is True or effective.get("performance_issue_unique") is True:
         yield "LoadGen issued one sample again and again (performance_issue_same or _unique)"
-    if limits := entry.config.scenario_rules.limits:
-        yield from exceeded_tails(result, limits)
-    if entry.config.scenario == "offline" and (size := logged_setting(result, "samples_per_query")) < official:
-        yield f"a query of {size:,} samples; closed asks for {official:,}"
+    limits = entry.config.scenario_rules.limits
+    if limits:
+        yield from latency_refusals(result, limits)
+    if entry.config.scenario == "offline":
+        official = entry.config.official_samples
+        query_size = logged_setting(result, "samples_per_query")
+        if query_size < official:
+            yield f"a query of {query_size:,} samples; closed asks for {official:,}"
 
 
-def test06(entry: Entry) -> Refusals:
+def test06_refusals(entry: Entry) -> Refusals:
     """Yield what is wrong with TEST06. The official checker asks for it only in the datacenter category."""
     if entry.config.category != "datacenter":
         return
     if not entry.test06:
         yield "no TEST06 (run it with --compliance test06)"
         return
-    folder, (recorded, eos) = entry.test06.folder("test06"), entry.test06.test06
+    folder = entry.test06.folder("test06")
+    recorded, eos = entry.test06.test06
     outcome, text = test06_verdict.judge_test06(folder, eos, entry.config)
-    verdict = folder / "verify_accuracy.txt"
+    text_file = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
         yield "TEST06 failed"
-    elif not verdict.exists() or reading.read_text(verdict) != text:
+    elif not text_file.exists() or reading.read_text(text_file) != text:
         yield "TEST06: verify_accuracy.txt does not match its log"
 
 
 def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
     """Return how the entries differ in their system, from each other or from the description."""
-    problems = []
-    runs = {f"{entry.benchmark} {entry.scenario}": entry.performance for entry in entries}
-    (first, theirs), *further = runs.items()
-    for name, mine in further:
-        unlike = comparability.differences(mine.facts.comparable, theirs.facts.comparable, IGNORED_BETWEEN_SYSTEMS)
-        problems += [
-            f"{name}: {difference.name} {difference.a}, but {difference.b} in {first}" for difference in unlike
-        ]
+    problems = list[str]()
+    runs = {entry.label: entry.performance for entry in entries}
+    first_label, *other_labels = runs
+    first_comparable = runs[first_label].facts.comparable
+    for label in other_labels:
+        comparable = runs[label].facts.comparable
+        for difference in comparability.differences(comparable, first_comparable, IGNORED_BETWEEN_ENTRIES):
+            values = f"{difference.a}, but {difference.b} in {first_label}"
+            problems.append(f"{label}: {difference.name} {values}")
     if not description:
         return problems
-    for name, run in runs.items():
-        problems += [f"{name}: {contradiction}" for contradiction in contradictions(run, description)]
+    for label, run in runs.items():
+        for contradiction in contradictions(run, description):
+            problems.append(f"{label}: {contradiction}")
     return problems
 
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
-    """Yield where the description contradicts what a run recorded, or lacks what must be declared of a server.
+    """Yield where the description contradicts the record of a run, or lacks a field of its server.
 
-    Nothing is recorded of a machine elsewhere, which is a reason of its own.
+    Nothing is recorded of another machine, which is a reason of its own.
     """
-    machine = run.facts.system
-    if run.config.endpoint and not server_addresses.is_here(run.config.endpoint):
-        yield f"the machine behind {', '.join(run.config.endpoint)} was not recorded"
+    machine, endpoint = run.facts.system, run.config.endpoint
+    if endpoint and not server_addresses.is_here(endpoint):
+        yield f"the machine behind {', '.join(endpoint)} was not recorded"
         return
-    if run.config.endpoint and (open_ := [name for name in DECLARED if not description.get(name)]):
-        yield f"{', '.join(open_)} of its server are not declared: `submission system --run {run.path}` asks for them"
-    if str(count := description["accelerators_per_node"]) != str(len(machine.gpus)):
+    if endpoint:
+        empty = ", ".join(name for name in SERVER_FIELDS if not description.get(name))
+        if empty:
+            yield f"{empty} of its server are not declared: `submission system --run {run.path}` asks for them"
+    count = description["accelerators_per_node"]
+    if str(count) != str(len(machine.gpus)):
         yield f"ran with {len(machine.gpus)} accelerators; accelerators_per_node is {count}"
-    recorded = [("accelerator_model_name", gpu) for gpu in dict.fromkeys(machine.gpus)]
-    for field, what in [*recorded, ("host_processor_model_name", machine.cpu), ("framework", engine_of(run.facts))]:
-        if not is_named(what, str(description[field])):
-            yield f"ran with {what}; {field} is {description[field]}"
+    for gpu in dict.fromkeys(machine.gpus):
+        yield from name_contradictions("accelerator_model_name", gpu, description)
+    yield from name_contradictions("host_processor_model_name", machine.cpu, description)
+    yield from name_contradictions("framework", engine_of(run.facts), description)
 
 
-def is_named(recorded: str, described: str) -> bool:
-    """Tell whether a description names what was recorded.
+def name_contradictions(field: str, recorded: str, description: Description) -> Refusals:
+    if not is_named(recorded, str(description[field])):
+        yield f"ran with {recorded}; {field} is {description[field]}"
+
+
+def is_named(recorded: str, description: str) -> bool:
+    """Tell whether a description names a recorded processor or engine.
 
     The first recorded word with a digit decides, as it is a processor's model (H200, 9575F) or a version. If there is
     none, all words must be there.
     """
-    words, described_words = (re.findall(r"\w[\w.]*", text.casefold()) for text in (recorded, described))
-    model = next((word for word in words if re.search(r"\d", word)), None)
-    return model in described_words if model else " ".join(words) in " ".join(described_words)
+    recorded_words, description_words = lower_words(recorded), lower_words(description)
+    for word in recorded_words:
+        if re.search(r"\d", word):
+            return word in description_words
+    return " ".join(recorded_words) in " ".join(description_words)
+
+
+def lower_words(text: str) -> list[str]:
+    return re.findall(r"\w[\w.]*", text.casefold())
 
 
 def score_differences(entry: Entry) -> Refusals:
@@ -241,16 +299,17 @@ def score_differences(entry: Entry) -> Refusals:
     except errors.BenchmarkError as error:
         yield f"its scores cannot be computed again: {str(error).rstrip('.')}"
         return
-    checks = accuracy.judge_scores(
-        scoring.score_answers(scoring.to_text(answers, tokenizer), library.references),
-        run.config.task,
-        run.config.high_accuracy,
-    )
+    texts = scoring.to_text(answers, tokenizer)
+    scores = scoring.score_answers(texts, library.references)
+    checks = accuracy.judge_scores(scores, run.config.task, run.config.high_accuracy)
     for check in checks:
         recorded = run.scores.scores.get(check.name)
         if recorded is None or abs(check.score - recorded) > SCORE_TOLERANCE:
             yield f"rouge.json says {check.name} {recorded}, its log gives {check.score:g}"
-    if (verdict := accuracy.worst_verdict(checks)) != "PASS":
+    verdict = accuracy.worst_verdict(checks)
+    if verdict != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
-    if entry.test06 and entry.test06.test06[1] != tokenizer.eos_token_id:
-        yield f"TEST06 was judged with the end-of-text token {entry.test06.test06[1]}, not {tokenizer.eos_token_id}"
+    if entry.test06:
+        _, eos = entry.test06.test06
+        if eos != tokenizer.eos_token_id:
+            yield f"TEST06 was judged with the end-of-text token {eos}, not {tokenizer.eos_token_id}"

@@ -1,4 +1,4 @@
-"""The description of a system in a submission: what the machine tells, and what a person fills in."""
+"""The description of a system in a submission: facts of the machine, and fields that a person fills in."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ from harness.core.system import CPUINFO, System, cpu_line
 from harness.core.word_list import names_in
 from harness.results.records import RunFacts
 
-# Everything the checker wants to see, in the order it is written; an empty text is for a person to fill.
+# The fields that the checker asks for, in the order of the file. A person fills in the fields with an empty text.
 FIELDS = names_in(
     """
     submitter division status system_name system_type system_type_detail number_of_nodes host_processor_model_name
@@ -35,85 +35,113 @@ MAY_BE_EMPTY = names_in(
     """
 )
 Description = dict[str, object]  # values by field
-BUILD_FIELDS = ("submitter", "division", "system_type")  # `build` knows these
+BUILD_FIELDS = ("submitter", "division", "system_type")  # filled in by `submission build`
 STATUSES = ("available", "preview", "rdi")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
-# A server on the machine, which LoadGen's client only asks, may not tell these: the submitter declares them.
-DECLARED = ("served_engine", "served_weights", "served_weight_data_type")
+# Fields of a server, which may not report them to LoadGen's client, so that the submitter declares them.
+SERVER_FIELDS = ("served_engine", "served_weights", "served_weight_data_type")
+SOFTWARE_STACK = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
 
 
 def engine_of(facts: RunFacts) -> str:
     """Return the name and version of the engine. A server reports its own."""
-    return str(facts.engine_args.get("server") if facts.config.endpoint else facts.engine or "")
+    if facts.config.endpoint:
+        return str(facts.engine_args.get("server"))
+    return str(facts.engine or "")
 
 
-def declared_by_server(facts: RunFacts) -> Description:
-    """Return what the run's server told of itself, with empty texts for what it did not; empty if the run had its own
-    engine.
-    """
+def server_description(facts: RunFacts) -> Description:
+    """Return the SERVER_FIELDS as far as the run's server reported them; empty if the run had its own engine."""
     if not facts.config.endpoint:
         return {}
-    engine, args = engine_of(facts), facts.engine_args
-    kinds = (args.get("server_quantization"), args.get("server_dtype"))
-    kind = next((kind for kind in kinds if kind and kind != "auto"), "")
-    return dict(zip(DECLARED, (engine if re.search(r"\d", engine) else "", facts.config.model, kind), strict=True))
+    engine = engine_of(facts)
+    if not re.search(r"\d", engine):
+        engine = ""  # without a version the name says too little
+    weight_type: object = ""
+    for name in ("server_quantization", "server_dtype"):
+        value = facts.engine_args.get(name)
+        if value and value != "auto":
+            weight_type = value
+            break
+    return dict(zip(SERVER_FIELDS, (engine, facts.config.model, weight_type), strict=True))
 
 
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
     """Return the description of a machine and of a run's server. If it is this machine, more is looked up."""
-    gpus, memory = machine.gpus, machine.gpu_memory_gib
-    versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
-    stack = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
-    served = declared_by_server(facts) if facts else {}
-    engine = f"vLLM {machine.vllm_version}" if machine.vllm_version else ""
     description: Description = dict.fromkeys(FIELDS, "")
-    description |= {
-        "number_of_nodes": 1,
-        "host_processor_model_name": machine.cpu,
-        "host_memory_capacity": f"{machine.memory_gib:.0f} GiB",
-        "accelerators_per_node": len(gpus) or "0",  # the checker takes the number 0 for an empty field
-        "framework": served.get(DECLARED[0], engine),
-        "operating_system": machine.os,
-        "other_software_stack": ", ".join(f"{name} {versions[name]}" for name in stack if versions.get(name)),
-    }
-    if gpus:
-        description["accelerator_model_name"] = gpus[0]
-        description["accelerator_memory_capacity"] = f"{memory:.0f} GiB" if memory else ""
-    else:
-        accelerator_fields = [name for name in FIELDS if name.startswith("accelerator_")]
-        description |= dict.fromkeys(accelerator_fields, NOT_APPLICABLE)
-    if len(gpus) == 1:
-        description["accelerator_interconnect"] = NOT_APPLICABLE
-    description |= served
+    description["number_of_nodes"] = 1
+    description["host_processor_model_name"] = machine.cpu
+    description["host_memory_capacity"] = f"{machine.memory_gib:.0f} GiB"
+    description["operating_system"] = machine.os
+    description["other_software_stack"] = software_text(machine)
+    description |= accelerator_description(machine)
+    if machine.vllm_version:
+        description["framework"] = f"vLLM {machine.vllm_version}"
+    if facts and facts.config.endpoint:
+        served = server_description(facts)
+        description |= served
+        description["framework"] = served["served_engine"]
     if is_here:
         description |= machine_details()
     return description
 
 
-def machine_details() -> Description:
-    """Return further facts that this machine can tell: sockets, cores, caches and disk."""
-    description: Description = {"host_storage_capacity": f"{shutil.disk_usage('/').total / 1e9:.0f} GB"}
-    with suppress(OSError):
-        sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
-        cores = cpu_line("cpu cores")
-        description |= {
-            "host_processors_per_node": len(sockets) or 1,
-            "host_processor_core_count": int(cores) if cores else "",
-            "host_processor_caches": cpu_line("cache size"),
-        }
+def software_text(machine: System) -> str:
+    """Return the versions of SOFTWARE_STACK, as far as they are known."""
+    versions = {"Python": machine.python, **machine.packages, "CUDA": machine.cuda, "driver": machine.driver}
+    texts = []
+    for name in SOFTWARE_STACK:
+        if versions.get(name):
+            texts.append(f"{name} {versions[name]}")
+    return ", ".join(texts)
+
+
+def accelerator_description(machine: System) -> Description:
+    gpus, memory = machine.gpus, machine.gpu_memory_gib
+    if not gpus:
+        description: Description = {}
+        for name in FIELDS:
+            if name.startswith("accelerator_"):
+                description[name] = NOT_APPLICABLE
+        description["accelerators_per_node"] = "0"  # text, since the checker takes the number 0 for an empty field
+        return description
+    description = {"accelerators_per_node": len(gpus), "accelerator_model_name": gpus[0]}
+    if memory:
+        description["accelerator_memory_capacity"] = f"{memory:.0f} GiB"
+    if len(gpus) == 1:
+        description["accelerator_interconnect"] = NOT_APPLICABLE
     return description
 
 
-def missing(description: Description) -> list[str]:
+def machine_details() -> Description:
+    """Return further facts of this machine: sockets, cores, caches and disk."""
+    disk_bytes = shutil.disk_usage("/").total
+    description: Description = {"host_storage_capacity": f"{disk_bytes / 1e9:.0f} GB"}
+    with suppress(OSError):
+        sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
+        cores = cpu_line("cpu cores")
+        description["host_processors_per_node"] = len(sockets) or 1
+        description["host_processor_core_count"] = int(cores) if cores else ""
+        description["host_processor_caches"] = cpu_line("cache size")
+    return description
+
+
+def missing_fields(description: Description) -> list[str]:
     """Return the required fields that are empty.
 
-    Submitter, division and type may be empty because `build` knows them.
+    Submitter, division and type may be empty because `submission build` fills them in.
     """
-    fields = [*FIELDS, *(name for name in DECLARED if name in description)]
-    filled = [name for name in fields if description.get(name)]
-    may_be_empty = [name for name in fields if name in description and name in MAY_BE_EMPTY + BUILD_FIELDS]
-    return [name for name in fields if name not in filled and name not in may_be_empty]
+    fields = [*FIELDS]
+    for name in SERVER_FIELDS:
+        if name in description:
+            fields.append(name)
+    missing = []
+    for name in fields:
+        may_be_empty = name in description and name in MAY_BE_EMPTY + BUILD_FIELDS
+        if not description.get(name) and not may_be_empty:
+            missing.append(name)
+    return missing
 
 
 def read_description(path: Path) -> Description:
@@ -121,26 +149,28 @@ def read_description(path: Path) -> Description:
     data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
-    if empty := missing(data):
-        raise UsageError(f"--system {path}: fill in {', '.join(empty)} first.")
-    if str(data["status"]).lower() not in STATUSES:
-        raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {data['status']!r}.")
-    if data["system_type"] and data["system_type"] not in SYSTEM_TYPES:
-        raise UsageError(
-            f"--system {path}: system_type is one of {' | '.join(SYSTEM_TYPES)}; got {data['system_type']!r}."
-        )
+    missing = missing_fields(data)
+    if missing:
+        raise UsageError(f"--system {path}: fill in {', '.join(missing)} first.")
+    status, system_type = data["status"], data["system_type"]
+    if str(status).lower() not in STATUSES:
+        raise UsageError(f"--system {path}: status is one of {', '.join(STATUSES)}; got {status!r}.")
+    if system_type and system_type not in SYSTEM_TYPES:
+        raise UsageError(f"--system {path}: system_type is one of {' | '.join(SYSTEM_TYPES)}; got {system_type!r}.")
     if "is_network" in data:
         raise UsageError(f"--system {path}: remove is_network: LoadGen and the engine run on one machine.")
     return data
 
 
-def complete(description: Description, submitter: str, division: str, categories: Collection[str]) -> Description:
-    """Return the description with what `build` knows.
+def final_description(
+    description: Description, submitter: str, division: str, categories: Collection[str]
+) -> Description:
+    """Return the description with BUILD_FIELDS filled in.
 
     Raises UsageError if its system_type lacks the category of a run.
     """
-    needed = sorted(categories)
-    declared = str(description.get("system_type") or ",".join(needed))
-    if not set(needed) <= set(declared.split(",")):
-        raise UsageError(f"--system: system_type is {declared}, but the runs are {' and '.join(needed)}.")
-    return description | {"submitter": submitter, "division": division, "system_type": declared}
+    run_types = sorted(categories)
+    system_type = str(description.get("system_type") or ",".join(run_types))
+    if not set(run_types) <= set(system_type.split(",")):
+        raise UsageError(f"--system: system_type is {system_type}, but the runs are {' and '.join(run_types)}.")
+    return description | {"submitter": submitter, "division": division, "system_type": system_type}

@@ -24,13 +24,15 @@ from harness.results.accuracy import accuracy_txt, log_digest
 from harness.results.scoring import CUT
 from harness.runs.run_folder import TEST_FOLDERS
 from harness.submission.entries import Entry
-from harness.submission.system_description import DECLARED, Description
+from harness.submission.system_description import SERVER_FIELDS, Description
 
 IMPLEMENTATION = "vllm"
 LOGS = ("mlperf_log_summary.txt", "mlperf_log_detail.txt")
-KEPT_CHARACTERS = 4096  # characters kept of the accuracy log, at each end
+END_CHARACTERS = 4096  # characters of the accuracy log that a submission has, at each end
 NOTES = Path("documentation") / "calibration.md"
-CODE = names_in("*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md")
+CODE_PATTERNS = names_in(
+    "*.py harness/**/*.py templates/**/* configs/* requirements*.txt pyproject.toml Makefile README.md"
+)
 
 
 def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
@@ -44,108 +46,134 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     if (base / "results" / system).exists():
         raise UsageError(f"{base / 'results' / system} already exists: remove it, or choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as fresh:  # all of it appears, or nothing
-        whole = Path(fresh) / "tree"
-        new = whole / base.relative_to(out)
-        write_entries(entries, description, system, new)
+    with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as temporary:  # so that a failed build leaves nothing
+        new_tree = Path(temporary) / "tree"
+        new_base = new_tree / base.relative_to(out)
+        write_submission(entries, description, system, new_base)
         if (base / NOTES).exists():  # the notes of an earlier build, or a person, on other systems come first
-            before, added = read_text(base / NOTES).rstrip(), read_text(new / NOTES).partition("\n")[2]
-            write_text(new / NOTES, f"{before}\n\n{added.lstrip()}")
-        shutil.copytree(whole, out, dirs_exist_ok=True)
+            old_notes = read_text(base / NOTES).rstrip()
+            _, _, new_notes = read_text(new_base / NOTES).partition("\n")
+            write_text(new_base / NOTES, f"{old_notes}\n\n{new_notes.lstrip()}")
+        shutil.copytree(new_tree, out, dirs_exist_ok=True)
     return base
 
 
-def write_entries(entries: Sequence[Entry], description: Description, system: str, base: Path) -> None:
+def write_submission(entries: Sequence[Entry], description: Description, system: str, base: Path) -> None:
     for entry in entries:
-        where = Path(system) / entry.benchmark / entry.scenario
-        results = base / "results" / where
-        put_results(entry, results)
-        if entry.config.round == "5.1":
-            code, compliance = "code", base / "compliance" / where
-            measured = base / "measurements" / where / f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
-        else:
-            code, compliance, measured = "src", results, results / "measurements.json"
-        put_measurements(entry, description, measured)
-        put_test06(entry, compliance)
-        put_code(base / code / entry.benchmark)
+        write_entry(entry, description, system, base)
     (base / "systems").mkdir(parents=True, exist_ok=True)
-    known = {name: value for name, value in description.items() if name not in DECLARED}
-    if declared_texts := [
-        str(description[name]) for name in DECLARED if description.get(name)
-    ]:  # among the checker's fields
-        note = (
-            f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {', '.join(declared_texts)}."
-        )
-        known["sw_notes"] = joined_text(" ", str(known.get("sw_notes", "")), note)
-    write_json(base / "systems" / f"{system}.json", known)
+    write_json(base / "systems" / f"{system}.json", checker_description(description))
     (base / NOTES).parent.mkdir(exist_ok=True)
     write_text(base / NOTES, render("calibration.md.j2", entries=entries, system=system))
 
 
-def put_results(entry: Entry, folder: Path) -> None:
+def write_entry(entry: Entry, description: Description, system: str, base: Path) -> None:
+    """Write the files of an entry. MLPerf v5.1 has another layout than later rounds."""
+    entry_path = Path(system) / entry.benchmark / entry.scenario
+    results = base / "results" / entry_path
+    code, compliance, measurements = "src", results, results / "measurements.json"
+    if entry.config.round == "5.1":
+        code, compliance = "code", base / "compliance" / entry_path
+        measurements = base / "measurements" / entry_path / f"{system}_{IMPLEMENTATION}_{entry.scenario}.json"
+    write_results(entry, results)
+    write_measurements(entry, description, measurements)
+    copy_test06(entry, compliance)
+    copy_code(base / code / entry.benchmark)
+
+
+def checker_description(description: Description) -> Description:
+    """Return the description with the checker's fields alone; the SERVER_FIELDS become a part of its notes."""
+    checker_fields = Description()
+    server_texts = []
+    for name, value in description.items():
+        if name not in SERVER_FIELDS:
+            checker_fields[name] = value
+    for name in SERVER_FIELDS:
+        if description.get(name):
+            server_texts.append(str(description[name]))
+    if server_texts:
+        texts = ", ".join(server_texts)
+        note = f"Declared, not recorded, of the server that LoadGen's client asks over HTTP: {texts}."
+        checker_fields["sw_notes"] = joined_text(" ", str(checker_fields.get("sw_notes", "")), note)
+    return checker_fields
+
+
+def write_results(entry: Entry, folder: Path) -> None:
     """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks."""
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
-    copy_file(source, target, LOGS)
+    copy_files(source, target, LOGS)
     log = source / ANSWERS_FILE
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
     sha256 = log_digest(log)
     rouge = entry.accuracy.scores
-    if (rouge.log or sha256) != sha256:
+    if rouge.log and rouge.log != sha256:
         raise UsageError(f"{log}: rouge.json was computed from another log.")
     try:
         scores = mlperf.ReferenceScores(**rouge.scores)
     except TypeError:
-        raise UsageError(f"{source}/rouge.json: its scores are not {', '.join((*mlperf.ROUGE, 'gen_len'))}.") from None
+        names = ", ".join((*mlperf.ROUGE, "gen_len"))
+        raise UsageError(f"{source}/rouge.json: its scores are not {names}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
-    if len(text) >= KEPT_CHARACTERS:  # its hash in accuracy.txt is that of the whole
-        text = text[:KEPT_CHARACTERS] + CUT + text[-KEPT_CHARACTERS:]
+    if len(text) >= END_CHARACTERS:  # accuracy.txt has the hash of the whole log
+        text = text[:END_CHARACTERS] + CUT + text[-END_CHARACTERS:]
     write_text(target / ANSWERS_FILE, text)
-    copy_file(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
+    copy_files(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
 
-def put_measurements(entry: Entry, description: Description, path: Path) -> None:
+def write_measurements(entry: Entry, description: Description, path: Path) -> None:
     """Write how the result was made: the JSON for the checker, with a README and LoadGen's user.conf beside it."""
-    config = entry.config
-    copy_file(entry.performance.folder("performance"), path.parent, ("user.conf",))
-    engine_state = entry.performance.facts.plan.engine_state
-    kind = engine_state.quantization
-    weights, types = config.model, config.precision if kind == "none" else kind
-    changed = "as in the checkpoint" if engine_state.quantized_checkpoint else f"quantized to {kind} when loaded"
-    changed = "none" if kind == "none" else changed
-    if config.endpoint:  # whatever its server does
-        weights, types = (str(description.get(name) or "not declared") for name in DECLARED[1:])
-        changed = "whatever the server makes of them"
-    write_json(
-        path,
-        {
-            "input_data_types": "int32",  # token ids
-            "retraining": "No",
-            "starting_weights_filename": weights,
-            "weight_data_types": types,
-            "weight_transformations": changed,
-        },
+    copy_files(entry.performance.folder("performance"), path.parent, ("user.conf",))
+    token_id_type = "int32"
+    write_json(path, {"input_data_types": token_id_type, "retraining": "No", **weights_description(entry, description)})
+    readme = render(
+        "measurements.md.j2",
+        entry=entry,
+        config=entry.config,
+        facts=entry.performance.facts,
+        rouge=entry.accuracy.scores,
     )
-    known = {"facts": entry.performance.facts, "rouge": entry.accuracy.scores}
-    write_text(path.parent / "README.md", render("measurements.md.j2", entry=entry, config=config, **known))
+    write_text(path.parent / "README.md", readme)
 
 
-def put_test06(entry: Entry, folder: Path) -> None:
+def weights_description(entry: Entry, description: Description) -> dict[str, str]:
+    """Return the weights of a result by the checker's names: their file, their type, and how they were changed."""
+    config, engine_state = entry.config, entry.performance.facts.plan.engine_state
+    quantization = engine_state.quantization
+    if config.endpoint:
+        weights = str(description.get("served_weights") or "not declared")
+        data_type = str(description.get("served_weight_data_type") or "not declared")
+        change = "whatever the server makes of them"
+    elif quantization == "none":
+        weights, data_type, change = config.model, config.precision, "none"
+    elif engine_state.quantized_checkpoint:
+        weights, data_type, change = config.model, quantization, "as in the checkpoint"
+    else:
+        weights, data_type, change = config.model, quantization, f"quantized to {quantization} when loaded"
+    return {
+        "starting_weights_filename": weights,
+        "weight_data_types": data_type,
+        "weight_transformations": change,
+    }
+
+
+def copy_test06(entry: Entry, folder: Path) -> None:
     if not entry.test06:
         return
-    source, target = entry.test06.folder("test06"), folder / Path(TEST_FOLDERS["test06"]).name
-    copy_file(source, target, ("verify_accuracy.txt",))
-    copy_file(source, target / "accuracy", (ANSWERS_FILE,))
-    copy_file(source, target / "performance" / "run_1", LOGS)
+    source = entry.test06.folder("test06")
+    target = folder / Path(TEST_FOLDERS["test06"]).name
+    copy_files(source, target, ("verify_accuracy.txt",))
+    copy_files(source, target / "accuracy", (ANSWERS_FILE,))
+    copy_files(source, target / "performance" / "run_1", LOGS)
 
 
-def put_code(folder: Path) -> None:
+def copy_code(folder: Path) -> None:
     """Copy this program without the submodule, tests and results."""
-    for pattern in CODE:
+    for pattern in CODE_PATTERNS:
         for path in filter(Path.is_file, ROOT.glob(pattern)):
-            copy_file(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
+            copy_files(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
 
 
-def copy_file(source: Path, target: Path, names: Sequence[str]) -> None:
+def copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
         try:

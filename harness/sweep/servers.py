@@ -30,7 +30,7 @@ class Servers:
 
     place: Path
     display: Display
-    sides: dict[tuple[str, bool], steps.Begun] = field(default_factory=dict)
+    sides: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """Run one job in this process. Raises BenchmarkError if the test fails.
@@ -54,7 +54,7 @@ class Servers:
         seconds = round(time.monotonic() - begin, 1)
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
-    def begin(self, item: Experiment, folder: RunFolder) -> steps.Begun:
+    def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
         """Begin to measure a server. It gets the same requests as the servers before it."""
         first = next(iter(self.sides.values()), None)
         side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
@@ -67,7 +67,7 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
     return config_of_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
-def measure_side(side: steps.Begun, folder: RunFolder) -> Path:
+def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
     """Run the tests of one run against a server. Only the first run asks for the answers of the accuracy test."""
     session, plan = side.session, side.run.plan
     session.folder = folder

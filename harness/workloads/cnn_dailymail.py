@@ -20,15 +20,17 @@ from harness.core.stored_text import data_files
 from harness.core.tokenizer import Tokenizer
 from harness.workloads.hub import Rows, download, read_saved
 from harness.workloads.request_keys import unread_keys, unread_note
-from harness.workloads.requests_file import SURROGATES, TokenIds, token_ids
+from harness.workloads.requests_file import SURROGATES, TokenIds, is_in_vocabulary, token_ids
 from harness.workloads.sample_library import Library
 
 CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
-CNN_COLUMNS = ("article", "highlights")
-READ_KEYS = ("tok_input", "instruction")  # keys of MLCommons' records, beside article and summary
+CNN_COLUMNS = ("article", "highlights")  # article and summary in the data set
+JSON_KEYS = ("input", "output")  # article and summary in MLCommons' file
+OPTIONAL_KEYS = ("tok_input", "instruction")  # keys of MLCommons' records, beside article and summary
 CHECKED_RECORDS = 8  # records whose token ids are compared with their articles
 CHECKED_CHARACTERS = 100  # characters of each article that are compared; its end may have been cut off
 SHOWN_CHARACTERS = 60  # characters of a text that a message shows
+MEAN_PROMPT_TOLERANCE = 0.02  # how far the mean length of official prompts may be from MLPerf's, as a share
 
 
 class Article(NamedTuple):
@@ -38,42 +40,62 @@ class Article(NamedTuple):
     reference: str
     tokens: TokenIds | None
     instruction: str = ""  # the instruction that the data have around it
-    unread: tuple[str, ...] = ()  # the names of the keys that nobody reads
+    unread: tuple[str, ...] = ()  # the keys that this program does not read
 
 
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used."""
-    path = config.dataset_path or config.model_spec.data
-    if not path:
-        source = "/".join((*CNN_DATASET, CNN_SPLIT))
-        records = from_columns(download(*CNN_DATASET, CNN_SPLIT, alternative_source(config)), CNN_DATASET[0])
-    else:
-        source = str(path)
-        records = from_columns(read_saved(path, CNN_SPLIT), source) if path.is_dir() else from_json(path)
-    whole = config.task.samples
-    if config.category == "edge" and len(records) > whole:
-        records = shuffle_articles(records)[:whole]
+    records, source = stored_articles(config)
+    category_samples = config.task.samples
+    if config.category == "edge" and len(records) > category_samples:
+        records = shuffle_articles(records)[:category_samples]
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
     used = records[:count]
-    prompts = [record.tokens or tokenizer.encode(PROMPT.format(input=record.article)) for record in used]
-    limit = len(tokenizer)
-    for number, prompt in enumerate(prompts):
-        if not all(0 <= token < limit for token in prompt):
-            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
+    prompts = encoded_articles(used, tokenizer, source)
     check_tokenizer(used, tokenizer, source)
-    articles = [record.article for record in used]
-    references = [record.reference for record in used]
-    library = Library(prompts, source, references=references, articles=articles, notes=tuple(data_notes(used)))
-    return replace(library, official=not config.dataset_path or is_official(library, len(records), config.category))
+    library = Library(
+        prompts,
+        source,
+        references=[record.reference for record in used],
+        articles=[record.article for record in used],
+        notes=tuple(data_notes(used)),
+    )
+    if config.dataset_path:
+        library = replace(library, official=is_official(library, len(records), config.category))
+    return library
+
+
+def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
+    """Return all records of the run's data, and the name of their source. Raises UsageError."""
+    path = config.dataset_path or config.model_spec.data
+    if not path:
+        rows = download(*CNN_DATASET, CNN_SPLIT, alternative_source(config))
+        return articles_from_columns(rows, CNN_DATASET[0]), "/".join((*CNN_DATASET, CNN_SPLIT))
+    if path.is_dir():
+        return articles_from_columns(read_saved(path, CNN_SPLIT), str(path)), str(path)
+    return articles_from_json(path), str(path)
+
+
+def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
+    """Return the prompt of each record as token ids. Raises UsageError if the model does not have one of the tokens."""
+    limit = len(tokenizer)
+    prompts = []
+    for number, record in enumerate(records):
+        prompt = record.tokens or tokenizer.encode(PROMPT.format(input=record.article))
+        if not is_in_vocabulary(prompt, limit):
+            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
+        prompts.append(prompt)
+    return prompts
 
 
 def shuffle_articles(records: Sequence[Article]) -> list[Article]:
     """Return the articles in the order of the edge category, which follows from the reference's seed."""
     from datasets import Dataset
 
-    order = Dataset.from_dict({"index": list(range(len(records)))}).shuffle(seed=EDGE_SHUFFLE_SEED)
-    return [records[index] for index in order["index"]]
+    indices = list(range(len(records)))
+    shuffled = Dataset.from_dict({"index": indices}).shuffle(seed=EDGE_SHUFFLE_SEED)
+    return [records[index] for index in shuffled["index"]]
 
 
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
@@ -86,7 +108,8 @@ def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: st
     for number in encoded[::step]:
         record = records[number]
         text = tokenizer.decode(record.tokens or (), skip_special_tokens=True)
-        if without_spaces(record.article)[:CHECKED_CHARACTERS] not in without_spaces(text):
+        article_start = joined_words(record.article)[:CHECKED_CHARACTERS]
+        if article_start not in joined_words(text):
             raise UsageError(
                 f"{source}: record {number}: tok_input is not its article by this model's tokenizer: it reads "
                 f"{text[:SHOWN_CHARACTERS]!r}, the article {record.article[:SHOWN_CHARACTERS]!r}: take the file that "
@@ -94,24 +117,27 @@ def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: st
             )
 
 
-def without_spaces(text: str) -> str:
+def joined_words(text: str) -> str:
+    """Return a text without its white space, which tokenizers may change."""
     return "".join(text.split())
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
     """Yield what a reader must know about how the prompts were made from the data."""
-    instructions = {record.instruction for record in records if not record.tokens} - {"", PROMPT}
-    if instructions:
-        shown_text = min(instructions)[:SHOWN_CHARACTERS]
-        yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
-    unread = Counter[str]()
+    unused_instructions = set()
+    unread_counts = Counter[str]()
     for record in records:
-        unread.update(record.unread)
-    if unread:
-        yield unread_note(unread, "record")
+        unread_counts.update(record.unread)
+        if not record.tokens and record.instruction not in ("", PROMPT):
+            unused_instructions.add(record.instruction)
+    if unused_instructions:
+        shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]
+        yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
+    if unread_counts:
+        yield unread_note(unread_counts, "record")
 
 
-def find(config: RunConfig) -> str:
+def location(config: RunConfig) -> str:
     """Return where the articles are, without reading them.
 
     Raises UsageError if the file is damaged or missing, or if the articles would be downloaded but the hub cannot be
@@ -119,16 +145,16 @@ def find(config: RunConfig) -> str:
     """
     path = config.dataset_path or config.model_spec.data
     if path:
-        check_sum(path)
+        check_md5(path)
         if not path.exists():
             raise UsageError(f"{path}: {os.strerror(errno.ENOENT)}.", flag="--dataset-path")
         return str(path)
     name, version = CNN_DATASET
-    from datasets import config as libraries_folders
+    from datasets import config as datasets_config
 
-    cached = Path(libraries_folders.HF_DATASETS_CACHE) / name.replace("/", "___") / version
-    if cached.exists():
-        return str(cached)
+    cache = Path(datasets_config.HF_DATASETS_CACHE) / name.replace("/", "___") / version
+    if cache.exists():
+        return str(cache)
     if not hub_environment.is_hub_reachable():
         raise UsageError(f"{name} not found, and the hub not reachable: {alternative_source(config)}.")
     return f"{name}, to be downloaded"
@@ -136,24 +162,30 @@ def find(config: RunConfig) -> str:
 
 def alternative_source(config: RunConfig) -> str:
     """Return what the user can do if the hub does not give the articles."""
-    chat = ", or --workload chat, which needs no data" if config.mode == "performance" else ""
-    return f"{fetch_words()} where there is a network, or pass --dataset-path FILE{chat}"
+    sources = f"{fetch_words()} where there is a network, or pass --dataset-path FILE"
+    if config.mode == "performance":
+        sources += ", or --workload chat, which needs no data"
+    return sources
 
 
-def check_sum(path: Path) -> None:
+def check_md5(path: Path) -> None:
     """Compare a data file with the checksum that MLCommons' downloader left beside it, if any.
 
     A file that ends in .md5 has lines of a checksum and a name. Raises UsageError if they differ.
     """
-    for listed in data_files(path.parent, "*.md5") if path.is_file() else ():
-        for line in reading.read_text(listed, LARGEST_LIST).splitlines():
-            wanted, _, name = line.partition(" ")
+    if not path.is_file():
+        return
+    for md5_file in data_files(path.parent, "*.md5"):
+        for line in reading.read_text(md5_file, LARGEST_LIST).splitlines():
+            expected, _, name = line.partition(" ")
             if PurePath(name.strip(" *")).name != path.name:
                 continue
             with path.open("rb") as file:
                 md5 = hashlib.file_digest(file, "md5").hexdigest()
-            if md5 != wanted.lower():
-                raise UsageError(f"{path} is damaged: its MD5 is {md5}, {listed.name} has {wanted}; download it again.")
+            if md5 != expected.lower():
+                raise UsageError(
+                    f"{path} is damaged: its MD5 is {md5}, {md5_file.name} has {expected}; download it again."
+                )
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
@@ -161,43 +193,57 @@ def is_official(library: Library, stored: int, category: str) -> bool:
 
     This is judged by their number and, if all samples are used, by the lengths of the prompts.
     """
-    official = OFFICIAL_TASKS[category].samples
-    if stored not in (official, OFFICIAL_TASKS["datacenter"].samples):
+    category_samples = OFFICIAL_TASKS[category].samples
+    all_samples = OFFICIAL_TASKS["datacenter"].samples
+    if stored not in (category_samples, all_samples):
         return False
-    if len(library) < official:
+    if len(library) < category_samples:
         return True
     longest = max(map(len, library.prompts))
-    whole = len(library) < OFFICIAL_TASKS["datacenter"].samples or longest == LONGEST_PROMPT
-    return whole and longest <= LONGEST_PROMPT and abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < 0.02
+    if longest > LONGEST_PROMPT:
+        return False
+    if len(library) >= all_samples and longest != LONGEST_PROMPT:
+        return False
+    return abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < MEAN_PROMPT_TOLERANCE
 
 
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
     """Raise UsageError if a prompt and its answer do not fit. A shortened prompt would make it another benchmark."""
     lengths = [len(prompt) + max_new_tokens for prompt in library.prompts]
-    if (needed := max(lengths)) > max_model_len:
-        over = sum(length > max_model_len for length in lengths)
-        raise UsageError(
-            f"{over:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample "
-            f"{lengths.index(needed)} needs {needed}. Use --max-model-len {needed} or more, if the model knows "
-            "contexts as long, or fewer new tokens."
-        )
+    longest = max(lengths)
+    if longest <= max_model_len:
+        return
+    too_long = sum(length > max_model_len for length in lengths)
+    raise UsageError(
+        f"{too_long:,} of {len(library):,} samples do not fit --max-model-len {max_model_len}: sample "
+        f"{lengths.index(longest)} needs {longest}. Use --max-model-len {longest} or more, if the model knows "
+        "contexts as long, or fewer new tokens."
+    )
 
 
-def from_json(path: Path) -> list[Article]:
+def articles_from_json(path: Path) -> list[Article]:
     """Return the records of MLCommons' file, a JSON array of records with `input`, `tok_input` and `output`."""
     data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
         raise UsageError(
             f"{path}: expected a JSON array of records, as in MLCommons' cnn_eval.json.", flag="--dataset-path"
         )
-    return [checked_article(item, f"{path}: record {number}") for number, item in enumerate(data)]
+    return checked_articles(data, str(path), JSON_KEYS)
 
 
-def checked_article(item: object, where: str, names: Sequence[str] = ("input", "output")) -> Article:
-    """Return a record whose article and summary are under these names. Raises UsageError if one is missing."""
+def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]) -> list[Article]:
+    """Return the records of a source, whose article and summary are under these keys. Raises UsageError."""
+    articles = []
+    for number, item in enumerate(items):
+        articles.append(checked_article(item, f"{source}: record {number}", keys))
+    return articles
+
+
+def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
+    """Return a record whose article and summary are under these keys. Raises UsageError if one is missing."""
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
-    for key in names:
+    for key in keys:
         if not isinstance(item.get(key), str):
             raise UsageError(f"{where} has no text under {key!r}.")
         if SURROGATES.search(item[key]):
@@ -205,15 +251,19 @@ def checked_article(item: object, where: str, names: Sequence[str] = ("input", "
     tokens = item.get("tok_input")
     if tokens is not None:
         token_ids(tokens, where, "'tok_input'")
-    article, reference = (item[key] for key in names)
-    unread = unread_keys(item, (*names, *READ_KEYS))
-    return Article(article, reference, tokens, str(item.get("instruction") or ""), tuple(unread))
+    article_key, summary_key = keys
+    return Article(
+        article=item[article_key],
+        reference=item[summary_key],
+        tokens=tokens,
+        instruction=str(item.get("instruction") or ""),
+        unread=tuple(unread_keys(item, (*keys, *OPTIONAL_KEYS))),
+    )
 
 
-def from_columns(data: Rows, source: str) -> list[Article]:
+def articles_from_columns(data: Rows, source: str) -> list[Article]:
     """Return the records of a data set as `datasets` holds it. Raises UsageError if a column is missing."""
     for column in CNN_COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")
-    rows = data.select_columns(list(CNN_COLUMNS)).to_list()
-    return [checked_article(row, f"{source}: record {number}", CNN_COLUMNS) for number, row in enumerate(rows)]
+    return checked_articles(data.select_columns(list(CNN_COLUMNS)).to_list(), source, CNN_COLUMNS)

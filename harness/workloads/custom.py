@@ -16,13 +16,22 @@ from harness.core.message_text import first_line
 from harness.core.tokenizer import Tokenizer
 from harness.engines.protocol import MessagePrompt
 from harness.workloads import hub, requests_file
-from harness.workloads.requests_file import Chat, StoredRequest, StoredRequests, TokenIds, is_chat
+from harness.workloads.requests_file import Chat, StoredRequest, StoredRequests, TokenIds, is_chat, is_in_vocabulary
 from harness.workloads.sample_library import Library, Salt
-from harness.workloads.synthetic import DESCRIPTION, digest, draw_library, read_profile, with_request_set, words_of
+from harness.workloads.synthetic import (
+    DESCRIPTION,
+    digest,
+    draw_library,
+    plain_vocabulary,
+    read_profile,
+    with_request_set,
+)
 from harness.workloads.trace_replay import library_of_trace
 
 # Conversations of ShareGPT that count, by their tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
-SHAREGPT_LEAST, SHAREGPT_PROMPT, SHAREGPT_WHOLE = 4, 1024, 2048
+SHAREGPT_LEAST_TOKENS = 4  # of a prompt and of an answer
+SHAREGPT_LONGEST_PROMPT = 1024
+SHAREGPT_MOST_TOKENS = 2048  # of a prompt with its answer
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them"
 UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are counted without those of the server's"
@@ -38,14 +47,13 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     if config.is_replay:
         return library_of_trace(config, tokenizer)
     if config.input_len:
-        given_settings = config.values(("input_len", "output_len")) | {"salt": config.salt or "none"}
-        profile = WorkloadProfile.from_mapping({"about": DESCRIPTION} | given_settings)
-        return draw_library(
-            config, tokenizer, profile, f"--input-len {config.input_len} --output-len {config.output_len}"
-        )
+        settings = {"about": DESCRIPTION, "salt": config.salt or "none"} | config.values(("input_len", "output_len"))
+        profile = WorkloadProfile.from_mapping(settings)
+        flags = f"--input-len {config.input_len} --output-len {config.output_len}"
+        return draw_library(config, tokenizer, profile, flags)
     name = config.workload
     if name.startswith(hub.HUB_PREFIX):
-        return from_requests(config, tokenizer, hub.DESCRIPTION, hub.read(config))
+        return library_from_requests(config, tokenizer, hub.DESCRIPTION, hub.read(config))
     workload = WORKLOADS.get(name, Workload(Path(name), "requests of the user's own"))
     if name not in WORKLOADS and not Path(name).exists():
         raise unknown_file_error("--workload", name, list(WORKLOADS))
@@ -54,12 +62,12 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)
     stored = requests_file.read(workload.path or Path(), config.prompt_column or "")
-    return from_requests(config, tokenizer, workload.imitates, stored)
+    return library_from_requests(config, tokenizer, workload.imitates, stored)
 
 
-class Usable(NamedTuple):
-    """The requests of a workload that are asked, their prompts and the most tokens of each answer; `unfit` were left
-    out for their lengths.
+class UsableRequests(NamedTuple):
+    """The requests of a workload that are sent, their prompts and the most tokens of each answer; `unfit` requests were
+    left out for their lengths.
     """
 
     requests: list[StoredRequest]
@@ -68,103 +76,127 @@ class Usable(NamedTuple):
     unfit: int
 
 
-def from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, found: StoredRequests) -> Library:
+def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
     """Return the samples of a file of requests or of a data set.
 
     Of ShareGPT only conversations of usual length are used.
     """
-    check_length_flag(config, found)
-    usable = usable_requests(config, tokenizer, found)
-    fitting_requests = found.requests[: len(found.requests) - usable.unfit]
+    check_length_flag(config, stored)
+    usable = usable_requests(config, tokenizer, stored)
+    fitting_requests = stored.requests[: len(stored.requests) - usable.unfit]
     content = digest(fitting_requests, config.max_new_tokens)
-    sharing = PromptParts(salt=config.salt or "none")
+    notes = [stored.fault_note, stored.unread_note, *workload_notes(config, tokenizer, stored, usable)]
     salt = None
-    notes = [found.left_out, found.unread, *workload_notes(config, tokenizer, found, usable)]
-    if sharing.salt != "none":  # the salt comes after the token that begins every text, if there is one
-        begins = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
-        salt = Salt(words_of(tokenizer), int(begins), sharing.salt == "start")
-        content = digest(content, sharing)
-        notes.append(sharing.text.removeprefix("; "))
-    keeps_turns = found.turns and config.concurrency is not None  # only fixed concurrency waits for the answer before
-    talks = None
-    if keeps_turns:
-        talks = [request.number for request in usable.requests]
+    parts = PromptParts(salt=config.salt or "none")
+    if parts.salt != "none":
+        # The salt comes after the token that begins every text, if there is one.
+        has_beginning = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
+        salt = Salt(plain_vocabulary(tokenizer), int(has_beginning), parts.salt == "start")
+        content = digest(content, parts)
+        notes.append(parts.text.removeprefix("; "))
+    conversations = None
+    if stored.has_turns and config.concurrency is not None:  # only fixed concurrency waits for the answer before
+        conversations = [request.number for request in usable.requests]
+    library = Library(usable.prompts, str(stored.path), usable.new_tokens, conversations=conversations, salt=salt)
     return with_request_set(
-        Library(usable.prompts, str(found.path), usable.new_tokens, conversations=talks, salt=salt),
-        lambda index: found.where(usable.requests[index]),
+        library,
         name=config.workload_name,
         about=about,
         samples=len(fitting_requests),
+        longest_at=stored.where(usable.requests[library.longest_sample]),
         exact=False,
         digest=content,
         notes=tuple(filter(None, notes)),
     )
 
 
-def check_length_flag(config: RunConfig, found: StoredRequests) -> None:
+def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
     """Raise UsageError if --max-new-tokens is given although every request says how long its answer is."""
     if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
         return
-    asked = found.requests[: config.sample_limit]
-    if found.is_sharegpt or all(request.max_tokens or request.answer for request in asked):
+    requests = stored.requests[: config.sample_limit]
+    if stored.is_sharegpt or all(request.max_tokens or request.answer for request in requests):
         raise UsageError(
-            f"--max-new-tokens: every {found.unit} of {found.path} says how long its answer is: remove the flag."
+            f"--max-new-tokens: every {stored.unit} of {stored.path} says how long its answer is: remove the flag."
         )
 
 
-def usable_requests(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests) -> Usable:
+def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests) -> UsableRequests:
     """Return the requests that can be sent, no more than the run takes. Raises UsageError if there is none."""
-    whole = min(SHAREGPT_WHOLE, config.least_context)
-    usable = Usable([], [], [], 0)
+    context = sharegpt_context(config)
+    usable = UsableRequests([], [], [], 0)
     unfit = 0
-    for request in found.requests:
+    for request in stored.requests:
         if len(usable.prompts) == config.sample_limit:
             break
-        prompt = prompt_tokens(request, tokenizer, found.where(request), config.endpoint_api == "chat")
-        answer = most_answer_tokens(request, config, tokenizer)
-        is_usual = min(len(prompt), answer) >= SHAREGPT_LEAST and len(prompt) <= SHAREGPT_PROMPT
-        if found.is_sharegpt and not (is_usual and len(prompt) + answer <= whole):
+        prompt = prompt_tokens(request, tokenizer, stored.where(request), config.endpoint_api == "chat")
+        answer_length = most_answer_tokens(request, config, tokenizer)
+        if stored.is_sharegpt and not is_usual_length(len(prompt), answer_length, context):
             unfit += 1
             continue
         usable.requests.append(request)
         usable.prompts.append(prompt)
-        usable.new_tokens.append(answer)
+        usable.new_tokens.append(answer_length)
     if not usable.prompts:
-        raise UsageError(f"{found.path}: no conversation fits {whole:,} tokens.")
+        raise UsageError(f"{stored.path}: no conversation fits {context:,} tokens.")
     return usable._replace(unfit=unfit)
 
 
-def workload_notes(config: RunConfig, tokenizer: Tokenizer, found: StoredRequests, usable: Usable) -> Iterator[str]:
+def sharegpt_context(config: RunConfig) -> int:
+    """Return the most tokens of a prompt of ShareGPT with its answer."""
+    return min(SHAREGPT_MOST_TOKENS, config.least_context)
+
+
+def is_usual_length(prompt_length: int, answer_length: int, context: int) -> bool:
+    """Return whether a conversation of ShareGPT is neither too short nor too long to count."""
+    if min(prompt_length, answer_length) < SHAREGPT_LEAST_TOKENS:
+        return False
+    return prompt_length <= SHAREGPT_LONGEST_PROMPT and prompt_length + answer_length <= context
+
+
+def workload_notes(
+    config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests, usable: UsableRequests
+) -> Iterator[str]:
     """Yield what a reader of the report must know about how the requests were made."""
-    whole, is_chat = min(SHAREGPT_WHOLE, config.least_context), config.endpoint_api == "chat"
-    if found.is_sharegpt:
+    if stored.is_sharegpt:
         yield (
-            f"ShareGPT: left out {found.passed_over:,} conversations without a question and its answer, and "
-            f"{usable.unfit:,} that are not of {SHAREGPT_LEAST} to {SHAREGPT_PROMPT:,} tokens, {whole:,} with the "
-            "answer"
+            f"ShareGPT: left out {stored.questionless:,} conversations without a question and its answer, and "
+            f"{usable.unfit:,} that are not of {SHAREGPT_LEAST_TOKENS} to {SHAREGPT_LONGEST_PROMPT:,} tokens, "
+            f"{sharegpt_context(config):,} with the answer"
         )
-    has_messages = any(request.kind == "messages" for request in usable.requests)
-    if has_messages and not tokenizer.chat_template:
-        yield UNCOUNTED_TEMPLATE if is_chat else NO_TEMPLATE
-    if any(request.kind == "prompt_token_ids" for request in usable.requests):
+    is_chat_api = config.endpoint_api == "chat"
+    kinds = {request.kind for request in usable.requests}
+    if "messages" in kinds and not tokenizer.chat_template:
+        yield UNCOUNTED_TEMPLATE if is_chat_api else NO_TEMPLATE
+    if "prompt_token_ids" in kinds:
         yield UNCHECKED_IDS
-    if not is_chat:
+    if not is_chat_api:
         return
-    control = control_tokens(tokenizer) - {tokenizer.bos_token_id}
-    rendered = 0
-    for request, prompt in zip(usable.requests, usable.prompts, strict=True):
-        rendered += request.kind != "messages" and not control.isdisjoint(prompt)
-    if rendered:
+    templated = templated_prompts(usable, tokenizer)
+    if templated:
         yield (
-            f"{rendered:,} prompts hold tokens of a chat template already, and the server puts them into its own once "
+            f"{templated:,} prompts hold tokens of a chat template already, and the server puts them into its own once "
             "more: --endpoint-api completions sends them as they are"
         )
 
 
+def templated_prompts(usable: UsableRequests, tokenizer: Tokenizer) -> int:
+    """Return the number of prompts, apart from messages, that hold tokens of a chat template."""
+    control = control_tokens(tokenizer) - {tokenizer.bos_token_id}
+    count = 0
+    for request, prompt in zip(usable.requests, usable.prompts, strict=True):
+        if request.kind != "messages" and not control.isdisjoint(prompt):
+            count += 1
+    return count
+
+
 def control_tokens(tokenizer: Tokenizer) -> set[int]:
     """Return the ids of tokens that structure a text, such as those of a chat template."""
-    added = tokenizer.added_tokens_decoder.items()
-    return set(tokenizer.all_special_ids) | {token for token, about in added if about.special}
+    tokens = set(tokenizer.all_special_ids)
+    for token, properties in tokenizer.added_tokens_decoder.items():
+        if properties.special:
+            tokens.add(token)
+    return tokens
 
 
 def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
@@ -185,21 +217,22 @@ def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_m
         return with_one_beginning(tokenizer.encode(prompt), tokenizer)
     if is_chat(prompt):
         if as_messages:
-            return MessagePrompt(counted_chat(prompt, tokenizer), prompt)
+            return MessagePrompt(chat_tokens_or_lines(prompt, tokenizer), prompt)
         return chat_tokens(prompt, tokenizer, where)
-    if not all(0 <= token < len(tokenizer) for token in prompt):
+    if not is_in_vocabulary(prompt, len(tokenizer)):
         raise UsageError(f"{where}: token ids outside the model's vocabulary of {len(tokenizer):,}.")
     return list(prompt)
 
 
 def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
-    """Return token ids with only one token that begins a text.
+    """Return token ids without a second token that begins a text.
 
-    The tokenizer puts one before a prompt that was rendered with a beginning of its own.
+    The tokenizer puts such a token before every prompt, even before a prompt that has its own.
     """
     begin = tokenizer.bos_token_id
-    is_begun_twice = begin is not None and list(tokens[:2]) == [begin, begin]
-    return list(tokens[1:]) if is_begun_twice else list(tokens)
+    if begin is not None and list(tokens[:2]) == [begin, begin]:
+        return list(tokens[1:])
+    return list(tokens)
 
 
 def chat_tokens(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
@@ -218,14 +251,18 @@ def chat_tokens(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
 
 def chat_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
     """Return messages as the token ids of lines such as `User: ...`."""
-    lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
-    return list(tokenizer.encode("\n".join([*lines, "Assistant:"])))
+    lines = []
+    for message in messages:
+        role = message["role"].capitalize()
+        lines.append(f"{role}: {message['content']}")
+    lines.append("Assistant:")
+    return list(tokenizer.encode("\n".join(lines)))
 
 
-def counted_chat(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
-    """Return messages as token ids, for counting the prompt only.
+def chat_tokens_or_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
+    """Return messages as token ids, or as lines if the chat template refuses them.
 
-    The server that gets the messages has its own template.
+    They only count the prompt's tokens, since the server that gets the messages has its own template.
     """
     try:
         return chat_tokens(messages, tokenizer, "")

@@ -8,8 +8,8 @@ from harness.config import engine, pretrained
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError, one_line_errors
 from harness.core.message_text import first_line, say
-from harness.workloads.prompt_tables import RequestRow, RequestRows
-from harness.workloads.requests_file import CHATS, REQUEST_KINDS, StoredRequests, read_rows
+from harness.workloads.prompt_tables import RequestRows, numbered_rows
+from harness.workloads.requests_file import StoredRequests, prompt_columns, read_rows
 
 HUB_PREFIX = "hf:"
 DESCRIPTION = "a data set, as `datasets` loads it"
@@ -34,18 +34,24 @@ class Rows(Protocol):
 def read(config: RunConfig) -> StoredRequests:
     """Return the requests of a data set, one for each row or one for each turn of a conversation. Raises UsageError."""
     data = load_rows(config.workload)
-    if most := config.sample_limit:
-        data = data.select(range(min(most, len(data))))
+    if config.sample_limit:
+        data = data.select(range(min(config.sample_limit, len(data))))
     column = config.prompt_column or ""
-    columns = [column] if column else [*REQUEST_KINDS, *CHATS]
-    if not set(columns) & set(data.column_names):
-        wanted = "" if column else "; --prompt-column names the one with the prompt"
-        raise UsageError(
-            f"{config.workload}: no column {' or '.join(columns)}; it has {', '.join(data.column_names)}{wanted}.",
-            flag="--workload",
-        )
-    rows = [RequestRow(*row) for row in enumerate(data, start=1)]
-    return read_rows(Path(config.workload), RequestRows(rows, "row"), column)
+    check_columns(config.workload, data.column_names, column)
+    return read_rows(Path(config.workload), RequestRows(numbered_rows(data), "row"), column)
+
+
+def check_columns(workload: str, names: Sequence[str], prompt_column: str) -> None:
+    """Raise UsageError if no column of a data set can hold prompts."""
+    columns = prompt_columns(prompt_column)
+    if not set(columns).isdisjoint(names):
+        return
+    remedy = ""
+    if not prompt_column:
+        remedy = "; --prompt-column names the one with the prompt"
+    raise UsageError(
+        f"{workload}: no column {' or '.join(columns)}; it has {', '.join(names)}{remedy}.", flag="--workload"
+    )
 
 
 def load_rows(workload: str) -> Rows:
@@ -70,10 +76,8 @@ def load_rows(workload: str) -> Rows:
         raise UsageError(f"{workload}: `datasets` cannot load it: {first_line(error)}.", flag="--workload") from None
     if isinstance(data, dict):
         if len(data) > 1:
-            raise UsageError(
-                f"{workload}: name a split: {', '.join(f'{workload}:{split_name}' for split_name in data)}.",
-                flag="--workload",
-            )
+            choices = ", ".join([f"{workload}:{split_name}" for split_name in data])
+            raise UsageError(f"{workload}: name a split: {choices}.", flag="--workload")
         (data,) = data.values()
     return data
 
@@ -89,22 +93,22 @@ def download_model(name: str) -> None:
         try:
             say(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # the library raises many kinds of errors about networks, names and tokens
-            raise UsageError(
-                f"{pretrained.load_failure_text(engine.EngineConfig(model=name), error)} Try again: what came is kept."
-            ) from None
+            reason = pretrained.load_failure_text(engine.EngineConfig(model=name), error)
+            raise UsageError(f"{reason} Try again: what came is kept.") from None
 
 
-def download(name: str, version: str, split: str, instead: str = "check the network, or pass --dataset-path") -> Rows:
+def download(name: str, version: str, split: str, remedy: str = "check the network, or pass --dataset-path") -> Rows:
     """Return a split of a data set from the Hugging Face hub or its local cache.
 
-    Raises UsageError, which ends with `instead`.
+    Raises UsageError, which ends with `remedy`.
     """
     from datasets import load_dataset
 
     try:
         rows: Rows = load_dataset(name, version, split=split)
     except Exception as error:
-        raise UsageError(f"cannot download {name} ({first_line(error).rstrip('.')}): {instead}.") from None
+        reason = first_line(error).rstrip(".")
+        raise UsageError(f"cannot download {name} ({reason}): {remedy}.") from None
     return rows
 
 
@@ -120,7 +124,8 @@ def read_saved(folder: Path, split: str) -> Rows:
         data: Rows | dict[str, Rows] = load_from_disk(str(folder))
     except Exception as error:
         raise UsageError(f"{folder}: not a folder saved by `datasets`: {error}", flag="--dataset-path") from None
-    splits = data if isinstance(data, dict) else {split: data}
-    if split not in splits:
-        raise UsageError(f"{folder}: no {split} split; it has {', '.join(splits)}.", flag="--dataset-path")
-    return splits[split]
+    if not isinstance(data, dict):
+        return data
+    if split not in data:
+        raise UsageError(f"{folder}: no {split} split; it has {', '.join(data)}.", flag="--dataset-path")
+    return data[split]

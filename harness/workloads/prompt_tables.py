@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +19,11 @@ LARGEST_CELL = 2**22  # characters of a table's cell, as many as a prompt may ha
 
 
 class RequestRow(NamedTuple):
-    """A row of a file: its number, counted from 1, and what it holds; `text` where it is JSON that was not parsed."""
+    """A row of a file: its number, counted from 1, and its value; `is_unparsed` if that is the text of JSON."""
 
     number: int
     value: object
-    is_text: bool = False
+    is_unparsed: bool = False
 
 
 class RequestRows(NamedTuple):
@@ -37,7 +37,21 @@ def parse_text(text: str, where: str) -> object:
     try:
         return reading.parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{where}: not JSON: {' '.join(str(error).split())}.") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{where}: not JSON: {reason}.") from None
+
+
+def numbered_rows(values: Iterable[object]) -> list[RequestRow]:
+    return [RequestRow(number, value) for number, value in enumerate(values, start=1)]
+
+
+def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
+    """Return a row for each line of a text that is not blank."""
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            rows.append(RequestRow(number, line, is_unparsed))
+    return rows
 
 
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
@@ -48,28 +62,30 @@ def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
-        return RequestRows([RequestRow(*row) for row in enumerate(text.split("\n"), start=1) if row[1].strip()], "line")
+        return RequestRows(line_rows(text), "line")
     if suffix in TABLE_SUFFIXES and not is_json(text):
         return RequestRows([*table_rows(path, text, names)], "line")
     if text.lstrip().startswith("["):
         records = parse_text(text, str(path))
         assert isinstance(records, list)  # JSON that begins with a bracket is a list
-        return RequestRows([RequestRow(*row) for row in enumerate(records, start=1)], "record")
-    lines = enumerate(text.split("\n"), start=1)
-    return RequestRows([RequestRow(number, line, is_text=True) for number, line in lines if line.strip()], "line")
+        return RequestRows(numbered_rows(records), "record")
+    return RequestRows(line_rows(text, is_unparsed=True), "line")
 
 
 def is_json(text: str) -> bool:
     """Return whether a text, or its first line, is JSON."""
     if not text.lstrip().startswith(("{", "[")):
         return False
-    for part in (text.lstrip().partition("\n")[0], text):
-        try:
-            json.loads(part)
-        except (ValueError, RecursionError):
-            continue
-        return True
-    return False
+    first_line = text.lstrip().partition("\n")[0]
+    return is_parsable(first_line) or is_parsable(text)
+
+
+def is_parsable(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
@@ -78,8 +94,8 @@ def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
     None if no delimiter fits.
     """
     for delimiter in DELIMITERS:
-        head = next(csv.reader([first_line], delimiter=delimiter), [])
-        if not {*names}.isdisjoint(map(str.strip, head)):
+        cells = next(csv.reader([first_line], delimiter=delimiter), [])
+        if not set(names).isdisjoint(map(str.strip, cells)):
             return delimiter
     return None
 
@@ -105,8 +121,11 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
                 continue
             if len(cells) != len(head):
                 raise UsageError(f"{path}: line {reader.line_num}: {len(cells)} cells in place of {len(head)}.")
-            filled = {name: cell for name, cell in zip(head, cells, strict=True) if cell != ""}
-            yield RequestRow(reader.line_num, {name: cell_value(name, cell, names) for name, cell in filled.items()})
+            values = {}
+            for name, cell in zip(head, cells, strict=True):
+                if cell != "":
+                    values[name] = cell_value(name, cell, names)
+            yield RequestRow(reader.line_num, values)
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
 
@@ -115,9 +134,11 @@ def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
     """Return a table cell as a number, a JSON value or text. A prompt is always kept as text."""
     if name in text_names[:1] or name in SYSTEM_KEYS:
         return cell
-    if (number := whole_number(cell)) is not None:
+    number = whole_number(cell)
+    if number is not None:
         return number
-    if (decimal := decimal_number(cell)) is not None:
+    decimal = decimal_number(cell)
+    if decimal is not None:
         return decimal
     if cell.lstrip().startswith(("[", "{")):
         try:

@@ -108,8 +108,8 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
                 )
             limits[name] = length
     if len(set(limits.values())) > 1:
-        lengths = " and ".join(f"{name} {length:,}" for name, length in limits.items())
-        raise UsageError(f"{where}: {lengths} disagree: keep one.")
+        lengths = [f"{name} {length:,}" for name, length in limits.items()]
+        raise UsageError(f"{where}: {' and '.join(lengths)} disagree: keep one.")
     return next(iter(limits.values()), None)
 
 
@@ -157,14 +157,15 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
 
 
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
-    """Return the keys of an object that nobody reads, except those that are known to be harmless."""
+    """Return the keys of an object that nobody reads, except for harmless keys."""
     unread = []
     for name, value in item.items():
-        plain_name = name.lower()
-        is_known = name in read or plain_name in read or plain_name in HARMLESS_KEYS
-        is_as_sent = plain_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[plain_name])
-        if value is not None and not is_known and not is_as_sent:
-            unread.append(name)
+        lower_name = name.lower()
+        if value is None or name in read or lower_name in read or lower_name in HARMLESS_KEYS:
+            continue
+        if lower_name in NEUTRAL_VALUES and is_neutral(value, NEUTRAL_VALUES[lower_name]):
+            continue
+        unread.append(name)
     return unread
 
 
@@ -172,8 +173,9 @@ def unread_note(counts: Mapping[str, int], unit: str) -> str:
     """Return a note that names the keys that nobody read, each with its number of rows. Empty if there are none."""
     if not counts:
         return ""
-    first_counts = islice(counts.items(), MOST_NAMED_KEYS)
-    named = [f"{name!r} in {count:,} {unit}s" for name, count in first_counts]
+    descriptions = []
+    for name, count in islice(counts.items(), MOST_NAMED_KEYS):
+        descriptions.append(f"{name!r} in {count:,} {unit}s")
     if len(counts) > MOST_NAMED_KEYS:
-        named.append(f"{len(counts) - MOST_NAMED_KEYS:,} more keys")
-    return f"not read: {', '.join(named)}"
+        descriptions.append(f"{len(counts) - MOST_NAMED_KEYS:,} more keys")
+    return f"not read: {', '.join(descriptions)}"

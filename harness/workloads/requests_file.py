@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
-CHATS = ("conversations", "conversation", "messages")  # keys of a conversation
-MOST_BAD = 0.1  # the share of a file's rows that may be no requests; they are left out and counted
+CHAT_KEYS = ("conversations", "conversation", "messages")  # keys of a conversation
+MOST_FAULTY_SHARE = 0.1  # the share of a file's rows that may be no requests; they are left out and counted
 ROLES = ("system", "user", "assistant")
-# In ShareGPT's `from`.
+# The roles in ShareGPT's `from`.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
 MESSAGE_KEYS = ("role", "content", "from", "value")
-TEXT_PARTS = ("text", "input_text", "output_text")  # the types of a message's parts that hold text
+TEXT_PART_TYPES = ("text", "input_text", "output_text")  # the types of a message's parts that hold text
 MOST_CHARACTERS = 2**22  # characters of a prompt: some million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 TokenIds = list[int]
@@ -45,10 +45,11 @@ Dialog = Sequence[Mapping[str, object]]  # the messages of a conversation, as a 
 
 
 class StoredRequest(NamedTuple):
-    """One request; `number` is its line, counted from 1, of turns of one conversation the same. `kind` says what
+    """One request; `number` is its line, counted from 1, which all turns of a conversation share. `kind` says what
     `prompt` holds: text, messages or token ids.
 
-    `max_tokens` is the longest answer; None where the file does not say. `answer` is the one that was once given.
+    `max_tokens` is the longest answer; None if the file does not say. `answer` is the recorded answer.
+    The names of this class and its fields go into the digest of a workload, so they must not change.
     """
 
     number: int
@@ -59,19 +60,19 @@ class StoredRequest(NamedTuple):
 
 
 class StoredRequests(NamedTuple):
-    """A file's requests; `unit` is what its rows are called in messages. `passed_over` conversations hold no question
-    that could be asked; `left_out` says how many rows were none, and why the first; `unread` names the keys that nobody
-    read.
+    """A file's requests; `unit` is what its rows are called in messages. `questionless` conversations hold no question
+    that could be asked. `fault_note` says how many rows were no requests, and why the first was none; `unread_note`
+    names the keys that nobody read.
     """
 
     path: Path
     requests: tuple[StoredRequest, ...]
     unit: str
-    passed_over: int
-    turns: bool  # whether several requests may be of one conversation
-    is_sharegpt: bool  # whether each is the first question of a conversation, with the answer that it got
-    left_out: str
-    unread: str = ""
+    questionless: int
+    has_turns: bool  # whether several requests may be of one conversation
+    is_sharegpt: bool  # whether each request is the first question of a conversation, with its answer
+    fault_note: str
+    unread_note: str = ""
 
     def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
@@ -93,75 +94,105 @@ def read(path: Path, column: str = "") -> StoredRequests:
     the file and the row.
     """
     text = given_values.read_given("--workload", path, "text", str, most=LARGEST_WORKLOAD)
-    names = (column,) if column else (*REQUEST_KINDS, *CHATS)
-    return read_rows(path, rows_of(path, text, names), column)
+    return read_rows(path, rows_of(path, text, prompt_columns(column)), column)
+
+
+def prompt_columns(column: str) -> tuple[str, ...]:
+    """Return the keys under which a row may have its prompt: `column` alone if the user named one."""
+    if column:
+        return (column,)
+    return (*REQUEST_KINDS, *CHAT_KEYS)
 
 
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
-    Rows that are no requests are left out and counted. Raises UsageError if more than a share of MOST_BAD are none, if
-    no row has a request, or if a key would have to be sent.
+    Rows that are no requests are left out and counted. Raises UsageError if more than a share of MOST_FAULTY_SHARE are
+    none, if no row has a request, or if a key would have to be sent.
     """
-    good_rows: list[ReadRow] = []
-    faults: list[UsageError] = []
-    for row in rows.rows:
-        try:
-            good_rows.append(read_row(row, f"{path}: {rows.unit} {row.number}", column))
-        except UnsentKeyError:
-            raise
-        except UsageError as error:
-            faults.append(error)
-    if len(faults) > MOST_BAD * len(rows.rows):
-        raise faults[0]
+    good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
-    unread = Counter[str]()
-    for good_row in good_rows:
-        requests += good_row.requests
-        unread.update(good_row.unread)
-    with_requests = [good_row for good_row in good_rows if good_row.requests]
-    passed_over = len(good_rows) - len(with_requests)
+    unread_counts = Counter[str]()
+    questionless = 0
+    has_turns, is_sharegpt = False, True
+    for row in good_rows:
+        requests += row.requests
+        unread_counts.update(row.unread)
+        has_turns = has_turns or row.is_chat
+        if row.requests:
+            is_sharegpt = is_sharegpt and row.is_sharegpt
+        else:
+            questionless += 1
+    if not requests and questionless:
+        raise UsageError(f"{path}: no conversation has a question with an answer.")
     if not requests:
-        nothing = "no conversation has a question with an answer" if passed_over else "no request is in it"
-        raise UsageError(f"{path}: {nothing}.")
-    left_out = ""
+        raise UsageError(f"{path}: no request is in it.")
+    fault_note = ""
     if faults:
-        fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
-        left_out = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {fault}"
+        first_fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
+        fault_note = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {first_fault}"
     return StoredRequests(
         path,
         tuple(requests),
         rows.unit,
-        passed_over,
-        turns=any(good_row.is_chat for good_row in good_rows),
-        is_sharegpt=all(good_row.is_sharegpt for good_row in with_requests),
-        left_out=left_out,
-        unread=unread_note(unread, rows.unit),
+        questionless,
+        has_turns=has_turns,
+        is_sharegpt=is_sharegpt,
+        fault_note=fault_note,
+        unread_note=unread_note(unread_counts, rows.unit),
     )
+
+
+def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[ReadRow], list[UsageError]]:
+    """Return the rows that could be read, and the errors of the others.
+
+    Raises the first error if there are too many, and UnsentKeyError at once.
+    """
+    good_rows: list[ReadRow] = []
+    faults: list[UsageError] = []
+    for row in rows.rows:
+        where = f"{path}: {rows.unit} {row.number}"
+        try:
+            good_rows.append(read_row(row, where, column))
+        except UnsentKeyError:
+            raise
+        except UsageError as error:
+            faults.append(error)
+    if len(faults) > MOST_FAULTY_SHARE * len(rows.rows):
+        raise faults[0]
+    return good_rows, faults
 
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """Return the requests of a row. Raises UsageError if the row is no request."""
-    item = parse_text(str(row.value), where) if row.is_text else row.value
+    item = row.value
+    if row.is_unparsed:
+        item = parse_text(str(row.value), where)
     if isinstance(item, str):
         return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
         if not column:  # if the prompt's column is named, the other columns may be anything
             check_sent(item, where)
-    name, dialog = ("", None) if column else dialog_of(item)
+    if column:
+        return plain_row(item, row.number, where, column)
+    name, dialog = dialog_of(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
-    beside = item if isinstance(item, dict) else {}
-    unread = [*unread_keys(beside, (name, *KEYS_BESIDE_A_PROMPT)), *unread_message_keys(dialog)]
-    limit, system = answer_limit(beside, where), system_prompt(beside, where)
-    is_chat = any("role" in message for message in dialog)
-    if is_chat:
+    other_keys: Mapping[str, object] = {}
+    if isinstance(item, dict):
+        other_keys = item
+    unread = unread_keys(other_keys, (name, *KEYS_BESIDE_A_PROMPT))
+    unread += unread_message_keys(dialog)
+    limit = answer_limit(other_keys, where)
+    system = system_prompt(other_keys, where)
+    has_roles = any("role" in message for message in dialog)
+    if has_roles:
         turns = [*chat_turns(with_system(dialog, system, where), row.number, where)]
     else:
         turns = [*sharegpt_turns(dialog, system, row.number)]
     requests = [turn._replace(max_tokens=limit) for turn in turns]
-    return ReadRow(requests, unread, is_chat=is_chat, is_sharegpt=not is_chat)
+    return ReadRow(requests, unread, is_chat=has_roles, is_sharegpt=not has_roles)
 
 
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
@@ -181,22 +212,30 @@ def dialog_of(item: object) -> tuple[str, Dialog | None]:
     The messages are None for any other row. Messages have role and content, or ShareGPT's from and value. `messages`
     that do not end with an answer are one request, not a conversation.
     """
-    if isinstance(item, list):
-        return "", item if is_dialog(item) else None
+    if is_dialog(item):
+        return "", item
     if not isinstance(item, dict):
         return "", None
-    for name in CHATS:
+    for name in CHAT_KEYS:
         dialog = item.get(name)
         if not is_dialog(dialog):
             continue
-        roles = [message.get("role") for message in dialog]
-        is_request = name == CHATS[-1] and ("user" not in roles or roles[-1] != "assistant")
-        return name, None if is_request else dialog
+        if name == "messages" and not is_answered(dialog):
+            return name, None
+        return name, dialog
     return "", None
 
 
+def is_answered(dialog: Dialog) -> bool:
+    """Return whether a conversation of messages with roles has a question and ends with an answer."""
+    roles = [message.get("role") for message in dialog]
+    return "user" in roles and roles[-1] == "assistant"
+
+
 def is_dialog(value: object) -> TypeGuard[Dialog]:
-    return isinstance(value, list) and all(isinstance(message, dict) for message in value)
+    if not isinstance(value, list):
+        return False
+    return all(isinstance(message, dict) for message in value)
 
 
 def unread_message_keys(dialog: Sequence[object]) -> list[str]:
@@ -230,16 +269,26 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
             return
         if message["role"] != "user":
             continue
-        after: Mapping[str, object] = dialog[place + 1] if place + 1 < len(dialog) else {}
-        answer = content_text(after.get("content"), where) if after.get("role") == "assistant" else None
+        answer = recorded_answer(dialog, place + 1, where)
         history = checked_chat(dialog[: place + 1], where)
-        yield StoredRequest(number, "messages", history, answer=answer if is_usable(answer) else None)
+        yield StoredRequest(number, "messages", history, answer=answer)
+
+
+def recorded_answer(dialog: Dialog, place: int, where: str) -> str | None:
+    """Return the text of the message at `place` if that is an answer with text."""
+    if place >= len(dialog) or dialog[place].get("role") != "assistant":
+        return None
+    answer = content_text(dialog[place].get("content"), where)
+    if not is_usable(answer):
+        return None
+    return answer
 
 
 def check_roles(dialog: Dialog, where: str) -> None:
     for message in dialog:
-        if message.get("role") not in ROLES:
-            raise UsageError(f"{where}: role {message.get('role')!r:.40}; known are {', '.join(ROLES)}.")
+        role = message.get("role")
+        if role not in ROLES:
+            raise UsageError(f"{where}: role {role!r:.40}; known are {', '.join(ROLES)}.")
 
 
 def content_text(content: object, where: str) -> object:
@@ -251,8 +300,10 @@ def content_text(content: object, where: str) -> object:
         return content
     texts = []
     for part in content:
-        kind = part.get("type", "text") if isinstance(part, dict) else None
-        if kind not in TEXT_PARTS or not isinstance(part.get("text"), str):
+        kind = None
+        if isinstance(part, dict):
+            kind = part.get("type", "text")
+        if kind not in TEXT_PART_TYPES or not isinstance(part.get("text"), str):
             raise UnsentKeyError(f"{where}: a part of the content is {kind or part!r:.40}: text alone is sent.")
         texts.append(part["text"])
     return "".join(texts)
@@ -261,18 +312,20 @@ def content_text(content: object, where: str) -> object:
 def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
     """Return the kind of a row's prompt. Raises UsageError if the row has none or several."""
     kinds = [kind for kind in REQUEST_KINDS if item.get(kind) is not None]
-    if len(kinds) != 1:
-        count = "more than one" if kinds else "none"
-        raise UsageError(f"{where}: {count} of {', '.join(REQUEST_KINDS)}; give exactly one.")
-    return kinds[0]
+    if len(kinds) == 1:
+        return kinds[0]
+    count = "more than one" if kinds else "none"
+    raise UsageError(f"{where}: {count} of {', '.join(REQUEST_KINDS)}; give exactly one.")
 
 
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
     """Return a row's request, with the system prompt beside it. Raises UsageError if the row is no request."""
-    limit, system = answer_limit(item, where), system_prompt(item, where)
+    limit = answer_limit(item, where)
+    system = system_prompt(item, where)
     if column:
         if column not in item:
-            raise UsageError(f"{where}: no {column!r}; it has {', '.join(map(str, item))[:200]}.")
+            columns = ", ".join(map(str, item))[:200]
+            raise UsageError(f"{where}: no {column!r}; it has {columns}.")
         kind: RequestKind = "prompt"
         prompt: RequestPrompt = checked_text(item[column], where, column)
     else:
@@ -280,17 +333,20 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
         prompt = READERS[kind](item[kind], where)
     if system and kind == "prompt_token_ids":
         raise UnsentKeyError(f"{where}: a system prompt beside token ids is not sent: put it into them, or remove it.")
-    if system:
-        dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        assert is_dialog(dialog)  # token ids with a system prompt were refused above
-        kind, prompt = "messages", checked_chat(with_system(dialog, system, where), where)
-    return StoredRequest(number, kind, prompt, limit)
+    if not system:
+        return StoredRequest(number, kind, prompt, limit)
+    dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    assert is_dialog(dialog)  # token ids with a system prompt were refused above
+    chat = checked_chat(with_system(dialog, system, where), where)
+    return StoredRequest(number, "messages", chat, limit)
 
 
 def checked_text(value: object, where: str, name: str = "prompt") -> str:
     """Return a text. Raises UsageError if it is empty, too long, or no valid text."""
-    if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{where}: {name} is {'empty' if isinstance(value, str) else 'not text'}.")
+    if not isinstance(value, str):
+        raise UsageError(f"{where}: {name} is not text.")
+    if not value.strip():
+        raise UsageError(f"{where}: {name} is empty.")
     if len(value) > MOST_CHARACTERS:  # a tokenizer would take minutes
         raise UsageError(f"{where}: {name} has {len(value):,} characters; {MOST_CHARACTERS:,} at most.")
     if SURROGATES.search(value):
@@ -319,6 +375,10 @@ def token_ids(value: object, where: str, name: str = "prompt_token_ids") -> Toke
     return value
 
 
+def is_in_vocabulary(tokens: Sequence[int], size: int) -> bool:
+    return all(0 <= token < size for token in tokens)
+
+
 READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
     "prompt": checked_text,
     "messages": checked_chat,
@@ -335,9 +395,9 @@ def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredR
         text = message.get("value")
         if message.get("from") == "system" and is_usable(text):
             system = system or text
-    for first, then in pairwise(dialog):
-        question, answer = first.get("value"), then.get("value")
-        if first.get("from") not in ASKING_ROLES or then.get("from") not in ANSWERING_ROLES:
+    for message, next_message in pairwise(dialog):
+        question, answer = message.get("value"), next_message.get("value")
+        if message.get("from") not in ASKING_ROLES or next_message.get("from") not in ANSWERING_ROLES:
             continue
         if not is_usable(question) or not is_usable(answer):
             continue
@@ -350,7 +410,7 @@ def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredR
 
 
 def is_chat(prompt: RequestPrompt) -> "TypeIs[Chat]":
-    return isinstance(prompt, list) and all(isinstance(message, dict) for message in prompt)
+    return is_dialog(prompt)
 
 
 def is_usable(text: object) -> TypeGuard[str]:

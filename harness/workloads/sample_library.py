@@ -12,38 +12,46 @@ from harness.workloads.requests_file import TokenIds
 
 
 class Salt(NamedTuple):
-    """Random tokens of `words`, put in after the first `after` tokens of a prompt; the same for the turns of a
-    conversation where that is not the start. `test` tells the tests of all runs apart.
+    """Random tokens of `vocabulary`, put into a prompt after its first `offset` tokens. If the salt is not at the
+    start, all turns of a conversation have the same. `test` tells the tests of all runs apart.
 
-    Of random prompts without salt, which LoadGen asks again, it `replaces` as many of their tokens, from the second
-    round on, so that nothing but the prefix is shared with the rounds before.
+    If `replaces_tokens`, the prompts are random and have no salt of their own. From the second round on, in which
+    LoadGen sends the same prompts again, the salt then takes the place of as many tokens, so that nothing but the
+    prefix is shared with earlier rounds.
     """
 
-    words: Sequence[int]
-    after: int
-    start: bool
-    replaces: bool = False
+    vocabulary: Sequence[int]
+    offset: int
+    is_at_start: bool
+    replaces_tokens: bool = False
     test: str = ""
 
     @classmethod
-    def of(cls, sharing: PromptParts, words: Sequence[int]) -> Self:
-        start = sharing.salt == "start"
-        return cls(words, 0 if start else sharing.prefix_len, start, replaces=sharing.salt == "none")
+    def from_parts(cls, parts: PromptParts, vocabulary: Sequence[int]) -> Self:
+        if parts.salt == "start":
+            return cls(vocabulary, 0, is_at_start=True)
+        return cls(vocabulary, parts.prefix_len, is_at_start=False, replaces_tokens=parts.salt == "none")
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt.
 
         `order` tells requests apart. `conversation` and `round` say which requests belong together.
         """
-        if self.replaces and not round:
+        if self.replaces_tokens and not round:
             return [*prompt]
-        key = f"request {order}" if self.start else f"conversation {conversation}, round {round}"
-        tokens = Random(f"{self.test} {key}").choices(self.words, k=SALT_TOKENS)
-        rest = self.after + SALT_TOKENS if self.replaces else self.after
-        salted = [*prompt[: self.after], *tokens, *prompt[rest:]]
+        key = f"conversation {conversation}, round {round}"
+        if self.is_at_start:
+            key = f"request {order}"
+        tokens = Random(f"{self.test} {key}").choices(self.vocabulary, k=SALT_TOKENS)
+        rest = self.offset
+        if self.replaces_tokens:
+            rest += SALT_TOKENS
+        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[rest:]]
         if isinstance(prompt, MessagePrompt):
-            return MessagePrompt(salted, prompt.messages, tokens)
-        return salted[: len(prompt)] if self.replaces else salted
+            return MessagePrompt(salted_prompt, prompt.messages, tokens)
+        if self.replaces_tokens:
+            return salted_prompt[: len(prompt)]
+        return salted_prompt
 
 
 Prompt = tuple[TokenIds, int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
@@ -65,10 +73,10 @@ class Library:
     conversations: list[int] | None = None
     salt: Salt | None = None
     arrivals: list[float] | None = None  # seconds to each request of a trace, in order
-    words: Sequence[int] = ()  # the token ids of which random prompts are made
+    vocabulary: Sequence[int] = ()  # the token ids of which random prompts are made
     references: Sequence[str] = ()
     articles: Sequence[str] = ()
-    notes: tuple[str, ...] = ()  # notes for a reader on how they were made
+    notes: tuple[str, ...] = ()  # notes for a reader on how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
         """Return a sample's prompt with its salt, and the most tokens of its answer.
@@ -77,25 +85,30 @@ class Library:
         """
         prompt = self.prompts[index]
         if self.salt:
-            talk = self.conversations[index] if self.conversations else index
-            prompt = self.salt.add_to(prompt, order, talk, round)
-        return prompt, self.new_tokens[index] if self.new_tokens else None
+            conversation = self.conversations[index] if self.conversations else index
+            prompt = self.salt.add_to(prompt, order, conversation, round)
+        if not self.new_tokens:
+            return prompt, None
+        return prompt, self.new_tokens[index]
 
     @property
     def requests(self) -> list[Prompt]:
         """The requests for each sample, once and in order."""
         return [self.request(index, index) for index in range(len(self))]
 
-    def salted(self, test: str, redraw: bool) -> Self:
+    def with_test_salt(self, test: str, redraw: bool) -> Self:
         """Return the samples with the salt of one test, whose name no other test has.
 
         With `redraw`, random prompts are drawn anew.
         """
-        salt = self.salt._replace(test=test) if self.salt else None
-        if not (redraw and self.words):
+        salt = self.salt
+        if salt:
+            salt = salt._replace(test=test)
+        if not (redraw and self.vocabulary):
             return replace(self, salt=salt)
-        # Each token is replaced by another one, so prompts keep their lengths and what they share.
-        substitutes = dict(zip(self.words, Random(test).sample(self.words, len(self.words)), strict=True))
+        # Each token gets one substitute, so prompts keep their lengths and what they share.
+        shuffled = Random(test).sample(self.vocabulary, len(self.vocabulary))
+        substitutes = dict(zip(self.vocabulary, shuffled, strict=True))
         prompts = []
         for prompt in self.prompts:
             prompts.append([substitutes[token] for token in prompt])
@@ -103,6 +116,17 @@ class Library:
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    @property
+    def lengths(self) -> list[int]:
+        """The tokens of each sample of a workload: its prompt and its longest answer."""
+        return [len(prompt) + answer for prompt, answer in zip(self.prompts, self.new_tokens or (), strict=True)]
+
+    @property
+    def longest_sample(self) -> int:
+        """The index of the workload's longest sample."""
+        lengths = self.lengths
+        return lengths.index(max(lengths))
 
     @property
     def mean_prompt_tokens(self) -> float:

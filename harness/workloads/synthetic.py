@@ -1,7 +1,7 @@
 """Requests of drawn lengths: random prompts and answers of exact lengths."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,7 +19,7 @@ from harness.core.tokenizer import Tokenizer
 from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library, Salt
 
-MOST_SYNTHETIC = 10**8  # tokens of all prompts: about a GiB
+MOST_SYNTHETIC_TOKENS = 10**8  # tokens of all prompts: about a GiB
 DESCRIPTION = "random prompts, and answers of exact lengths"
 
 
@@ -27,9 +27,9 @@ def digest(*content: object) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
-def words_of(tokenizer: Tokenizer) -> TokenIds:
-    """Return the token ids from which random prompts are made: all except special ones."""
-    special = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+def plain_vocabulary(tokenizer: Tokenizer) -> TokenIds:
+    """Return the token ids from which random prompts are made: all except special tokens."""
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     return [token for token in range(len(tokenizer)) if token not in special]
 
 
@@ -39,29 +39,25 @@ class SetDescription(TypedDict):
     name: str
     about: str
     samples: int
+    longest_at: str  # where the longest sample comes from
     exact: bool
     digest: str
     notes: NotRequired[tuple[str, ...]]
     replay: NotRequired[Replay | None]
 
 
-def with_request_set(found: Library, place: Callable[[int], str], **known: Unpack[SetDescription]) -> Library:
-    """Return the samples of a workload with the description of their set.
-
-    `place` returns where a sample comes from. `known` are the fields that do not follow from the samples.
-    """
-    new, salt = found.new_tokens or [], found.salt
-    lengths = [len(prompt) + answer for prompt, answer in zip(found.prompts, new, strict=True)]
-    longest = max(lengths)
-    salt_tokens = SALT_TOKENS if salt and not salt.replaces else 0
+def with_request_set(library: Library, **description: Unpack[SetDescription]) -> Library:
+    """Return the samples of a workload with the description of their set."""
+    longest = max(library.lengths)
+    if library.salt and not library.salt.replaces_tokens:
+        longest += SALT_TOKENS
     request_set = RequestSet(
-        longest=longest + salt_tokens,
-        longest_at=place(lengths.index(longest)),
-        max_new_tokens=max(new),
-        whole_rounds=bool(found.conversations or found.arrivals),
-        **known,
+        longest=longest,
+        max_new_tokens=max(library.new_tokens or ()),
+        whole_rounds=bool(library.conversations or library.arrivals),
+        **description,
     )
-    return replace(found, request_set=request_set)
+    return replace(library, request_set=request_set)
 
 
 def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
@@ -72,10 +68,12 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, most=LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.", flag="--workload")
+    settings: dict[str, object] = {"about": workload.imitates}
+    for key, value in data.items():
+        settings[str(key)] = value
+    if config.salt:
+        settings["salt"] = config.salt
     try:
-        settings = {"about": workload.imitates} | {str(key): value for key, value in data.items()}
-        if config.salt:
-            settings["salt"] = config.salt
         return WorkloadProfile.from_mapping(settings)
     except UsageError as error:
         raise UsageError(f"{path}: {error}", flag="--workload") from None
@@ -87,53 +85,66 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     `place` names the file or the flags that give the lengths. Raises UsageError if there are too many tokens, or too
     few requests for the turns.
     """
-    sharing = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
-    read, write, seed = profile.input_len, profile.output_len, config.seed or 0
-    source, words = Random(seed), words_of(tokenizer)
+    parts = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
+    input_len, output_len = profile.input_len, profile.output_len
     count = config.sample_limit or SYNTHETIC_COUNT
-    turns = sharing.turns
+    turns = parts.turns
     if turns > 1 and config.concurrency is None:
         raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
     if count < turns:
         raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
-    mean = sharing.prefix_len + (read.median * (turns + 1) + write.median * (turns - 1)) / 2
-    if count * mean > MOST_SYNTHETIC:
+    # The mean over a conversation's turns, each of which repeats the turns before.
+    mean = parts.prefix_len + (input_len.median * (turns + 1) + output_len.median * (turns - 1)) / 2
+    if count * mean > MOST_SYNTHETIC_TOKENS:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
-    if sharing.prefix_len or turns > 1:
-        prompts, new, talks = draw_conversations(profile, source, words, count)
+    seed = config.seed or 0
+    random = Random(seed)
+    vocabulary = plain_vocabulary(tokenizer)
+    if parts.prefix_len or turns > 1:
+        prompts, new_tokens, conversations = draw_conversations(profile, random, vocabulary, count)
     else:
-        prompts = [source.choices(words, k=read.draw(source)) for _ in range(count)]
-        new = [write.draw(source) for _ in range(count)]
-        talks = None
-    salt = Salt.of(sharing, words)
-    library = Library(prompts, "random token ids", new, conversations=talks, salt=salt, words=words)
+        prompts = [random.choices(vocabulary, k=input_len.draw(random)) for _ in range(count)]
+        new_tokens = [output_len.draw(random) for _ in range(count)]
+        conversations = None
+    library = Library(
+        prompts,
+        "random token ids",
+        new_tokens,
+        conversations=conversations,
+        salt=Salt.from_parts(parts, vocabulary),
+        vocabulary=vocabulary,
+    )
     return with_request_set(
         library,
-        lambda index: place,
         name=config.workload_name,
-        about=profile.about + sharing.text,
+        about=profile.about + parts.text,
         samples=count,
+        longest_at=place,
         exact=True,
-        digest=digest(read, write, sharing, seed),
+        digest=digest(input_len, output_len, parts, seed),
     )
 
 
 def draw_conversations(
-    profile: WorkloadProfile, source: Random, words: Sequence[int], count: int
+    profile: WorkloadProfile, random: Random, vocabulary: Sequence[int], count: int
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Return the prompts, the lengths of the answers, and the conversation of each prompt.
 
-    The conversations are None if each has only one turn. A later turn repeats the answers before it. They are random
+    The conversations are None if each has only one turn. A later turn repeats the earlier answers. They are random
     tokens of the same lengths, since the model's answers are not known yet.
     """
-    heads = [source.choices(words, k=profile.prefix_len) for _ in range(profile.prefixes)]
-    prompts, new, history = list[TokenIds](), list[int](), TokenIds()
+    prefixes = [random.choices(vocabulary, k=profile.prefix_len) for _ in range(profile.prefixes)]
+    prompts, new_tokens, history = list[TokenIds](), list[int](), TokenIds()
     for place in range(count):
         if place % profile.turns == 0:
-            history = list(source.choice(heads))
-        prompts.append([*history, *source.choices(words, k=profile.input_len.draw(source))])
-        new.append(profile.output_len.draw(source))
-        history = [*prompts[-1], *source.choices(words, k=new[-1])]
+            history = list(random.choice(prefixes))
+        question = random.choices(vocabulary, k=profile.input_len.draw(random))
+        prompt = [*history, *question]
+        answer_length = profile.output_len.draw(random)
+        answer = random.choices(vocabulary, k=answer_length)
+        history = [*prompt, *answer]
+        prompts.append(prompt)
+        new_tokens.append(answer_length)
     if profile.turns == 1:
-        return prompts, new, None
-    return prompts, new, [place // profile.turns for place in range(count)]
+        return prompts, new_tokens, None
+    return prompts, new_tokens, [place // profile.turns for place in range(count)]

@@ -1,7 +1,7 @@
 """Recorded arrivals as samples: prompts of the recorded lengths, sent at the recorded times."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -12,7 +12,13 @@ from harness.core.errors import UsageError
 from harness.core.tokenizer import Tokenizer
 from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library
-from harness.workloads.synthetic import DESCRIPTION, MOST_SYNTHETIC, digest, with_request_set, words_of
+from harness.workloads.synthetic import (
+    DESCRIPTION,
+    MOST_SYNTHETIC_TOKENS,
+    digest,
+    plain_vocabulary,
+    with_request_set,
+)
 from harness.workloads.traces import Recorded, Trace, read_trace
 
 
@@ -23,20 +29,24 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     shorter than that, or if fewer than two requests are left.
     """
     begin_s = trace.requests[0].at_s
-    recorded_rate = (len(trace.requests) - 1) / trace.span_s
-    rate_flag, least = config.server_target_qps, config.min_duration
-    speedup = rate_flag / recorded_rate if isinstance(rate_flag, float) else 1.0
-    due = [(request.at_s - begin_s) / speedup for request in trace.requests]
-    if least != "auto":
-        if due[-1] < least:
+    speedup = 1.0
+    if isinstance(config.server_target_qps, float):
+        recorded_rate = (len(trace.requests) - 1) / trace.span_s
+        speedup = config.server_target_qps / recorded_rate
+    arrivals_s = [(request.at_s - begin_s) / speedup for request in trace.requests]
+    min_duration = config.min_duration
+    if min_duration != "auto":
+        duration = arrivals_s[-1]
+        if duration < min_duration:
             raise UsageError(
-                f"{least:g}: {trace.path} lasts {formatting.number(due[-1])} s: remove the flag, or lower the rate.",
+                f"{min_duration:g}: {trace.path} lasts {formatting.number(duration)} s: remove the flag, or lower "
+                "the rate.",
                 flag="--min-duration",
             )
-        due = due[: bisect_left(due, least) + 1]
-    if len(due) < 2:
+        arrivals_s = arrivals_s[: bisect_left(arrivals_s, min_duration) + 1]
+    if len(arrivals_s) < 2:
         raise UsageError(f"{trace.path}: fewer than two requests within --min-duration.", flag="--arrivals")
-    return Replay(len(due), due[-1]), due
+    return Replay(len(arrivals_s), arrivals_s[-1]), arrivals_s
 
 
 def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
@@ -44,36 +54,46 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
 
     Prompts with the same prefix begin with the same tokens.
     """
-    most = config.model_spec.positions if config.max_model_len == "auto" else config.max_model_len
-    trace = read_trace(Path(config.arrivals or ""), config.sample_limit, most)
-    replay, due = replay_trace(config, trace)
-    requests = trace.requests[: len(due)]
+    context = config.model_spec.positions
+    if config.max_model_len != "auto":
+        context = config.max_model_len
+    trace = read_trace(Path(config.arrivals or ""), config.sample_limit, context)
+    replay, arrivals_s = replay_trace(config, trace)
+    requests = trace.requests[: len(arrivals_s)]
     tokens = sum(request.prompt_tokens for request in requests)
-    if tokens > MOST_SYNTHETIC:
+    if tokens > MOST_SYNTHETIC_TOKENS:
         raise UsageError(f"{trace.path}: prompts of {tokens:,} tokens in all; use fewer (--total-sample-count).")
-    words, seed = words_of(tokenizer), config.seed or 0
-    prompts = [random_prompt(request, words, seed) for request in requests]
-    new_tokens = [request.output_tokens for request in requests]
-    notes = list[str]()
-    if trace.unfit:
-        notes.append(f"left out {trace.unfit:,} requests that are longer than {most or 0:,} tokens with their answer")
-    if trace.empty:
-        notes.append(f"left out {trace.empty:,} rows without lengths")
+    seed = config.seed or 0
+    vocabulary = plain_vocabulary(tokenizer)
+    prompts, new_tokens = [], []
+    for request in requests:
+        prompts.append(random_prompt(request, vocabulary, seed))
+        new_tokens.append(request.output_tokens)
+    library = Library(prompts, str(trace.path), new_tokens, arrivals=arrivals_s, vocabulary=vocabulary)
     return with_request_set(
-        Library(prompts, str(trace.path), new_tokens, arrivals=due, words=words),
-        lambda index: f"{trace.path}: line {requests[index].line}",
+        library,
         name=config.workload_name,
         about=DESCRIPTION,
         samples=len(requests),
+        longest_at=f"{trace.path}: line {requests[library.longest_sample].line}",
         exact=True,
         digest=digest(requests, seed),
-        notes=tuple(notes),
+        notes=tuple(trace_notes(trace, context or 0)),
         replay=replay,
     )
 
 
-def random_prompt(request: Recorded, words: Sequence[int], seed: int) -> TokenIds:
+def trace_notes(trace: Trace, context: int) -> Iterator[str]:
+    """Yield what a reader must know about rows of a trace that are not sent."""
+    if trace.unfit:
+        yield f"left out {trace.unfit:,} requests that are longer than {context:,} tokens with their answer"
+    if trace.empty:
+        yield f"left out {trace.empty:,} rows without lengths"
+
+
+def random_prompt(request: Recorded, vocabulary: Sequence[int], seed: int) -> TokenIds:
     """Return random tokens of a request's length. Requests with the same prefix begin with the same tokens."""
-    prefix = Random(f"{seed} prefix {request.prefix}").choices(words, k=request.prefix_tokens)
-    rest = Random(f"{seed} line {request.line}").choices(words, k=request.prompt_tokens - request.prefix_tokens)
+    prefix = Random(f"{seed} prefix {request.prefix}").choices(vocabulary, k=request.prefix_tokens)
+    rest_tokens = request.prompt_tokens - request.prefix_tokens
+    rest = Random(f"{seed} line {request.line}").choices(vocabulary, k=rest_tokens)
     return [*prefix, *rest]

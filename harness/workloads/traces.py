@@ -1,6 +1,7 @@
 """Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared."""
 
 import csv
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,10 @@ PAGE = "docs/workloads.md#recorded-arrivals"
 
 
 class Recorded(NamedTuple):
-    """One request of a trace; `line` is counted from 1. Those of one `prefix` begin with the same tokens."""
+    """One request of a trace; `line` is counted from 1. Requests of one `prefix` begin with the same tokens.
+
+    The names of this class and its fields go into the digest of a workload, so they must not change.
+    """
 
     at_s: float
     prompt_tokens: int
@@ -73,12 +77,13 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
                 break
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
-    trace = Trace(path, tuple(sorted(requests, key=lambda request: request.at_s)), unfit, empty)
+    requests.sort(key=attrgetter("at_s"))
+    trace = Trace(path, tuple(requests), unfit, empty)
     if len(requests) < 2 or len(requests) > MOST_RATE * trace.span_s:
-        fits = f" that fit {context:,} tokens" if unfit else ""
+        condition = f" that fit {context:,} tokens" if unfit else ""
         raise UsageError(
-            f"{path}: needs at least two requests at different times{fits}, and no more than {MOST_RATE:,} requests/s "
-            "on average."
+            f"{path}: needs at least two requests at different times{condition}, and no more than {MOST_RATE:,} "
+            "requests/s on average."
         )
     return trace
 
@@ -87,17 +92,20 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
     """Return the request of a row. Raises UsageError if a cell cannot be used."""
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
-    seconds, prompt, answer, prefix, shared = *cells, *("", "")[len(cells) - 3 :]
-    at = decimal_number(seconds)
-    wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
-    if at is None or at > LONGEST_TRACE_S:
+    seconds, input_tokens, output_tokens = cells[:3]
+    prefix, prefix_tokens = cells[3:] or ("", "")  # a trace may lack the columns of prefixes
+    at_s = decimal_number(seconds)
+    if at_s is None or at_s > LONGEST_TRACE_S:
+        wanted = f"a number from 0 to {LONGEST_TRACE_S:,}; convert dates to seconds since the first request"
         raise value_refusal(f"{where}: seconds", wanted, seconds)
-    length = length_of(f"{where}: input_tokens", prompt, MOST_TOKENS)
-    new = length_of(f"{where}: output_tokens", answer, MOST_TOKENS)
-    beginning = length_of(f"{where}: prefix_tokens", shared, length) if prefix else 0
-    if shared and not prefix:
+    prompt_length = length_of(f"{where}: input_tokens", input_tokens, MOST_TOKENS)
+    answer_length = length_of(f"{where}: output_tokens", output_tokens, MOST_TOKENS)
+    prefix_length = 0
+    if prefix:
+        prefix_length = length_of(f"{where}: prefix_tokens", prefix_tokens, prompt_length)
+    elif prefix_tokens:
         raise UsageError(f"{where}: prefix_tokens needs a prefix_id.")
-    return Recorded(at, length, new, line, prefix, beginning)
+    return Recorded(at_s, prompt_length, answer_length, line, prefix, prefix_length)
 
 
 def length_of(name: str, text: str, most: int) -> int:

@@ -36,8 +36,8 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "run folder": ("config.json", lambda path: benchmark_run.facts_of(path.parent)),
     "status": ("status.json", lambda path: run_folder.status_of(path.parent)),
     "table": ("samples.csv", csv_files.read_columns),
-    "MMLU's table": ("astronomy_test.csv", lambda path: list(mmlu_data.from_csv([path], "test"))),
-    "MMLU's parquet": ("test.parquet", lambda path: list(mmlu_data.from_parquet([path]))),
+    "MMLU's table": ("astronomy_test.csv", lambda path: list(mmlu_data.rows_of_csv([path], "test"))),
+    "MMLU's parquet": ("test.parquet", lambda path: list(mmlu_data.rows_of_parquet([path]))),
 }
 
 
@@ -132,4 +132,4 @@ def test_millions_of_rows_in_a_small_file_are_refused(tmp_path: Path) -> None:
     table = pyarrow.table({"question": pyarrow.array(["q"] * 1_000_001)})
     parquet.write_table(table, tmp_path / "test.parquet")
     with pytest.raises(UsageError, match=r"1,000,001 rows"):
-        list(mmlu_data.from_parquet([tmp_path / "test.parquet"]))
+        list(mmlu_data.rows_of_parquet([tmp_path / "test.parquet"]))

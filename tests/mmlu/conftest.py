@@ -8,11 +8,11 @@ import pytest
 
 from harness.config.models import DEMO
 from harness.mmlu import question_data as mmlu_data
-from harness.mmlu.question_data import SUBJECTS, Data
+from harness.mmlu.question_data import SUBJECTS, QuestionSet
 
 
 @pytest.fixture(scope="session")
-def demo() -> Data:
+def demo() -> QuestionSet:
     return mmlu_data.load_questions(DEMO / "mmlu", SUBJECTS, 5, None, 0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness.config.models import DEMO
 from harness.core.errors import UsageError
 from harness.mmlu import mmlu_config, question_data
-from harness.mmlu.question_data import DOMAINS, LETTERS, SUBJECTS, Data, Question
+from harness.mmlu.question_data import DOMAINS, LETTERS, SUBJECTS, Question, QuestionSet
 
 MMLU = DEMO / "mmlu"
 
@@ -26,7 +26,7 @@ def test_the_paper_s_map() -> None:
     assert len(SUBJECTS) == 57
 
 
-def test_the_demo_has_every_subject(demo: Data) -> None:
+def test_the_demo_has_every_subject(demo: QuestionSet) -> None:
     counts = Counter(question.subject for question in demo.test)
     assert sorted(counts) == SUBJECTS
     assert min(counts.values()) >= 4
@@ -42,7 +42,7 @@ def records(questions: Sequence[Question]) -> list[dict[str, Any]]:
     ]
 
 
-def as_csv(demo: Data, folder: Path) -> None:
+def as_csv(demo: QuestionSet, folder: Path) -> None:
     for split, questions in splits(demo).items():
         (folder / "data" / split).mkdir(parents=True)
         for subject in SUBJECTS:
@@ -52,7 +52,7 @@ def as_csv(demo: Data, folder: Path) -> None:
                         csv.writer(file).writerow([q.text, *q.choices, LETTERS[q.answer]])
 
 
-def as_parquet(demo: Data, folder: Path) -> None:
+def as_parquet(demo: QuestionSet, folder: Path) -> None:
     from datasets import Dataset
 
     for split, questions in splits(demo).items():
@@ -64,13 +64,13 @@ def as_parquet(demo: Data, folder: Path) -> None:
             Dataset.from_list(part).to_parquet(folder / subject / f"{split}-00000-of-00001.parquet")
 
 
-def as_saved(demo: Data, folder: Path) -> None:
+def as_saved(demo: QuestionSet, folder: Path) -> None:
     from datasets import Dataset, DatasetDict
 
     DatasetDict({s: Dataset.from_list(records(q)) for s, q in splits(demo).items()}).save_to_disk(folder)
 
 
-def as_saved_folders(demo: Data, folder: Path) -> None:
+def as_saved_folders(demo: QuestionSet, folder: Path) -> None:
     from datasets import Dataset, DatasetDict
 
     for subject in SUBJECTS:
@@ -79,19 +79,21 @@ def as_saved_folders(demo: Data, folder: Path) -> None:
         saved.save_to_disk(folder / subject)
 
 
-def splits(demo: Data) -> dict[str, list[Question]]:
+def splits(demo: QuestionSet) -> dict[str, list[Question]]:
     return {"test": demo.test, "dev": [question for examples in demo.examples.values() for question in examples]}
 
 
 @pytest.mark.parametrize("write", [as_csv, as_parquet, as_saved, as_saved_folders])
-def test_every_form_gives_the_same_questions(write: Callable[[Data, Path], None], demo: Data, tmp_path: Path) -> None:
+def test_every_form_gives_the_same_questions(
+    write: Callable[[QuestionSet, Path], None], demo: QuestionSet, tmp_path: Path
+) -> None:
     write(demo, tmp_path / "mmlu")
     assert question_data.load_questions(tmp_path / "mmlu", SUBJECTS, 5, None, 0)._replace(source="") == demo._replace(
         source=""
     )
 
 
-def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: Data, tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_data_is_said_in_one_line(demo: QuestionSet, tmp_path: Path) -> None:
     def refused(*words: str, subjects: Sequence[str] = SUBJECTS, folder: Path = tmp_path) -> None:
         with pytest.raises(UsageError) as caught:
             question_data.load_questions(folder, subjects, 5, None, 0)

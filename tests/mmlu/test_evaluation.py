@@ -16,7 +16,7 @@ import pytest
 
 from harness.config.models import DEMO
 from harness.mmlu import question_prompts
-from harness.mmlu.question_data import DOMAINS, LETTERS, Data
+from harness.mmlu.question_data import DOMAINS, LETTERS, QuestionSet
 from tests.conftest import ROOT, TOKEN, launch, patience, tells
 from tests.mmlu.conftest import samples_of
 from tests.runs.test_failed_runs import engines
@@ -85,7 +85,7 @@ def test_a_whole_evaluation(whole: Finished) -> None:
     assert not [path for path in whole.folder.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
 
 
-def test_the_same_answers_as_a_plain_forward_pass(whole: Finished, demo: Data, tokenizer: Any) -> None:
+def test_the_same_answers_as_a_plain_forward_pass(whole: Finished, demo: QuestionSet, tokenizer: Any) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 

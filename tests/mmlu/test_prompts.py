@@ -6,7 +6,7 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.mmlu import question_prompts
-from harness.mmlu.question_data import Data, Question
+from harness.mmlu.question_data import Question, QuestionSet
 
 
 def test_the_prompt_to_the_letter() -> None:
@@ -19,7 +19,7 @@ def test_the_prompt_to_the_letter() -> None:
     )
 
 
-def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
+def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: QuestionSet) -> None:
     prompt = question_prompts.prompt_text(demo.test[0], [])
     assert [tokenizer.decode([token]) for token in question_prompts.letter_tokens(tokenizer, prompt)] == [
         " A",
@@ -39,7 +39,7 @@ def test_letters_are_the_tokens_that_follow(tokenizer: Any, demo: Data) -> None:
             question_prompts.letter_tokens(odd, prompt)
 
 
-def test_examples_that_do_not_fit_are_dropped_from_the_end(tokenizer: Any, demo: Data) -> None:
+def test_examples_that_do_not_fit_are_dropped_from_the_end(tokenizer: Any, demo: QuestionSet) -> None:
     made = question_prompts.build_prompts(demo, 5, tokenizer, 400)
     assert [prompt.question for prompt in made] == demo.test
     assert {prompt.examples for prompt in made} >= {4, 5}

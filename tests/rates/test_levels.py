@@ -133,7 +133,7 @@ class NoBench:
 
 
 def test_what_is_said_where_no_level_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "tested_level", lambda bench, level: Level(0, 0.0)(level))
+    monkeypatch.setattr(levels, "run_level", lambda bench, level: Level(0, 0.0)(level))
     with pytest.raises(NotAcceptedError, match="a single request in flight exceeds the limits"):
         LevelSearch().find(NoBench())  # type: ignore[arg-type]
     monkeypatch.setattr(levels, "MOST_LEVEL_TESTS", 2)

@@ -30,7 +30,7 @@ from harness.rates.goal import Goal
 from harness.rates.measurements import ROOM_SHARE, SAME_RATE_SHARE, Candidate, Measurements, probe_s, self_implying_rate
 from harness.results import outcome, queue_fit, test_outcome
 from harness.runner.rate import rate_source
-from harness.runner.search_rate import SearchedRate, from_curve, from_search
+from harness.runner.search_rate import SearchedRate, plan_from_curve, plan_from_search
 from harness.runs.run_folder import new_folder
 from tests.conftest import run, tells
 from tests.rates.outcomes import overloaded, queue, steady
@@ -203,7 +203,7 @@ def test_a_lone_request_over_a_limit_ends_a_search() -> None:
     assert found.candidate.rate == 0
     plan = resolve(RunConfig(scenario="interactive", server_target_qps="max"), [], 0)
     with pytest.raises(NotAcceptedError, match=r"single request is over the limits \(TTFT .* TPOT 50"):
-        from_search(plan, found)
+        plan_from_search(plan, found)
 
 
 def test_an_engine_that_keeps_up_with_all_that_is_sent() -> None:
@@ -254,9 +254,9 @@ CURVE = resolve(RunConfig(scenario="server", server_target_qps=(54, 58, 62)), []
 
 
 def test_a_list_of_rates_ends_below_the_capacity() -> None:
-    held = from_curve(CURVE, [*CARD, steady(74.4, 360, 59)])  # nothing tells the capacity yet
+    held = plan_from_curve(CURVE, [*CARD, steady(74.4, 360, 59)])  # nothing tells the capacity yet
     assert held.target_qps == 62 and held.notes[-1].endswith("(the highest that is VALID of 3 rates)")
-    found = from_curve(CURVE, [*CARD, overloaded(74.4, 60.8, 6000)])
+    found = plan_from_curve(CURVE, [*CARD, overloaded(74.4, 60.8, 6000)])
     assert found.target_qps == 58
     assert tells(found.notes[-1], "62 would not last")
 

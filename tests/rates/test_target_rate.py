@@ -29,8 +29,8 @@ from harness.rates.trials import TolerantEngine, Trial, run_trial
 from harness.results.history_line import scatter
 from harness.runner.load_source import DoneTests, RateSource
 from harness.runner.rate import rate_source
-from harness.runner.search_rate import CurveRate, from_curve
-from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate, known_offline, share_of
+from harness.runner.search_rate import CurveRate, plan_from_curve
+from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate, last_offline_rate, share_of
 from tests.conftest import tells
 from tests.support import example_runs
 
@@ -86,7 +86,7 @@ def offline(target: Plan, **changes: Any) -> dict[str, Any]:
 
 
 def expected(target: Plan, lines: list[dict[str, Any]]) -> Plan:
-    known = known_offline(target, GPUS, lines)
+    known = last_offline_rate(target, GPUS, lines)
     assert known is not None
     return share_of(target, *known)
 
@@ -135,7 +135,7 @@ def test_the_server_rate_for_any_offline_result(tokens_per_sec: float, mean: flo
 )
 def test_another_run_gives_no_rate(other: dict[str, Any]):
     server = plan("interactive")
-    assert known_offline(server, GPUS, [offline(server, **other)]) is None
+    assert last_offline_rate(server, GPUS, [offline(server, **other)]) is None
 
 
 def test_the_last_fitting_run_counts():
@@ -147,12 +147,12 @@ def test_the_last_fitting_run_counts():
         {"run": "of another program"},
     ]
     assert expected(server, lines).target_qps == pytest.approx(0.8 * 200 / 128)
-    assert known_offline(server, GPUS, []) is None
+    assert last_offline_rate(server, GPUS, []) is None
 
 
 def test_a_line_of_an_old_format_tells_no_work():
     server = plan("server")
-    assert known_offline(server, GPUS, [offline(server) | {"work": None}]) is not None
+    assert last_offline_rate(server, GPUS, [offline(server) | {"work": None}]) is not None
 
 
 class Instant:
@@ -426,9 +426,9 @@ def test_a_curve_ends_at_its_highest_valid_rate() -> None:
     curve = plan("server", server_target_qps=(5, 10, 20))
     assert type(rate_source(curve.config)) is CurveRate
     probes = [example_runs.probe(qps, qps <= 10, None, None) for qps in (5.0, 10.0, 20.0)]
-    found = from_curve(curve, probes)
+    found = plan_from_curve(curve, probes)
     assert found.target_qps == 10.0 and tells(found.notes[-1], "server_target_qps = 10 queries/s", "3 rates)")
-    assert from_curve(curve, [example_runs.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
+    assert plan_from_curve(curve, [example_runs.probe(qps, False, None, None) for qps in (5.0, 10.0)]).target_qps == 5.0
 
 
 @pytest.mark.parametrize(
@@ -456,6 +456,6 @@ def test_a_line_that_was_edited_by_hand_ends_nothing(key: str):
     server = plan("server")
     line = offline(server)
     for value in ODD:
-        found = known_offline(server, GPUS, [line | {key: value}])
+        found = last_offline_rate(server, GPUS, [line | {key: value}])
         assert found is None or found[0] > 0
         assert isinstance(scatter(line, "tokens_per_sec", "tokens/s", [line | {key: value}]), str)

@@ -27,11 +27,11 @@ DEMO = RunConfig(model="demo")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "WATCHED_S", 0.0)
+    monkeypatch.setattr(doctor, "WATCH_S", 0.0)
 
 
 def look(config: RunConfig) -> dict[str, doctor.Finding]:
-    server_probe.tried.cache_clear()
+    server_probe.probe_servers.cache_clear()
     return {each.name: each for each in doctor.findings(config)}
 
 

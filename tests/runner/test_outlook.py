@@ -23,7 +23,7 @@ from harness.core.errors import UsageError
 from harness.rates.bench import OFFLINE_MARGIN
 from harness.rates.trials import Trial
 from harness.runner import samples, steps
-from harness.runner.levels import after_trial
+from harness.runner.levels import plan_at_level
 from harness.runner.rate import rate_source
 from tests.conftest import ROOT, called, ended
 
@@ -75,7 +75,7 @@ def test_after_the_first_answers_the_whole_is_said_again() -> None:
 
     def tried(plan: Plan, level: int, samples: int) -> Plan:
         bench: Any = SimpleNamespace(plan=plan, trial=lambda _: Trial(samples, 4 / rate_of_one))
-        return after_trial(bench, level)
+        return plan_at_level(bench, level)
 
     first = tried(plan, 1, 4)
     assert rate_source(config).total(first) == (

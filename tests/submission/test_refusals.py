@@ -32,7 +32,13 @@ from tests.submission.test_submission import (
 )
 
 KEPT = Path(__file__).parents[1] / "kept"
-PARTS = (refusals.entry_refusals, refusals.settings, refusals.accuracy_reasons, refusals.performance, refusals.test06)
+PARTS = (
+    refusals.entry_refusals,
+    refusals.settings_refusals,
+    refusals.accuracy_refusals,
+    refusals.performance_refusals,
+    refusals.test06_refusals,
+)
 # What these yield one after the other is compared, or judged, by functions with tests of their own.
 FIRST_TOKEN, OUTPUT_TOKEN = (
     "result_first_token_99.00_percentile_latency_ns",
@@ -174,7 +180,8 @@ TEST06_CASES: list[tuple[bool, bool, str | None, str | None]] = [
     (True, True, "another", "verify_accuracy.txt does not match"),
     (True, True, None, "verify_accuracy.txt does not match"),
 ]
-CODES = {part.__code__ for part in PARTS}
+TRACED = (*PARTS, refusals.size_refusals)
+CODES = {part.__code__ for part in TRACED}
 
 
 class Tried:
@@ -217,7 +224,7 @@ def tried(kept: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Tr
                 (place / "verify_accuracy.txt").write_text(text)
             test: Any = SimpleNamespace(folder=partial(same, place), test06=(SimpleNamespace(passed=recorded), 2))
             entry = entry_of(acceptable(kept, "offline", place))._replace(test06=test)
-            tried.of_test06.append(tried.call(lambda entry=entry: list(refusals.test06(entry))))
+            tried.of_test06.append(tried.call(lambda entry=entry: list(refusals.test06_refusals(entry))))
     return tried
 
 
@@ -253,7 +260,7 @@ def test_what_test06_came_to_is_judged_again(number: int, tried: Tried) -> None:
 def test_each_refusal_is_tried(tried: Tried) -> None:
     """A refusal that is written next has no case yet, and is found here."""
     missing = []
-    for part in PARTS:
+    for part in TRACED:
         lines, first = inspect.getsourcelines(part)
         for number, line in enumerate(lines, start=first):
             if line.strip().startswith("yield ") and number not in tried.lines:

@@ -68,7 +68,7 @@ def system(tmp_path: Path) -> Path:
     """A filled-in description."""
     path = tmp_path / "two-cores.json"
     written = system_description.describe(detect())
-    written |= {name: "as found" for name in system_description.missing(written)} | {"status": "available"}
+    written |= {name: "as found" for name in system_description.missing_fields(written)} | {"status": "available"}
     path.write_text(json.dumps(written))
     return path
 
@@ -127,7 +127,7 @@ def lowered(folder: Path, version: str, lengths: str = LENGTHS) -> tuple[int, li
     done = subprocess.run(
         [*command, "--csv", str(folder / "summary.csv")], cwd=official_checker.TOOLS, capture_output=True, text=True
     )
-    return done.returncode, official_checker.errors(done.stdout + done.stderr)
+    return done.returncode, official_checker.error_lines(done.stdout + done.stderr)
 
 
 def unexpected(errors: Sequence[str], server: Finished, *expected: str) -> list[str]:
@@ -158,7 +158,7 @@ def test_the_official_checker_finds_only_the_length_wanting(
     judged = submission("check", out)
     assert judged.returncode == 1
     assert f"MLPerf v{version}: not accepted" in judged.stdout
-    found = official_checker.errors(judged.stdout)
+    found = official_checker.error_lines(judged.stdout)
     for part in LENGTH:
         assert any(part in line for line in found), part
     assert not unexpected(found, server, *LENGTH, *CONSEQUENCES)
@@ -452,15 +452,15 @@ def test_what_the_checker_refuses_in_any_division_is_reported_at_the_build(  # n
     code, found = lowered(tmp_path / "out", "5.1", lengths="")
     assert code == 1
     assert any(theirs in line for line in found), found
-    assert any(ours in reason for reason in refusals.closed_division_refusals(entries.collect(acceptable)))
+    assert any(ours in reason for reason in refusals.closed_division_refusals(entries.entries_of_runs(acceptable)))
 
 
 def test_interactive_is_held_against_its_own_limits_in_closed(acceptable: list[Path]) -> None:
     of_config(scenario="interactive")(acceptable[1])
-    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(entries.entries_of_runs(acceptable)) == []
     rewrite(acceptable[1] / "Performance", **{"result_time_per_output_token_99.00_percentile_ns": 40_000_000})
     retell(acceptable[1] / "Performance")
-    found = entries.collect(acceptable)
+    found = entries.entries_of_runs(acceptable)
     assert refusals.checker_refusals(found) == []
     (said,) = refusals.closed_division_refusals(found)
     assert tells(said, "llama3.1-8b Interactive: TPOT p99", " 40 ms ", " 30 ms")
@@ -492,13 +492,13 @@ def test_a_description_that_the_checker_refuses(
 def test_what_may_not_go_into_a_closed_submission(
     acceptable: list[Path], system: Path, tmp_path: Path, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    assert refusals.closed_division_refusals(entries.collect(acceptable)) == []
+    assert refusals.closed_division_refusals(entries.entries_of_runs(acceptable)) == []
     spoil(acceptable[0])
     if reason.startswith(
         ("seeds other than", "a query of 256", "one sample again", "a target_latency", "samples, req")
     ):
         retell(acceptable[0] / "Performance")
-    reasons = refusals.closed_division_refusals(entries.collect(acceptable))
+    reasons = refusals.closed_division_refusals(entries.entries_of_runs(acceptable))
     assert reasons
     assert all(reason in line and line.startswith("llama3.1-8b Offline: ") for line in reasons)
     assert OTHERS not in reason or any(f"{OTHERS} Mode: PerformanceOnly" in line for line in reasons)
@@ -636,12 +636,12 @@ def test_a_result_that_the_checker_does_not_find_is_named_at_the_build(
 def test_a_result_of_singlestream_is_its_p90_and_loadgens_estimate(tmp_path: Path, name: str) -> None:
     folder = example_runs.run(tmp_path / "run", category="edge", scenario="singlestream") / "Performance"
     rewrite(folder, early_stopping_latency_ss=20_000_000)
-    assert all(refusals.results(loadgen_log.read(folder)).values())
+    assert all(refusals.result_figures(loadgen_log.read(folder)).values())
     if name == "latency p90":
         rewrite(folder, **{"result_90.00_percentile_latency_ns": 0})
     else:
         without("Performance", name)(folder.parent)
-    assert [name for name, value in refusals.results(loadgen_log.read(folder)).items() if not value] == [name]
+    assert [name for name, value in refusals.result_figures(loadgen_log.read(folder)).items() if not value] == [name]
 
 
 def test_a_refusal_says_why_and_writes_nothing(
@@ -659,30 +659,30 @@ def test_runs_that_make_no_entry(offline: Finished, server: Finished, system: Pa
         return Path(shutil.copytree(offline.folder, tmp_path / name))
 
     with pytest.raises(UsageError, match="not a run folder"):
-        entries.collect([tmp_path])
+        entries.entries_of_runs([tmp_path])
     unfinished = copy("unfinished")
     (unfinished / "status.json").write_text('{"status": "failed"}')
     with pytest.raises(UsageError, match="this run is failed"):
-        entries.collect([unfinished])
+        entries.entries_of_runs([unfinished])
     with pytest.raises(UsageError, match="both have accuracy"):
-        entries.collect([offline.folder, copy("again")])
+        entries.entries_of_runs([offline.folder, copy("again")])
     with pytest.raises(UsageError, match=r"v5\.1 and v6\.1; "):
-        entries.collect([offline.folder, of_version(server.folder, "5.1", tmp_path / "other")])
+        entries.entries_of_runs([offline.folder, of_version(server.folder, "5.1", tmp_path / "other")])
     accuracy, performance = copy("accuracy"), copy("performance")
     shutil.rmtree(accuracy / "Performance")
     shutil.rmtree(accuracy / "Compliance")
     shutil.rmtree(performance / "Accuracy")
     with pytest.raises(UsageError, match="no performance test"):
-        entries.collect([accuracy])
-    joined = entries.collect([performance, accuracy])
+        entries.entries_of_runs([accuracy])
+    joined = entries.entries_of_runs([performance, accuracy])
     assert [(entry.accuracy.path, entry.performance.path) for entry in joined] == [(accuracy, performance)]
     of_config(precision="fp16")(accuracy)
     with pytest.raises(UsageError, match="differ in precision"):
-        entries.collect([performance, accuracy])
+        entries.entries_of_runs([performance, accuracy])
     of_config(precision="bf16")(accuracy)
     change(accuracy / "config.json", lambda facts: facts["system"]["packages"].update(torch="1.0"))
     with pytest.raises(UsageError, match="differ in torch"):
-        entries.collect([performance, accuracy])
+        entries.entries_of_runs([performance, accuracy])
     refused = build(system / "out", system, [offline.folder])  # where a file is, no folder can be
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
 
@@ -693,10 +693,10 @@ def test_what_the_runs_of_an_entry_share_follows_from_the_flags(offline: Finishe
         shutil.rmtree(run / test)
     shutil.rmtree(runs[0] / "Compliance")
     of_config(offline_expected_qps=7.0, min_duration=9.0, stall_timeout=60.0)(runs[0])  # no matter of the answers
-    assert len(entries.collect(runs)) == 1
+    assert len(entries.entries_of_runs(runs)) == 1
     of_config(gpu_memory_utilization=0.5)(runs[0])
     with pytest.raises(UsageError, match="differ in gpu_memory_utilization"):
-        entries.collect(runs)
+        entries.entries_of_runs(runs)
 
 
 @pytest.mark.parametrize(
@@ -746,7 +746,7 @@ def test_a_description_must_be_whole(offline: Finished, system: Path, tmp_path: 
     out = tmp_path / "new.json"
     said = submission("system", "--run", offline.folder, "--out", out)
     assert said.returncode == 0
-    empty = system_description.missing(json.loads(out.read_text()))
+    empty = system_description.missing_fields(json.loads(out.read_text()))
     assert {"system_name", "status", "cooling", "host_networking"} <= set(empty)
     assert said.stdout.split(":\n")[1].split() == empty
     assert json.loads(out.read_text())["framework"].startswith("vLLM")
@@ -888,7 +888,7 @@ def test_a_submitter_cannot_lead_elsewhere(offline: Finished, system: Path, tmp_
 
 
 def test_code_is_copied_with_all_its_folders(tmp_path: Path) -> None:
-    tree.put_code(tmp_path)
+    tree.copy_code(tmp_path)
     assert (tmp_path / "templates" / "page" / "run.html.j2").is_file()
     assert (tmp_path / "harness" / "loadgen" / "log.py").is_file() and not (tmp_path / "tests").exists()
 

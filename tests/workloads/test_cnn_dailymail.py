@@ -18,7 +18,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import UsageError
 from harness.core.locations import ROOT
 from harness.workloads import cnn_dailymail
-from harness.workloads.cnn_dailymail import check_lengths, from_json, is_official, load
+from harness.workloads.cnn_dailymail import articles_from_json, check_lengths, is_official, load
 from harness.workloads.sample_library import Library
 from tests.conftest import tells
 
@@ -191,7 +191,7 @@ def test_a_malformed_record_is_named(tokenizer: Any, file, fields: dict[str, Any
 
 def test_a_record_that_is_no_object_is_named(file):
     with pytest.raises(UsageError, match="record 1 is not an object"):
-        from_json(file([RECORDS[0], "text"]))
+        articles_from_json(file([RECORDS[0], "text"]))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_without_data_the_last_words_say_what_needs_none(
     monkeypatch.setattr(cnn_dailymail.hub_environment, "is_hub_reachable", lambda: False)
     monkeypatch.setattr("datasets.load_dataset", refused)
     config = RunConfig(mode=mode)
-    for look in (lambda: cnn_dailymail.find(config), lambda: load(config, None, 1)):
+    for look in (lambda: cnn_dailymail.location(config), lambda: load(config, None, 1)):
         with pytest.raises(UsageError) as error:
             look()
         assert str(error.value).endswith(end) and tells(str(error.value), "make data", "--dataset-path")
@@ -348,6 +348,6 @@ def test_a_file_is_held_against_the_checksum_beside_it(listed: str, said: str, t
     (tmp_path / "cnn_eval.md5").write_text(listed.format(sum=found))
     if said:
         with pytest.raises(UsageError, match=said):
-            cnn_dailymail.check_sum(data)
+            cnn_dailymail.check_md5(data)
     else:
-        cnn_dailymail.check_sum(data)
+        cnn_dailymail.check_md5(data)

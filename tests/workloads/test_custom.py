@@ -25,7 +25,7 @@ from harness.engines.openai import OpenAI
 from harness.engines.protocol import Sampling
 from harness.report import compare, compare_page
 from harness.report import report as rendering
-from harness.runner.trial_rate import known_offline
+from harness.runner.trial_rate import last_offline_rate
 from harness.runs.run_folder import RunFolder
 from harness.workloads import custom as workload_samples
 from harness.workloads import requests_file
@@ -383,7 +383,9 @@ def test_rates_and_comparisons_do_not_mix_workloads(tokenizer: Any, file: Any) -
     line |= {"tokens_per_sec": 100.0, "mean_new_tokens": 10.0}
     for n, one in enumerate(plans):
         kept = json.loads(json.dumps(line | {"setup": one.setup}))
-        assert [known_offline(other, [], [kept]) is not None for other in plans] == [n == m for m in range(len(plans))]
+        assert [last_offline_rate(other, [], [kept]) is not None for other in plans] == [
+            n == m for m in range(len(plans))
+        ]
 
 
 def rendered(folder: Path, tokenizer: Any, asked: RunConfig) -> Any:
@@ -533,7 +535,7 @@ def test_rows_that_are_none_are_left_out_up_to_a_share(tmp_path: Path) -> None:
     path.write_text("\n".join([*lines, '{"prompt": "Wh', '{"prompt": ""}']))
     found = requests_file.read(path)
     assert len(found.requests) == 18
-    assert tells(found.left_out, "2 of 20 lines", "line 19: not JSON")
+    assert tells(found.fault_note, "2 of 20 lines", "line 19: not JSON")
     path.write_text("\n".join([*lines, '{"prompt": "Wh', '{"prompt": ""}', "{}"]))
     with pytest.raises(UsageError, match="line 19: not JSON"):
         requests_file.read(path)

@@ -119,8 +119,8 @@ def test_one_more_key_shows_in_the_request_or_in_a_line(form: str, key: str, val
     is_empty_cell = form == "table" and value == ""
     assert (
         is_sent
-        or repr(key) in after.unread
-        or key in after.unread
+        or repr(key) in after.unread_note
+        or key in after.unread_note
         or is_known(key, value)
         or is_empty_system
         or (is_empty_cell)
@@ -148,7 +148,7 @@ def test_a_length_is_read_by_each_of_its_names(name: str, tmp_path: Path) -> Non
 )
 def test_a_length_within_a_dictionary_is_read(row: dict[str, Any], tmp_path: Path) -> None:
     found = read(tmp_path, "a.jsonl", as_lines(row))
-    assert [request.max_tokens for request in found.requests] == [16] * 3 and not found.unread
+    assert [request.max_tokens for request in found.requests] == [16] * 3 and not found.unread_note
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS_LENGTHS)
@@ -190,16 +190,16 @@ def test_of_a_table_with_a_named_column_the_others_are_named(tmp_path: Path) -> 
     rows = "".join(f"{json.dumps({'q': 'Where?', 'temperature': 21.5, 'max_length': 9, 'id': k})}\n" for k in range(3))
     found = read(tmp_path, "a.jsonl", rows, "q")
     assert [request.prompt for request in found.requests] == ["Where?"] * 3
-    assert "'temperature' in 3 lines" in found.unread and "'max_length' in 3 lines" in found.unread
-    assert "'id'" not in found.unread
+    assert "'temperature' in 3 lines" in found.unread_note and "'max_length' in 3 lines" in found.unread_note
+    assert "'id'" not in found.unread_note
 
 
 def test_unread_keys_are_counted_and_named_once(tmp_path: Path) -> None:
     rows = [{"prompt": "hi", "context": "x"}] * 2 + [{"prompt": "hi", "context": None, "reward": 1}]
     found = read(tmp_path, "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
-    assert found.unread == "not read: 'context' in 2 lines, 'reward' in 1 lines"
+    assert found.unread_note == "not read: 'context' in 2 lines, 'reward' in 1 lines"
     many = {f"k{number}": 1 for number in range(30)}
-    assert len(read(tmp_path, "a.jsonl", as_lines({"prompt": "hi", **many})).unread) < 300
+    assert len(read(tmp_path, "a.jsonl", as_lines({"prompt": "hi", **many})).unread_note) < 300
 
 
 SYSTEM = "Be short."
@@ -328,7 +328,7 @@ def test_a_server_of_the_chat_api_gets_the_messages_as_they_are(
         made = library(
             tmp_path, tokenizer, {"messages": CHAT}, endpoint=(fake.address,), endpoint_api="chat", salt=salt
         )
-        prompt, most = made.salted("test", redraw=True).request(0, 0)
+        prompt, most = made.with_test_salt("test", redraw=True).request(0, 0)
         engine.run(whole(engine.stream(prompt, most)), lambda: None)
     (sent,) = fake.asked
     assert [message["role"] for message in sent["messages"]] == ["system", "user"] and "prompt" not in sent

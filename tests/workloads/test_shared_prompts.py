@@ -67,7 +67,7 @@ def test_a_turn_begins_with_the_turns_before_it(tokenizer: Any, tmp_path: Path) 
 @given(st.integers(0, 500), st.integers(0, 50), st.integers(0, 3))
 def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, round: int) -> None:
     words, prompt = list(range(1000, 1400)), list(range(64))
-    start, after = (Salt.of(PromptParts(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
+    start, after = (Salt.from_parts(PromptParts(prefix_len=16, salt=at), words) for at in ("start", "after-prefix"))
     salted, same = start.add_to(prompt, order, talk, round), after.add_to(prompt, order, talk, round)
     assert salted[SALT_TOKENS:] == prompt and len(same) == len(prompt) + SALT_TOKENS
     assert same[:16] == prompt[:16] and same[16 + SALT_TOKENS :] == prompt[16:]
@@ -78,10 +78,10 @@ def test_salt_at_the_start_makes_every_prompt_another(order: int, talk: int, rou
 
 def test_salt_is_another_in_every_test_and_run(tokenizer: Any) -> None:
     found = load(tokenizer, input_len="32", output_len="8", salt="start", total_sample_count=6, concurrency=2)
-    heads = {tuple(prompt[:SALT_TOKENS]) for test in "abc" for prompt, _ in found.salted(test, False).requests}
+    heads = {tuple(prompt[:SALT_TOKENS]) for test in "abc" for prompt, _ in found.with_test_salt(test, False).requests}
     assert len(heads) == 18
-    same, again = (found.salted("a", False).requests for _ in range(2))
-    assert same == again and found.salted("a", False).prompts == found.prompts
+    same, again = (found.with_test_salt("a", False).requests for _ in range(2))
+    assert same == again and found.with_test_salt("a", False).prompts == found.prompts
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_random_prompts_are_drawn_anew_with_all_that_they_share(lines: str, toke
     path = tmp_path / "mine.yaml"
     path.write_text(f"input_len: 20~0.5\noutput_len: 8\n{lines}")
     found = load(tokenizer, workload=str(path), total_sample_count=12, concurrency=2)
-    first, second = found.salted("run 1", True), found.salted("run 2", True)
-    assert found.salted("run 1", False).prompts == found.prompts
+    first, second = found.with_test_salt("run 1", True), found.with_test_salt("run 2", True)
+    assert found.with_test_salt("run 1", False).prompts == found.prompts
     for a, b, c in zip(found.prompts, first.prompts, second.prompts, strict=True):
         assert len(a) == len(b) == len(c) and sum(x == y for x, y in zip(b, c, strict=True)) < len(b) / 2
     for i, j in ((0, 1), (1, 2), (0, 11)):
