@@ -1,5 +1,6 @@
 """Servers under the same requests, or finished runs side by side: `python -m harness compare --help` has the flags."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -29,9 +30,11 @@ EXAMPLES = (
     "python -m harness compare before after",
 )
 DEFAULT_SAMPLES = 256
+HOST_AND_PORT = r"[\w.-]+:\d+(/\S*)?"
 DEFAULT_CONCURRENCY = 16
 SHORTEST_TEST_S, LONGEST_TEST_S = 2.0, 10.0  # seconds of a test whose length was not given
-SHARE_OF_TESTS = 0.7  # share of --minutes for tests; the rest is for answers, starts and ends
+SHARE_OF_TESTS = 0.8  # share of --minutes that is left for tests: the rest is for the answers of the first round
+OVERHEAD_S = 4.0  # seconds of a test's start, calibration and end
 
 
 class CompareConfig(RunConfig):
@@ -56,8 +59,11 @@ class CompareConfig(RunConfig):
         yield from super().problems()
         if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
             yield "compare needs at least two servers, or at least two finished runs."
+        without_scheme = [side for side in self.side if re.fullmatch(HOST_AND_PORT, side)]
+        if without_scheme:
+            yield f"{without_scheme[0]}: a server's address begins with its scheme: http://{without_scheme[0]}"
         flags_of_servers = self.named_settings - {"side", "results_dir"}
-        if self.side and flags_of_servers:
+        if self.side and not without_scheme and flags_of_servers:
             yield (
                 f"{flag_name(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
                 "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
@@ -95,7 +101,7 @@ class CompareConfig(RunConfig):
         On a slow server a test lasts longer, since it has at least the fewest requests of its scenario.
         """
         tests = FEWEST_PAIRS * max(2, len(self.endpoint))
-        seconds = SHARE_OF_TESTS * 60 * self.minutes / tests
+        seconds = SHARE_OF_TESTS * 60 * self.minutes / tests - OVERHEAD_S
         return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))
 
     @property

@@ -56,7 +56,7 @@ def show(results: Sequence["Finding"]) -> None:
     for result in results:
         if result.status == "not needed":
             continue
-        columns = Column(width=STATUS_COLUMNS), Column(width=NAME_COLUMNS), Column()
+        columns = Column(width=STATUS_COLUMNS), Column(width=NAME_COLUMNS), Column(overflow="fold")
         row = Table(*columns, box=None, show_header=False, pad_edge=False)
         status = f"[{STATUS_STYLES[result.status]}]{result.status}[/]"
         row.add_row(status, result.name, escape_rich(result.text))

@@ -234,10 +234,10 @@ def judge_against_baseline(arguments: Arguments) -> int:
     before = read_runs(arguments.baseline, arguments.results_dir)
     after = read_runs(arguments.run, arguments.results_dir)
     conditions = [regression.parse_condition(text) for text in arguments.fail_if]
-    baseline_folders = {run.folder for run in before}
-    common_folders = baseline_folders.intersection(run.folder for run in after)
-    if common_folders:
-        raise UsageError(f"--baseline {min(common_folders)}: a run cannot be its own baseline.")
+    baseline_runs = {run.identity: run.folder for run in before}
+    for run in after:
+        if run.identity in baseline_runs:
+            raise UsageError(f"--baseline {baseline_runs[run.identity]}: a run cannot be its own baseline.")
     allowed_settings = settings_that_may_differ(arguments.may_differ, [*before, *after])
     sides = regression.Sides(before, after, allowed_settings)
     judgements = regression.judge(sides, conditions)

@@ -10,8 +10,8 @@ from harness.core import given_values, last_screen, progress, tables
 from harness.core.command import make_command, option, take_several
 from harness.core.errors import UsageError
 from harness.core.formatting import joined_text
-from harness.core.message_text import say
-from harness.results.metrics import METRIC_BY_NAME, Metric, value_at
+from harness.core.message_text import say, warn
+from harness.results.metrics import METRIC_NAMES, Metric, metric_named, value_at
 from harness.runs import find, history
 
 
@@ -25,8 +25,9 @@ def runs(
 
     if not results_dir.is_dir():
         raise UsageError(f"--results-dir {results_dir}: no such folder.")
-    if by not in METRIC_BY_NAME:
-        raise UsageError(f"--by {by}: no such metric{given_values.spelling_hint(by, [*METRIC_BY_NAME])}")
+    metric = metric_named(by)
+    if metric is None:
+        raise UsageError(f"--by {by}: no such metric{given_values.spelling_hint(by, METRIC_NAMES)}")
     if delete:
         for name in history.delete_runs(find.folders(delete, results_dir), results_dir):
             say(f"deleted {name}")
@@ -36,7 +37,10 @@ def runs(
     for line in history.read_history(results_dir):
         if (results_dir / str(line["run"])).is_dir():
             lines.append(line)
-    show_table(run_table(lines, METRIC_BY_NAME[by]))
+    if not lines:
+        warn(f"{results_dir}: no finished runs in its history.jsonl")
+        return
+    show_table(run_table(lines, metric))
 
 
 def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:

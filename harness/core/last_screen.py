@@ -72,14 +72,15 @@ def screen_block(block: Block) -> RichTable | Text:
 def grid(table: Table, whole_columns: int = 0) -> RichTable:
     """Return a table for the terminal.
 
-    Numbers stand under each other at the right. Long cells are broken into lines, but for those of the first
-    `whole_columns` columns.
+    Numbers stand under each other at the right. Long cells are broken into lines, but for numbers and those of the
+    first `whole_columns` columns.
     """
     columns = []
     for place, head in enumerate(table.columns):
         cells = [row[place] for row in table.rows]
         justify: JustifyMethod = "right" if are_numbers(cells) else "left"
-        columns.append(Column(head, overflow="fold", justify=justify, no_wrap=place < whole_columns))
+        is_whole = place < whole_columns or justify == "right"
+        columns.append(Column(head, overflow="fold", justify=justify, no_wrap=is_whole))
     rich_table = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in table.rows:
         rich_table.add_row(*map(cell_markup, row))

@@ -17,12 +17,15 @@ def shipped_names(folder: ShippedFolder) -> list[str]:
 def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
     """Return the user's file, or the one that comes with the program if only that has the name.
 
-    Raises UsageError for a bare name that neither has. The path of a file that is missing is returned as it is.
+    Raises UsageError for a bare name that neither has, and for a missing file whose name is like that of a shipped one.
+    The path of any other missing file is returned as it is.
     """
-    is_name = len(path.parts) == 1 and not path.suffix
-    if not is_name or (path.exists() and not path.is_dir()):
+    if path.exists() and not path.is_dir():
         return path
     names = shipped_names(folder)
-    if path.name not in names:
-        raise unknown_file_error(flag, path.name, names)
-    return ROOT / folder / f"{path.name}.yaml"
+    is_name = len(path.parts) == 1 and not path.suffix
+    if is_name and path.name in names:
+        return ROOT / folder / f"{path.name}.yaml"
+    if is_name or (path.stem.lower() in names and not path.exists()):
+        raise unknown_file_error(flag, str(path), names)
+    return path

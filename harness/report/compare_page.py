@@ -6,7 +6,7 @@ Two runs with an accuracy test on the same samples are compared answer by answer
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, starmap
 from pathlib import Path
-from statistics import mean
+from statistics import geometric_mean
 from string import ascii_uppercase
 from typing import NamedTuple
 
@@ -292,7 +292,7 @@ def finding(runs: Runs) -> SpeedFinding:
         taken[label] = max(taken.get(label, 0.0), run.taken_share)
     if min(map(min, sides.values())) <= 0:
         return SpeedFinding()
-    means = {label: mean(values) for label, values in sides.items()}
+    means = {label: geometric_mean(values) for label, values in sides.items()}
     first, second, *further = sides
     if further:
         fastest, next_fastest, *_ = sorted(means, key=means.__getitem__, reverse=not metric.is_time)

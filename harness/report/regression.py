@@ -19,7 +19,7 @@ from harness.report import compare, compare_page, subject
 from harness.report.answer_comparison import AnswerPair
 from harness.report.compare import ComparedRun, Runs
 from harness.results.change import FEWEST_PAIRS, METHOD_TEXT, ONE_RUN_EACH, Change
-from harness.results.metrics import METRIC_BY_NAME, Metric
+from harness.results.metrics import METRIC_NAMES, Metric, metric_named
 
 GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
 GATE_CONDITION = "accuracy gate"  # Nobody writes this condition; it always holds.
@@ -30,12 +30,12 @@ CONDITION_PATTERN = re.compile(r"(?a)\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\
 ANSWERS_PATTERN = re.compile(r"(?a)\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 CONDITION_EXAMPLES = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
 VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
-METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
 # A judgement lets these differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
 # limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
 IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED_RATE)
 IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
+LARGEST_LOSS_PERCENT = -100
 PERCENT_DIGITS = 3  # decimal places of a percentage in JSON
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
 
@@ -70,6 +70,8 @@ class Judgement(NamedTuple):
     verdict: GateVerdict
     baseline: str = ""
     run: str = ""
+    baseline_values: Sequence[float] = ()
+    run_values: Sequence[float] = ()
     change: Change | None = None
     """From the baseline to the runs; None for a bound on a value or on the answers, and where nothing was judged."""
     answers: AnswerPair | None = None
@@ -104,11 +106,16 @@ def parse_condition(text: str) -> Condition:
     if not parts:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {CONDITION_EXAMPLES}.")
     name, comparison, sign, digits, percent = parts.groups()
-    name = re.sub(r"_per_s$", "_per_sec", name)
-    metric = METRIC_BY_NAME.get(METRIC_ALIASES.get(name, name))
+    metric = metric_named(name)
     if metric is None:
-        hint = given_values.spelling_hint(name, [*METRIC_BY_NAME, *METRIC_ALIASES])
-        raise UsageError(f"--fail-if {text!r}: no metric {name}{hint}")
+        raise UsageError(f"--fail-if {text!r}: no metric {name}{given_values.spelling_hint(name, METRIC_NAMES)}")
+    if percent and not sign:
+        raise UsageError(
+            f"--fail-if {text!r}: a change has a sign, as in {name}{comparison}{'-' if comparison == '<' else '+'}"
+            f"{digits}%."
+        )
+    if percent and float(sign + digits) <= LARGEST_LOSS_PERCENT:
+        raise UsageError(f"--fail-if {text!r}: nothing can lose {digits} % or more.")
     if sign and not percent:
         raise UsageError(
             f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{comparison}{sign}3%."
@@ -178,7 +185,7 @@ def judge_gate(failed: Sequence[str]) -> list[Judgement]:
 def not_judged(
     condition: Condition, why: str, before: str = "", after: str = "", change: Change | None = None
 ) -> Judgement:
-    return Judgement(condition.text, "NOT JUDGED", before, after, change, why=why)
+    return Judgement(condition.text, "NOT JUDGED", before, after, change=change, why=why)
 
 
 def judge_condition(sides: Sides, condition: Condition) -> Judgement:
@@ -206,10 +213,12 @@ def judge_values(
         shown_before = ", ".join(map(condition.metric.text, before))
         shown_after = ", ".join(map(condition.metric.text, after))
     if not condition.change:
-        return judge_worst(condition, after, shown_before, shown_after)
-    if change is None:
-        return not_judged(condition, NO_CHANGE_OF_ZERO, shown_before, shown_after)
-    return judge_change(condition, change, shown_before, shown_after)
+        judgement = judge_worst(condition, after, shown_before, shown_after)
+    elif change is None:
+        judgement = not_judged(condition, NO_CHANGE_OF_ZERO, shown_before, shown_after)
+    else:
+        judgement = judge_change(condition, change, shown_before, shown_after)
+    return judgement._replace(baseline_values=before, run_values=after)
 
 
 def judge_worst(condition: Condition, values: Iterable[float], before: str = "", after: str = "") -> Judgement:
@@ -230,14 +239,15 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
         judged = change._replace(low=change.mean, high=change.mean)
     side = judged.verdict(condition.bound)
     if side == "unclear":
-        things = "samples" if change.basis == "samples" else "runs"
-        why = f"the {things} scatter too much to say whether it is beyond {condition.bound:+g} %: add {things}"
+        why = f"the runs scatter too much to say whether it is beyond {condition.bound:+g} %: add runs"
+        if change.basis == "samples":
+            why = f"too few samples to say whether it is beyond {condition.bound:+g} %"
         return not_judged(condition, why, before, after, change)
     verdict: GateVerdict = "PASS"
     if (side == "above") == condition.above:
         verdict = "FAIL"
     doubt = CHANCE_NOTE if change.may_be_chance else ""
-    return Judgement(condition.text, verdict, before, after, change, why=doubt)
+    return Judgement(condition.text, verdict, before, after, change=change, why=doubt)
 
 
 def judge_answers(sides: Sides, condition: Condition) -> Judgement:
@@ -248,7 +258,11 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
         pair = run.paired_answers(first)
         if pair is None:
             return not_judged(condition, why_no_pair(run, first))
-        judgements.append(judge_pair(condition, pair))
+        judgement = judge_pair(condition, pair)
+        score = pair.scores.get(condition.metric.name) if condition.metric else None
+        if score:
+            judgement = judgement._replace(baseline_values=[score.before], run_values=[score.after])
+        judgements.append(judgement)
     return gravest(judgements)
 
 
@@ -275,6 +289,9 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
     before, after = number(score.before, 6), number(score.after, 6)
     if not condition.change:
         return judge_worst(condition, [score.after], before, after)
+    if not pair.differing:
+        unchanged = Change(1.0, 1.0, 1.0, "samples", pair.samples)
+        return judge_change(condition, unchanged, before, after)
     if not score.before:
         return not_judged(condition, NO_CHANGE_OF_ZERO, before, after)
     change = Change(
@@ -313,7 +330,7 @@ def to_json(judgements: Sequence[Judgement]) -> str:
 
 
 def condition_entry(judgement: Judgement) -> dict[str, object]:
-    """Return a condition's entry for JSON: changes in percent, null where there is none; values as they are shown."""
+    """Return a condition's entry for JSON: changes in percent, null where there is none, and the values of each run."""
     change, percent, interval = judgement.change, None, None
     if change:
         percent = percent_of(change.mean)
@@ -327,8 +344,8 @@ def condition_entry(judgement: Judgement) -> dict[str, object]:
         "change_percent": percent,
         "interval_percent": interval,
         "interval_basis": change.basis if change else None,
-        "baseline": judgement.baseline or None,
-        "run": judgement.run or None,
+        "baseline": [*judgement.baseline_values],
+        "run": [*judgement.run_values],
         "reason": judgement.why or None,
     }
 
@@ -371,6 +388,7 @@ def title_of(judgements: Sequence[Judgement]) -> str:
         text = f"{first.condition}: {first.figures or first.why}"
     elif first.verdict == "NOT JUDGED":
         text = f"{first.condition}: {first.why}"
-    if any(judgement.why == CHANCE_NOTE for judgement in judgements):
+    passed_by_chance = first.verdict == "PASS" and any(judgement.why == CHANCE_NOTE for judgement in judgements)
+    if first.why == CHANCE_NOTE or passed_by_chance:
         text += f" ({CHANCE_NOTE})"
     return f"{first.verdict}: {text}"

@@ -4,6 +4,7 @@ A new one is a line in metrics.csv, and a field of the summary where it has none
 sweeps, comparisons and MLflow go through this list.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -199,6 +200,8 @@ METRICS = (
 )
 COST = "cost_per_million_output_tokens"
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
+METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
+METRIC_NAMES = [*METRIC_BY_NAME, *METRIC_ALIASES]
 
 
 def metrics_of(place: MetricPlace) -> list[Metric]:
@@ -231,3 +234,9 @@ TABLES: dict[str, MetricPlace] = {
     ClosedLoop.unit: "levels",
     Sequential.unit: "batches",
 }  # places by the unit of the load
+
+
+def metric_named(name: str) -> Metric | None:
+    """Return the metric that a user names, as in output_tokens_per_s; None if there is none."""
+    full_name = re.sub(r"_per_s$", "_per_sec", name)
+    return METRIC_BY_NAME.get(METRIC_ALIASES.get(full_name, full_name))

@@ -134,7 +134,11 @@ class SweepReport:
             ratios_of_rounds = row.ratios(metric)
             if ratios_of_rounds:
                 ratios[row.name] = ratios_of_rounds
-        return changes_by_rounds(ratios, self.state.error)
+        changes = changes_by_rounds(ratios, self.state.error)
+        for row in self.rows:
+            if row.background_load and row.name in changes:
+                changes[row.name] = changes[row.name].on_busy_machine()
+        return changes
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
         """Return why an experiment's metric may not be judged; empty if it may."""
@@ -374,6 +378,8 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
         yield Line(result.name, ", ".join(config.endpoint))
         if result.name != BASELINE and result.ratios(TAIL):
             change = change_of(result, TAIL, report.state)
+            if result.background_load:
+                change = change.on_busy_machine()
             yield Line(TAIL.label, f"{result.name} {change.describe(TAIL)}")
     for name, pair in report.pairs.items():
         yield Line("answers", f"{name}: {pair.words}", pair.tone)

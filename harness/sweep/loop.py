@@ -72,7 +72,8 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
     message = f"{str(error).removesuffix('.')}."
     if has_records:
         message += " --resume continues from here."
-    return type(error)(message)
+    error.args = (message,)  # of the same kind, since its kind decides the exit code
+    return error
 
 
 def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
