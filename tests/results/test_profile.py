@@ -359,7 +359,7 @@ class FakeEngine:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A bench with a fake engine, after a measured test of these flags."""
-    monkeypatch.setattr(profiling, "SECONDS", 0.1)
+    monkeypatch.setattr(profiling, "WINDOW_S", 0.1)
     loop = Engine()
     loop.start()
 
