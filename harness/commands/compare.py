@@ -124,6 +124,7 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
+    """Compare finished runs, or test servers in turns and end the process with the verdict's exit code."""
     if config.side:
         from harness.commands.report import compare_runs
 
@@ -140,6 +141,8 @@ def compare(config: CompareConfig) -> int:
         regression.parse_condition(text)
     processes.install_signal_handlers()
     sweep = sweep_of(config)
+    if config.resume and "min_duration" not in config.named_settings:
+        sweep = loop.with_earlier_length(sweep, config.results_dir)
     options = sweep_state.SweepOptions(
         repeat=2 * config.rounds,
         limit=60 * config.minutes,

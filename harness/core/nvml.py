@@ -29,7 +29,8 @@ class GPU(NamedTuple):
 def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
     """Yield NVML and the handles of the GPUs that this process may use.
 
-    NVML is None without a driver. There are no handles with vLLM for the CPU.
+    NVML is None without a driver. The list of handles is empty if vLLM's build for the CPU is installed, which uses no
+    GPU.
     """
     try:
         import pynvml

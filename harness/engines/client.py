@@ -181,7 +181,7 @@ class Client:
             yield rest
 
     def _delivery(self, reading: AnswerReading, end: CompletionChunk, here: int, sampling: Sampling) -> Delivery:
-        """Return how an answer came, whose count of tokens its result uses, and how it ended.
+        """Return the record of how an answer was delivered: its tokens, how it ended, and whether it ended too early.
 
         `here` is the number of tokens that this client counted. If the server sent text, the tokens in `usage` are
         used, because an engine may have made more tokens than the text shows.
@@ -189,11 +189,11 @@ class Client:
         usage = reading.usage.counts(here) if reading.usage else None
         is_hidden = self._is_hidden(reading)
         has_ids = self.form.ids_out and not is_hidden
-        tokens, least = here, float(sampling.max_new_tokens)
+        tokens, fewest_expected_tokens = here, float(sampling.max_new_tokens)
         if usage and usage.output_tokens and not has_ids:
             tokens = usage.output_tokens
         elif not has_ids:
-            least *= TEXT_SHARE
+            fewest_expected_tokens *= TEXT_SHARE  # the tokens of a text are counted here, and may be others
         word = model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
             word = end.word
@@ -208,7 +208,7 @@ class Client:
             reading.messages,
             usage,
             reading.rushed,
-            is_capped=end.end == "length" and tokens < least,
+            is_capped=end.end == "length" and tokens < fewest_expected_tokens,
             end=word,
             model=model,
             is_hidden=is_hidden,

@@ -133,9 +133,9 @@ class OpenAI(Engine):
         It is tried with requests such as the run will send. Raises UsageError if the server takes no form.
         """
         reason: object = ""
-        switches = NO_CACHE_FIELDS.get(server.name, ())
+        no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())
         for request_format in FORMATS_BY_API[self.config.endpoint_api]:
-            form = request_format._replace(switches=switches)
+            form = request_format._replace(no_cache_fields=no_cache_fields)
             try:
                 form = form._replace(ids_out=await self._has_ids(server, form))
             except RefusedError as error:
@@ -145,18 +145,18 @@ class OpenAI(Engine):
                 raise UsageError(
                     f"--endpoint {server.address} accepts text prompts only, so --input-len would not be exact."
                 )
-            return form._replace(neutral=await self._accepted_fields(server, form))
+            return form._replace(accepted_fields=await self._accepted_fields(server, form))
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {reason}.")
 
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the neutral sampling fields that the server takes. They are tried all at once, then one by one."""
         with suppress(RefusedError):
-            await self._has_ids(server, form._replace(neutral=NEUTRAL_FIELDS))
+            await self._has_ids(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
             return NEUTRAL_FIELDS
         accepted = list[tuple[str, float]]()
         for field in NEUTRAL_FIELDS:
             with suppress(RefusedError):
-                await self._has_ids(server, form._replace(neutral=(field,)))
+                await self._has_ids(server, form._replace(accepted_fields=(field,)))
                 accepted.append(field)
         return tuple(accepted)
 

@@ -129,7 +129,8 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
             elif about.get("is_warning"):
                 warnings.append(str(value))
         check_beginning(path, values)
-        if not values.keys() >= {*last_entries(values)}:
+        required_entries = set(last_entries(values))
+        if not required_entries <= values.keys():
             raise LogError(f"{path}: the test did not finish, so it has no result.")
         for wanted, logged in ((scenario, values["effective_scenario"]), (mode, values["effective_test_mode"])):
             if wanted and logged != wanted:

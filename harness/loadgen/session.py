@@ -102,7 +102,7 @@ class LoadGenSession:
         if mode == "performance":
             shown_total, least_s = plan.pattern.progress(plan)
         watch = partial(self.watch, tested, folder, shown_total, least_s, clock_offset())
-        self.watchdog.reset()
+        self.watchdog.restart_stall_timer()
         with self.record_test(folder, plan, tested):
             run_test(mode, settings, tested, plan.samples, folder, watch)
         if mode != "performance":
@@ -211,7 +211,7 @@ class LoadGenSession:
 
     def measure(self, work: Coroutine[object, object, Result]) -> Result:
         """Return the result of work on the engine outside LoadGen, watched as LoadGen's tests are."""
-        self.watchdog.reset()
+        self.watchdog.restart_stall_timer()
 
         def watch() -> None:
             self.require_time()

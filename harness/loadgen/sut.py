@@ -96,8 +96,8 @@ class SUT:
     async def attempt(self, request: Request) -> None:
         """Answer a request, or count it as refused or failed.
 
-        Raises EndpointError if more requests failed than --max-failed allows, or if a refusal does not mean that the
-        server is full.
+        Raises EndpointError if more requests failed than --max-failed allows. In a probe a refusal is a measurement:
+        `admission.refuse` raises EndpointError only if the server answers no other request either.
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)

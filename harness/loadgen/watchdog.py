@@ -21,9 +21,9 @@ class Silence:
 
     def __init__(self, mark: object, timeout_s: float) -> None:
         self.mark, self.timeout_s, self.longest_s = mark, timeout_s, 0.0
-        self.reset()
+        self.restart_stall_timer()
 
-    def reset(self) -> None:
+    def restart_stall_timer(self) -> None:
         """Start to measure the silence anew."""
         self.since = self.looked_at = time.monotonic()
 
@@ -53,7 +53,7 @@ class Watchdog(Silence):
             return FIRST_ANSWER_FACTOR * self.timeout_s
         return max(self.timeout_s, PATIENCE_FACTOR * self.longest_s)
 
-    def check(self) -> None:
+    def check_progress(self) -> None:
         """Raise EngineError if the engine has been silent for too long."""
         silent_s = self.look(self.engine.last_response_at)
         if silent_s > self.limit_s:
@@ -63,13 +63,16 @@ class Watchdog(Silence):
             )
 
     def check_run(self, folder: Path, busy: bool = True) -> None:
-        """Raise an error if the run in a folder cannot go on. LoadGen itself would wait forever."""
+        """Raise an error if the engine failed, stopped making progress, or the disk is full.
+
+        LoadGen itself would wait forever. Progress is expected of an engine that is `busy` with requests.
+        """
         if self.engine.failure:
             raise EngineError(self.engine.failure_text)
         if busy:
-            self.check()
+            self.check_progress()
         else:
-            self.reset()
+            self.restart_stall_timer()
         check_space(folder)
 
 
@@ -80,7 +83,7 @@ class StartWatch(Silence):
         super().__init__(None, max(START_FACTOR * timeout_s, START_S))
         self.log = log
 
-    def check(self) -> None:
+    def check_progress(self) -> None:
         """Raise EngineError if the log has not grown for too long."""
         size = self.log.stat().st_size if self.log.exists() else 0
         if self.look(size) > self.timeout_s:

@@ -116,5 +116,5 @@ def ask_all(
 
         return await asyncio.gather(*map(answer, prompts))
 
-    watchdog.reset()
+    watchdog.restart_stall_timer()
     return engine.run(answer_all(), watch)

@@ -258,12 +258,23 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
         pair = run.paired_answers(first)
         if pair is None:
             return not_judged(condition, why_no_pair(run, first))
-        judgement = judge_pair(condition, pair)
-        score = pair.scores.get(condition.metric.name) if condition.metric else None
-        if score:
-            judgement = judgement._replace(baseline_values=[score.before], run_values=[score.after])
-        judgements.append(judgement)
+        judgements.append(judge_answers_of_run(condition, pair))
     return gravest(judgements)
+
+
+def judge_answers_of_run(condition: Condition, pair: AnswerPair) -> Judgement:
+    """Return the judgement of a condition on the answers of one run.
+
+    If no token differs, the score of these runs did not change, however few the samples are.
+    """
+    judgement = judge_pair(condition, pair)
+    score = pair.scores.get(condition.metric.name) if condition.metric else None
+    if score is None:
+        return judgement
+    if condition.change and not pair.differing and not score.change:
+        unchanged = Change(1.0, 1.0, 1.0, "samples", pair.samples)
+        judgement = judge_change(condition, unchanged, number(score.before, 6), number(score.after, 6))
+    return judgement._replace(baseline_values=[score.before], run_values=[score.after])
 
 
 def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
@@ -289,9 +300,6 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
     before, after = number(score.before, 6), number(score.after, 6)
     if not condition.change:
         return judge_worst(condition, [score.after], before, after)
-    if not pair.differing:
-        unchanged = Change(1.0, 1.0, 1.0, "samples", pair.samples)
-        return judge_change(condition, unchanged, before, after)
     if not score.before:
         return not_judged(condition, NO_CHANGE_OF_ZERO, before, after)
     change = Change(

@@ -365,7 +365,10 @@ def model_disk(config: RunConfig) -> str:
 
 
 def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
-    """Return whether the hub's cache has every file of a model's weights, since a download may have failed midway."""
+    """Return whether the hub's cache has every file of a model's weights, since a download may have failed midway.
+
+    `weight_files` raises UsageError for a file that is missing.
+    """
     try:
         return bool(weight_files(snapshot, config.model, is_loaded=True))
     except UsageError:

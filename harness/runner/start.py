@@ -34,7 +34,7 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
     def tick() -> None:
         display.tick(note=stage(log))
-        watch.check()
+        watch.check_progress()
 
     display.stage(engine.starting or f"starting {engine.name}")
     engine.start(tick)

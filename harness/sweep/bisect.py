@@ -178,22 +178,24 @@ class BisectState(SweepState):
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan the next step or further rounds of a step. Returns whether there is anything to run."""
+        """Plan the next step, or further rounds of undecided steps. Return whether there is anything to run."""
         if self.out_of_time or self.is_hopeless(BASELINE):
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
-        wanted = findings.wanted
+        next_step = findings.wanted  # the differences of a new step, or the names of undecided steps
         self.announcement = ""
-        if not wanted:
+        if not next_step:
             return False
-        if isinstance(wanted, frozenset):
-            if not self.bisection.expected:
+        if isinstance(next_step, frozenset):
+            if not self.bisection.expected:  # how many steps to expect is said once, before the first
                 self.announce()
-            wanted = (self.add_step(wanted),)
+            steps_to_run: tuple[str, ...] = (self.add_step(next_step),)
+        else:
+            steps_to_run = tuple(next_step)
         count = self.bisection.first_rounds
-        if any(map(self.bisection.scheduled, wanted)):
+        if any(map(self.bisection.scheduled, steps_to_run)):
             count = FURTHER_ROUNDS
-        further_rounds = [tuple(wanted)] * count
+        further_rounds = [steps_to_run] * count
         self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *further_rounds)))
         return True
 

@@ -146,7 +146,7 @@ def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
             changes.append(SideDifference("patch", name, name in good.patches, name in bad.patches))
     for name in dict.fromkeys([*good.variables, *bad.variables]):
         before, after = good.variables.get(name), bad.variables.get(name)
-        if before != after and not why_unset(name, good, bad):
+        if before != after and not reason_not_settable(name, good, bad):
             changes.append(SideDifference("env", name, before, after))
     return changes
 
@@ -157,7 +157,7 @@ def value_of(side: Side, name: str) -> JsonValue:
     return value
 
 
-def why_unset(name: str, good: Side, bad: Side) -> str:
+def reason_not_settable(name: str, good: Side, bad: Side) -> str:
     """Return why an environment variable cannot be set as a side has it; empty if it can."""
     if MASK in (good.variables.get(name), bad.variables.get(name)):
         return "its value was not recorded"
@@ -178,7 +178,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
         if before != after and MASK in (before, after):
             texts.append(f"{name} (its value was not recorded)")
     for name in dict.fromkeys([*good.variables, *bad.variables]):
-        reason = why_unset(name, good, bad)
+        reason = reason_not_settable(name, good, bad)
         if good.variables.get(name) != bad.variables.get(name) and reason:
             texts.append(f"{name} ({reason})")
     has_environments = good.python != bad.python

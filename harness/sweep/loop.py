@@ -184,11 +184,34 @@ def begin_sweep(  # noqa: PLR0913
     return kind(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
+def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
+    """Return a comparison of servers with the test length of the last one of its name, so that this can go on.
+
+    Without an earlier one, the comparison is returned as it is.
+    """
+    earlier = [state for _, state in sweeps_named(sweep.name, results_dir)]
+    if not earlier:
+        return sweep
+    seconds = earlier[-1].sweep.experiments[0].settings.get("min_duration")
+    experiments = []
+    for item in sweep.experiments:
+        settings = {name: value for name, value in item.settings.items() if name != "min_duration"}
+        if seconds is not None:
+            settings["min_duration"] = seconds
+        experiments.append(replace(item, settings=settings))
+    return replace(sweep, experiments=tuple(experiments))
+
+
+def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
+    """Return the folders of the sweeps of a name with their states, the latest last."""
+    paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(name)}*/sweep.json"))
+    states = [(path.parent, report.read_state(path.parent)) for path in paths]
+    return [(path, state) for path, state in states if state.sweep.name == name]
+
+
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
     """Return the last sweep of this file with its finished records. Raises UsageError if there is none like it."""
-    paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(sweep.name)}*/sweep.json"))
-    states = {path.parent: report.read_state(path.parent) for path in paths}
-    same_name = [(path, state) for path, state in states.items() if state.sweep.name == sweep.name]
+    same_name = sweeps_named(sweep.name, results_dir)
     if not same_name:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
     path, before = same_name[-1]

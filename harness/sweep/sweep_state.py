@@ -122,7 +122,10 @@ class SweepState:
         return [base, *open_jobs]
 
     def is_open(self, job: Job, lane: Lane) -> bool:
-        """Tell whether a job is neither running nor finished."""
+        """Tell whether a job can be started: it is not running and has not ended.
+
+        A job that is to be tried again counts as ended only if it is complete.
+        """
         key, final_statuses = job.key(lane), ENDED
         if job.item.name in self.options.again:
             final_statuses = ("complete",)

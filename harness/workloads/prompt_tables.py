@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +95,9 @@ def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
     None if no delimiter fits.
     """
     for delimiter in DELIMITERS:
-        cells = next(csv.reader([first_line], delimiter=delimiter), [])
+        cells = list[str]()
+        with suppress(csv.Error):  # a line that is none of a table with this delimiter
+            cells = next(csv.reader([first_line], delimiter=delimiter), [])
         if not set(names).isdisjoint(map(str.strip, cells)):
             return delimiter
     return None

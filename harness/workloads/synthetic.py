@@ -90,7 +90,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     count = config.sample_limit or SYNTHETIC_COUNT
     turns = parts.turns
     if turns > 1 and config.concurrency is None:
-        raise UsageError("turns need --concurrency: elsewhere a turn does not wait for the one before.")
+        raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
     if count < turns:
         raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
     # The mean over a conversation's turns, each of which repeats the turns before.

@@ -355,7 +355,7 @@ def test_whoever_hangs_is_named_by_its_address() -> None:
     with client(Fake()) as engine:
         watchdog = Watchdog(engine, 1e-9)
         with pytest.raises(EngineError, match=f"client of vLLM 9.9.9 at {engine.config.endpoint[0]} "):
-            watchdog.check()
+            watchdog.check_progress()
 
 
 def test_redirects_are_not_followed() -> None:

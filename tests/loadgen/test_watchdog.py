@@ -31,7 +31,7 @@ def silence(clock: Any, dog: Watchdog | StartWatch, seconds: int) -> None:
     """Time that passes while it is checked, as it is many times a second."""
     for _ in range(seconds):
         clock.now += 1
-        dog.check()
+        dog.check_progress()
 
 
 def test_silence_ends_a_run_with_one_line(clock: Any) -> None:
@@ -39,11 +39,11 @@ def test_silence_ends_a_run_with_one_line(clock: Any) -> None:
     dog = Watchdog(silent, 10)
     clock.now += 1
     silent.last_response_at = clock.now
-    dog.check()
+    dog.check_progress()
     silence(clock, dog, 20)  # 20 times the one second that the first answer took
     clock.now += 0.1
     with pytest.raises(EngineError, match=r"^no response from vLLM for 20 s.*--stall-timeout \(now 10\)"):
-        dog.check()
+        dog.check_progress()
 
 
 def test_the_first_answer_may_take_longer(clock: Any) -> None:
@@ -51,7 +51,7 @@ def test_the_first_answer_may_take_longer(clock: Any) -> None:
     silence(clock, dog, 10 * FIRST_ANSWER_FACTOR)
     clock.now += 1
     with pytest.raises(EngineError):
-        dog.check()
+        dog.check_progress()
 
 
 def test_the_longest_wait_so_far_sets_the_limit(clock: Any) -> None:
@@ -60,28 +60,28 @@ def test_the_longest_wait_so_far_sets_the_limit(clock: Any) -> None:
     for wait in (3, 1):
         clock.now += wait
         silent.last_response_at = clock.now
-        dog.check()
+        dog.check_progress()
     assert dog.limit_s == PATIENCE_FACTOR * 3
 
 
 def test_an_engine_that_is_asked_nothing_may_be_silent(clock: Any) -> None:
     dog = Watchdog(engine(), 10)
     clock.now += 1000
-    dog.reset()
-    assert dog.check() is None  # type: ignore[func-returns-value]
+    dog.restart_stall_timer()
+    assert dog.check_progress() is None  # type: ignore[func-returns-value]
 
 
 def test_a_start_that_says_nothing_is_given_up(clock: Any, tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     watch = StartWatch(log, 100)
-    watch.check()
+    watch.check_progress()
     clock.now += 100 * START_FACTOR
     log.write_text("a line")
-    watch.check()
+    watch.check_progress()
     silence(clock, watch, 100 * START_FACTOR)
     clock.now += 1
     with pytest.raises(EngineError, match="600 s while starting"):
-        watch.check()
+        watch.check_progress()
 
 
 @pytest.fixture
@@ -137,23 +137,23 @@ def test_a_run_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.
     dog = Watchdog(engine, 10)
     clock.now += 1
     engine.last_response_at = clock.now
-    dog.check()
+    dog.check_progress()
     clock.now += 10_000 + PAUSED_S
-    dog.check()
+    dog.check_progress()
     clock.now += 1
-    assert dog.check() is None  # type: ignore[func-returns-value]
+    assert dog.check_progress() is None  # type: ignore[func-returns-value]
 
 
 def test_a_start_that_was_stopped_and_continued_blames_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     watch = StartWatch(tmp_path / "engine.log", 10)
-    watch.check()
+    watch.check_progress()
     clock.now += 10_000
-    watch.check()
+    watch.check_progress()
     for _ in range(int(watch.timeout_s)):
         clock.now += 1
-        watch.check()
+        watch.check_progress()
     clock.now += 1
     with pytest.raises(EngineError, match="it hangs"):
-        watch.check()
+        watch.check_progress()

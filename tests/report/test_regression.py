@@ -3,7 +3,9 @@
 import io
 import json
 import math
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -297,9 +299,50 @@ def test_load_of_unknown_effect_leaves_runs_not_comparable(tmp_path: Path) -> No
     assert compare_page.document(sides).title.startswith("NOT COMPARABLE: the machine was busy in A and B")
 
 
+def test_a_run_is_not_judged_against_a_copy_of_itself(tmp_path: Path) -> None:
+    original = run(tmp_path / "a")
+    shutil.copytree(original.folder, tmp_path / "copy")
+    done = report(str(original.folder), "--baseline", str(tmp_path / "copy"), "--fail-if", "tokens_per_sec<-3%")
+    assert done.returncode == 2 and "cannot be its own baseline" in done.stderr
+
+
+def test_the_figures_beside_a_change_have_its_ratio(tmp_path: Path) -> None:
+    speeds = {"a": (400.0, 1600.0, 800.0), "b": (900.0, 1100.0, 1000.0)}
+    compared = [run(tmp_path / f"{side}{n}", v, label=side) for side, vs in speeds.items() for n, v in enumerate(vs)]
+    title = compare_page.document(compared).title
+    change = Change.between(*speeds.values())
+    assert f"{100 * (change.mean - 1):.3g} %" in title
+    shown = [
+        float(number.replace(",", "")) for number in re.findall(r"([\d,]+\.?\d*) output tokens/s; a ([\d,]+)", title)[0]
+    ]
+    assert shown[0] / shown[1] == pytest.approx(change.mean, abs=0.002)
+
+
+def test_equal_answers_lose_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    same = PAIR._replace(differing=[], scores={"rouge1": PairedChange(40.0, 40.0, -0.6, 0.6, True)})
+    monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: same)
+    found = judged("rouge1<-1%", [run(tmp_path / "a")], [run(tmp_path / "b")])
+    assert found.verdict == "PASS"
+
+
+@pytest.mark.parametrize("text", ["tokens_per_sec<3%", "ttft_p99_ms>10%", "tokens_per_sec<-100%"])
+def test_a_condition_that_must_be_a_slip_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--fail-if"):
+        regression.parse_condition(text)
+
+
+def test_chance_is_named_only_where_it_decides(tmp_path: Path) -> None:
+    sides = [run(tmp_path / "a")], [run(tmp_path / "b")]
+    conditions = [regression.parse_condition(text) for text in ("duration_s>0.001", "tokens_per_sec<-3%")]
+    judgements = regression.judge(regression.Sides(*sides), conditions)
+    assert judgements[0].verdict == "FAIL" and "chance" in judgements[1].why
+    assert "chance" not in regression.title_of(judgements)
+    assert "chance" in regression.title_of(judgements[1:])
+
+
 def test_what_would_tell_is_more_samples_where_samples_scatter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.ComparedRun, "paired_answers", lambda run, other: PAIR)
-    assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.endswith(": add samples")
+    assert judged("rouge1<-2.5%", [run(tmp_path / "a")], [run(tmp_path / "b")]).why.startswith("too few samples to say")
 
 
 def test_a_failed_gate_is_named_whatever_else_differs(tmp_path: Path) -> None:

@@ -349,6 +349,27 @@ def test_two_servers_whose_times_are_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    with serving(Fake(usage=False)) as a:
+        words = (a.address, "http://127.0.0.1:9/v1", "--fail-if", "output_tokens_per_s<-3%", "--json")
+        done = ended("-m", "harness", "compare", *words, *COMMON, "--results-dir", str(tmp_path))
+    assert done.returncode == 2 and "Traceback" not in done.stderr and "Connection refused" in done.stderr
+
+
+def test_an_address_without_a_scheme_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="http://localhost:8000"):
+        compare.CompareConfig(side=("localhost:8000", "localhost:8001"), fail_if=("answers changed",))
+
+
+def test_other_minutes_continue_with_the_earlier_test_length(tmp_path: Path) -> None:
+    servers = ("http://a:1/v1", "http://b:1/v1")
+    first, second = (compare.CompareConfig(endpoint=servers, minutes=minutes) for minutes in (1.0, 60.0))
+    assert first.min_duration != second.min_duration
+    loop.begin_sweep(compare.sweep_of(first), tmp_path, [], SweepOptions(), {}, False, 2.0).keep(note="")
+    assert loop.with_earlier_length(compare.sweep_of(second), tmp_path) == compare.sweep_of(first)
+
+
+@pytest.mark.slow
 def test_a_server_that_fails_ends_it_and_keeps_what_was_measured(tmp_path: Path) -> None:
     with serving(Fake(delay_s=0.05)) as a, serving(Fake(delay_s=0.05, fault="500", after=32 + 16 + 40 + 66)) as b:
         done = ended("-m", "harness", "compare", a.address, b.address, *COMMON, "--results-dir", str(tmp_path))
