@@ -205,7 +205,7 @@ def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
     text = f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %"
     small = sum(score.n < FEW_QUESTIONS for score in subjects.values())
     if small:
-        text += f"; {small} of them have fewer than {FEW_QUESTIONS} questions and are not drawn"
+        text += f"; {small} of them have fewer than {FEW_QUESTIONS} questions (hollow bars)"
     return text
 
 
@@ -243,9 +243,8 @@ def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
 
 
 def score_panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
-    """Return the panels of accuracy by domain and by subject. Subjects with few questions are left out."""
-    large_subjects = {name: score for name, score in subjects.items() if score.n >= FEW_QUESTIONS}
-    return [score_bars(scores) for scores in (domains, large_subjects) if scores]
+    """Return the panels of accuracy by domain and by subject."""
+    return [score_bars(scores) for scores in (domains, subjects) if scores]
 
 
 def score_bars(scores: ScoresByName) -> Bars:
@@ -267,7 +266,8 @@ def accuracy_of(item: tuple[str, Score]) -> float:
 
 
 def score_bar(name: str, score: Score, color: str, legend: str) -> Bar:
-    parts = [StackedPart(0.0, 100 * score.accuracy, color, name=legend)]
+    is_hollow = score.n < FEW_QUESTIONS
+    parts = [StackedPart(0.0, 100 * score.accuracy, color, is_hollow, legend)]
     interval = 100 * score.low, 100 * score.high
     label = f"{name.replace('_', ' ')} ({number(score.n)})"
     return Bar(label, percent(score.accuracy, 1), parts, interval)

@@ -228,7 +228,8 @@ def draw_row(axes: "Axes", place: int, row: Bar) -> None:
             fill = "none"
         axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
     if row.interval:
-        axes.plot(row.interval, [place] * 2, color="#444", linewidth=1.5)
+        axes.plot(row.interval, [place] * 2, color="white", linewidth=3.5)  # so that the line shows on a dark bar, too
+        axes.plot(row.interval, [place] * 2, color="#222", linewidth=1.5)
     for mark in row.marks:
         axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
     at, shift = max(row.values, default=0.0), (5, 0)

@@ -46,13 +46,15 @@ def test_a_tie_goes_to_the_first_letter() -> None:
     assert (tied.prediction, tied.is_tied, tied.is_correct) == ("B", True, True)
 
 
-def test_domains_are_drawn_always_and_subjects_from_thirty_questions_on(tmp_path: Path) -> None:
+def test_every_subject_is_drawn_and_is_hollow_below_thirty_questions(tmp_path: Path) -> None:
     few = [row(0, "A", "A", sure=1 - 1e-9)]
     many = [row(n, "A", "AB"[n % 2], "virology") for n in range(30)]
-    for rows, subjects in (few, []), ([*few, *many], ["virology (30)"]):
-        domains = scores.group_scores(rows, "domain")
-        drawn = report.score_panels(domains, scores.group_scores(rows, "subject"))
-        assert [bar.name for bar in drawn[0].rows] == [f"{name} ({part.n})" for name, part in domains.items()]
-        assert [bar.name for panel in drawn[1:] for bar in panel.rows] == subjects
-        assert all(bar.interval and bar.interval[0] < bar.interval[1] for panel in drawn for bar in panel.rows)
-        assert len(charts.save_pictures({"score": ("scores", drawn)}, tmp_path / "plots")) == 1
+    domains, subjects = (scores.group_scores([*few, *many], kind) for kind in ("domain", "subject"))
+    of_domains, of_subjects = report.score_panels(domains, subjects)
+    assert isinstance(of_subjects, charts.Bars) and isinstance(of_domains, charts.Bars)
+    assert [bar.name for bar in of_domains.rows] == [f"{name} ({part.n})" for name, part in domains.items()]
+    hollow = {bar.name: [part.is_hollow for part in bar.parts] for bar in of_subjects.rows}
+    assert hollow == {"anatomy (1)": [True], "virology (30)": [False]}
+    for panel in (of_domains, of_subjects):
+        assert all(bar.interval and bar.interval[0] < bar.interval[1] for bar in panel.rows)
+    assert len(charts.save_pictures({"score": ("scores", [of_domains, of_subjects])}, tmp_path / "plots")) == 1
