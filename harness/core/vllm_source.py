@@ -17,11 +17,12 @@ def folder() -> Path | None:
 
 
 def source_text(*names: str) -> str:
-    """Return the text of a file of vLLM. Empty if vLLM is not installed."""
+    """Return the text of a file of vLLM. Empty if vLLM is not installed, or only a part of it is there."""
     place = folder()
-    if place is None:
+    path = place.joinpath(*names) if place else None
+    if path is None or not path.is_file():
         return ""
-    return place.joinpath(*names).read_text()
+    return path.read_text()
 
 
 @cache

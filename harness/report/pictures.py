@@ -42,7 +42,7 @@ def main_picture(pictures: Mapping[str, Picture]) -> Picture | None:
 def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
     """Return the first panel of the main picture; None without one."""
     picture = main_picture(pictures)
-    if picture is None:
+    if picture is None or not picture.panels:
         return None
     panel = picture.panels[0]
     assert isinstance(panel, Bars | LinePanel)  # of the kinds that draw_pictures draws

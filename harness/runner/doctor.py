@@ -13,11 +13,12 @@ from importlib import metadata
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from huggingface_hub import constants, get_token, try_to_load_from_cache
 from packaging import requirements
 
-from harness.config import checkpoint, pretrained, quantization
+from harness.config import checkpoint, pretrained, quantization, server_addresses
 from harness.config.parallelism import parallelism
 from harness.config.run import RunConfig
 from harness.config.weight_files import weight_files
@@ -211,6 +212,18 @@ def serve_command() -> str:
     if "vllm" in metadata.entry_points(group="console_scripts").names:
         return "vllm serve"
     return "python -m vllm.entrypoints.openai.api_server --model"
+
+
+def local_server_command(config: RunConfig) -> str:
+    """Return the command that starts vLLM's server at the port of an endpoint on this machine.
+
+    Empty if the endpoint is elsewhere, or if there are several.
+    """
+    if len(config.endpoint) != 1 or not server_addresses.is_here(config.endpoint):
+        return ""
+    port = urlsplit(config.endpoint[0]).port
+    command = f"{serve_command()} {config.model_path}"
+    return f"{command} --port {port}" if port else command
 
 
 def gpu(config: RunConfig) -> str:
@@ -432,8 +445,7 @@ CHECKS = (
         "server",
         lambda run: f"{', '.join(run.endpoint)}: {', '.join(discovery.list_models(run)) or 'lists no model'}",
         HAS_ENDPOINT,
-        "start one",
-        lambda run: f"{serve_command()} {run.model_path}",
+        command=local_server_command,
     ),
     Requirement("tokenizer", tokenizer, after="server", first=True),
     Requirement("model", model, after="tokenizer", first=True),

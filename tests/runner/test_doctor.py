@@ -57,7 +57,13 @@ def test_no_vllm_command(monkeypatch: pytest.MonkeyPatch) -> None:
     found = look(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))
     assert found["server"].status == "failed"
     assert "python -m vllm.entrypoints.openai.api_server --model meta-llama" in found["server"].command
+    assert found["server"].command.endswith(" --port 9")
     assert {found[name].status for name in ("tokenizer", "API", "delivery", "chat template")} == {"unknown"}
+
+
+@pytest.mark.parametrize("address", ["http://192.0.2.1:8000/v1", "http://nohost.invalid/v1"])
+def test_a_server_elsewhere_is_not_started_here(address: str) -> None:
+    assert doctor.local_server_command(RunConfig(endpoint=(address,))) == ""
 
 
 def test_the_packages_are_held_against_a_named_list() -> None:
