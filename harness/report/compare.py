@@ -111,8 +111,8 @@ class ComparedRun(NamedTuple):
         test = self.summary.result
         if test is None or self.summary.gpu_models:
             return 0.0
-        others = test.details.machine.others_cpu_cores or 0.0
-        return others / max(1, self.facts.system.cores)
+        busy_cores = test.details.machine.others_cpu_cores or 0.0
+        return busy_cores / max(1, self.facts.system.cores)
 
     @property
     def has_unknown_load(self) -> bool:

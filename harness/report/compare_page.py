@@ -150,7 +150,7 @@ def document(runs: Runs) -> Document:
 
 
 class ComparisonAnswer(NamedTuple):
-    """What a comparison says first: its title, and lines about the runs that cannot be compared."""
+    """The answer of a comparison: its title, and lines about the runs that cannot be compared."""
 
     title: str
     lines: Sequence[Line] = ()
@@ -286,10 +286,10 @@ def finding(runs: Runs) -> SpeedFinding:
     if len(set(labels)) == 1:
         labels = names_of_runs(runs)
     sides = dict[str, list[float]]()
-    taken = dict[str, float]()
+    taken_shares = dict[str, float]()
     for run, label in zip(runs, labels, strict=True):
         sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
-        taken[label] = max(taken.get(label, 0.0), run.taken_share)
+        taken_shares[label] = max(taken_shares.get(label, 0.0), run.taken_share)
     if min(map(min, sides.values())) <= 0:
         return SpeedFinding()
     means = {label: geometric_mean(values) for label, values in sides.items()}
@@ -301,7 +301,7 @@ def finding(runs: Runs) -> SpeedFinding:
             first, second = next_fastest, fastest
     change = Change.between(sides[first], sides[second])
     if compare.busy_runs(runs):
-        speed = change.speed_change(metric).on_busy_machine(taken[first], taken[second])
+        speed = change.speed_change(metric).on_busy_machine(taken_shares[first], taken_shares[second])
         change = speed.speed_change(metric)
     figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
