@@ -17,7 +17,7 @@ SHELL_FOLDERS = ("PWD", "OLDPWD")  # PWD is here the shell's current folder, not
 HEADERS_VARIABLE = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
 noted_secrets: set[str] = set()  # addresses and engine arguments, hidden from now on
 PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
-PACKAGES = "packages"  # versions by the names of packages, such as google-auth: no name of a setting
+PACKAGES_SETTING = "packages"  # versions by the names of packages, such as google-auth: no name of a setting
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
 
 
@@ -190,7 +190,7 @@ def is_plain_value(text: str) -> bool:
 
 def hide_value(name: str, value: object, foreign: bool) -> object:
     """Return the value of a named setting as `hide` returns it."""
-    if name == PACKAGES and isinstance(value, Mapping):
+    if name == PACKAGES_SETTING and isinstance(value, Mapping):
         return {str(package): hide(version) for package, version in value.items()}
     if value and is_secret(name) and not isinstance(value, int | float):
         return MASK
@@ -202,7 +202,7 @@ def secrets_in(settings: object, secret: bool = False) -> set[str]:
     secret_texts = set[str]()
     if isinstance(settings, Mapping):
         for key, value in settings.items():
-            if key == PACKAGES and isinstance(value, Mapping):
+            if key == PACKAGES_SETTING and isinstance(value, Mapping):
                 secret_texts |= secrets_in([*value.values()], secret)
             else:
                 secret_texts |= secrets_in(value, secret or is_secret(str(key)))
