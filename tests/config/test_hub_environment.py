@@ -154,7 +154,7 @@ def test_articles_are_where_the_library_keeps_them(name: str, tmp_path: Path) ->
     kept.mkdir(parents=True)
     code = (
         "from harness.workloads import cnn_dailymail as c; from harness.config.run import RunConfig; "
-        "print(c.find(RunConfig()))"
+        "print(c.location(RunConfig()))"
     )
     env = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
     done = subprocess.run(
