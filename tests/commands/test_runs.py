@@ -67,6 +67,15 @@ def test_the_best_comes_first(place: Path) -> None:
     assert code == 2 and tells(said, "--by tokens_per_secs", "did you mean", "tokens_per_sec")
 
 
+def test_a_metric_has_the_name_that_a_gate_takes(place: Path) -> None:
+    assert runs(place, "--by", "output_tokens_per_s") == runs(place, "--by", "tokens_per_sec")
+
+
+def test_a_folder_without_finished_runs_is_told(tmp_path: Path) -> None:
+    code, shown, told = runs(tmp_path)
+    assert code == 0 and not shown and "no finished runs" in told
+
+
 def test_a_deleted_run_leaves_nothing_behind(place: Path) -> None:
     newest = (place / "latest").resolve().name
     write_index(place)
