@@ -106,10 +106,10 @@ class ComparedRun(NamedTuple):
     def taken_share(self) -> float:
         """Return the share of the cores that other programs took during the test, where the engine computes on them.
 
-        0 if a GPU computed: no share of its time follows from the cores.
+        0 if a GPU or a server computed: no share of their time follows from this machine's cores.
         """
         test = self.summary.result
-        if test is None or self.summary.gpu_models:
+        if test is None or self.summary.gpu_models or self.facts.plan.config.endpoint:
             return 0.0
         busy_cores = test.details.machine.others_cpu_cores or 0.0
         return busy_cores / max(1, self.facts.system.cores)

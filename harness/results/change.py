@@ -59,7 +59,8 @@ class Change(NamedTuple):
 
         `taken_before` and `taken_after` are the largest shares of the processors that other programs took of a run of
         each side. Alone, a run would have been between as fast as it was and 1 / (1 - share) times as fast, so the
-        interval is widened to hold all of that. The scatter that other programs cause differs from machine to machine
+        interval is widened to hold all of that. This allows for the time of the processors alone, not for caches and
+        memory that were shared. The scatter that other programs cause differs from machine to machine
         and from hour to hour, so no value is assumed for it: with fewer than FEWEST_PAIRS runs of a side, the change
         has no interval and its verdict is unclear.
         """

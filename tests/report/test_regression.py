@@ -294,6 +294,13 @@ def test_the_title_says_how_much_other_programs_took(tmp_path: Path) -> None:
     assert tells(few.title, "not known to be faster", "12 % of the cores")
 
 
+def test_load_beside_the_client_does_not_bound_the_speed_of_a_server(tmp_path: Path) -> None:
+    server = {"endpoint": ("http://a:8000/v1",), "concurrency": 4}
+    sides = [busy_run(tmp_path / name, 1000.0, 1.0, **server) for name in "ab"]
+    assert [side.taken_share for side in sides] == [0.0, 0.0]
+    assert compare_page.document(sides).title.startswith("NOT COMPARABLE: the machine was busy")
+
+
 def test_load_of_unknown_effect_leaves_runs_not_comparable(tmp_path: Path) -> None:
     sides = [run(tmp_path / name, others=["other programs used memory of GPU 0"]) for name in "ab"]
     assert compare_page.document(sides).title.startswith("NOT COMPARABLE: the machine was busy in A and B")
