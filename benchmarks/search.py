@@ -28,13 +28,13 @@ from benchmarks.simulated_servers import (
     batching,
     shared,
 )
+from harness.config.loadgen_schedule import arrival_times
 from harness.config.mlperf import SCENARIOS, LatencyLimits
 from harness.config.patterns import SURE_QUERIES, Poisson
 from harness.core.errors import OutOfTimeError
 from harness.loadgen.admission import Admission
 from harness.loadgen.test_run import Recording
 from harness.rates import quick, search
-from harness.rates.arrivals import arrival_times
 from harness.rates.clock import clock_fall
 from harness.rates.first_requests import LONE_REQUESTS, LONE_S, BurstResult
 from harness.rates.full_tests import FullTests, first_rate

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from harness.config import loadgen_schedule
 from harness.core.statistics import fewest_queries
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ class Load:
 
     @property
     def schedule_length(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def schedule_seed(self) -> int:
+        """The seed of LoadGen's schedule, from which the times of its queries follow."""
         raise NotImplementedError
 
     @property
@@ -166,13 +172,23 @@ class LoadPattern:
             values["min_query_count"] = least
         return values
 
+    def sends_whole_passes(self, plan: Load) -> bool:
+        """Tell whether LoadGen sends whole passes over the samples, as MLPerf wants it.
+
+        Of the user's own requests, and of requests that the client sends, LoadGen issues as many as the duration takes,
+        unless they belong together.
+        """
+        is_own = plan.request_set or self.is_own_clock
+        return not is_own or plan.whole_rounds
+
+    def pass_queries(self, plan: Load) -> int:
+        """Return the number of queries in a pass over the samples; 1 where LoadGen may stop within a pass."""
+        return plan.samples if self.sends_whole_passes(plan) else 1
+
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings that are the same in all tests of a run."""
-        is_own = plan.request_set or self.is_own_clock
-        if not is_own or plan.whole_rounds:
+        if self.sends_whole_passes(plan):
             return {}
-        # LoadGen then issues as many of the user's own requests, or of requests that the client sends, as the duration
-        # takes, not all of them.
         return {"sample_concatenate_permutation": 0}
 
 
@@ -220,10 +236,11 @@ class Poisson(LoadPattern):
 
         If the rate is not known yet, return how many it has at any rate.
         """
-        least = max(self.min_queries(plan), plan.min_duration_s * (plan.target_qps or 0.0))
-        if plan.request_set:
-            return ceil(least)
-        return ceil(least / plan.samples) * plan.samples
+        if not plan.target_qps:
+            return ceil(self.min_queries(plan) / self.pass_queries(plan)) * self.pass_queries(plan)
+        return loadgen_schedule.queries_of_test(
+            plan.schedule_seed, plan.target_qps, plan.min_duration_s, self.min_queries(plan), self.pass_queries(plan)
+        )
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings for all tests, with the user's latency limits in place of MLPerf's."""

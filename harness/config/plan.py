@@ -162,6 +162,18 @@ class Plan(Load):
         return self.pattern.min_queries(self)
 
     @property
+    def schedule_seed(self) -> int:
+        return self.seeds.schedule
+
+    @property
+    def pass_queries(self) -> int:
+        """The number of queries in a pass over the samples. LoadGen sends whole passes.
+
+        It is 1 where LoadGen may stop within a pass, as it may with the user's own requests.
+        """
+        return self.pattern.pass_queries(self)
+
+    @property
     def queries(self) -> int | None:
         """About how many samples LoadGen will issue one after the other. None if not known."""
         return self.pattern.queries(self)

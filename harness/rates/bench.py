@@ -11,7 +11,8 @@ from itertools import cycle, islice
 from math import ceil, inf
 from pathlib import Path
 
-from harness.config.patterns import ClosedLoop
+from harness.config.loadgen_schedule import queries_until
+from harness.config.patterns import SURE_QUERIES, ClosedLoop
 from harness.config.plan import Plan, TestPart, minutes
 from harness.core import nvml
 from harness.core.formatting import number
@@ -48,7 +49,7 @@ class Bench:
 
     run: BenchmarkRun
     session: LoadGenSession
-    until: float = inf  # No load is tried after this time, by time.monotonic.
+    until: float = inf  # The search plans to end by this time, by time.monotonic.
     may_shorten: bool = False  # Probes may have fewer queries than LoadGen needs for a verdict.
 
     @property
@@ -167,10 +168,12 @@ def as_probe(plan: Plan) -> Plan:
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
     """Return the plan of a short test at a rate.
 
-    LoadGen sends whole passes over the samples, so their number is cut to fit.
+    LoadGen sends whole passes over the samples. So their number is cut to that of the queries which come in the time:
+    with a single sample less, the test would take another pass, which is twice the time.
     """
     length = seconds or probe_s(qps, Goal.of(plan))
-    queries = ceil(qps * length)
+    fewest = min(SURE_QUERIES, ceil(qps * length))  # LoadGen needs so many for a verdict.
+    queries = max(queries_until(plan.schedule_seed, qps, length), fewest)
     samples = ceil(queries / ceil(queries / plan.samples))
     return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
 

@@ -20,12 +20,13 @@ MOST_FULL_TESTS = 4
 # random", "a sine of 3 % in ten minutes").
 FIRST_SHARE = 0.975
 SAFE_SHARE = 0.97  # After a failure the next test is at this share of the model's rate ("a neighbor of 5 in 45 s").
-RETRY_SHARE = 0.97  # The next test is at most at this share of the rate that failed,
-# and at least at these shares, after one, two and three failures ("a neighbor of 3 in 90 s").
+RETRY_SHARE = 0.97  # The next test is at most at this share of the rate that failed.
+# The next test is at least at these shares of it, after one, two and three failures ("a neighbor of 3 in 90 s").
 LEAST_RETRY_SHARES = (0.8, 0.8, 0.6)
 LAST_SHARE = 0.95  # The last test there is has this further margin ("a neighbor of 3 in 90 s").
 UNTOLD_SHARE = 0.9  # the next rate as a share of a failed one, if nothing shows how much too high that was
-# Where e times fewer queries exceed a latency than its p99, it is longer by this share of the limit ("2/s").
+# The tail beyond p99 is exponential: the latency that 1/e as many queries exceed is longer by this share of the limit
+# ("2/s").
 TAIL_SHARE = 0.15
 WORTHWHILE_RATIO = 1.02  # the smallest rise over a rate that held with room that is worth a test
 MOST_RISE_RATIO = 1.4  # the largest rise; farther off a model is a guess ("faster over ten minutes")
@@ -87,7 +88,7 @@ class FullTests(NamedTuple):
         return max(ttft_share, tpot_share)
 
     def point(self, test: Outcome) -> tuple[float, float]:
-        """Return a test's rate and the deciding latency as a share of its limit.
+        """Return a test's rate, and the deciding latency as a share of the p99 that passes early stopping.
 
         The share is at least 1 if the test failed.
         """
@@ -173,7 +174,8 @@ class FullTests(NamedTuple):
         has_become_faster = test.has_held and queue.drift > 0  # The p99 is then of the time when the server was slower.
         if rate == inf or has_become_faster:
             rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
-        if test.more is not None and test.rate < server.capacity < inf:  # Early stopping alone failed it.
+        has_failed_by_early_stopping = test.more is not None
+        if has_failed_by_early_stopping and test.rate < server.capacity < inf:
             _, share = self.point(test)
             rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
         if rate == inf:
@@ -190,7 +192,7 @@ class FullTests(NamedTuple):
         above = self.failed_above(held.load)
         if above:
             nearest = above[-1]
-            sentence += f", INVALID at {number(nearest.load)} for {minutes(nearest.issue_s or 0.0)} ({nearest.why})"
+            sentence += f", {failure_text(nearest)}"
         elif self.share(held) < ROOM_SHARE:
             higher = self.higher_rate(held)
             if higher:
@@ -203,11 +205,16 @@ class FullTests(NamedTuple):
         lowest, tests = self.failed[-1], f"all {len(self.failed)} full tests"
         if len(self.failed) == 1:
             tests = "the full test"
-        outcome = f"INVALID at {number(lowest.load)} queries/s for {minutes(lowest.issue_s or 0.0)}"
-        if lowest.why:
-            outcome += f" ({lowest.why})"
         next_rate = number(self.lower_rate, 3).replace(",", "")
-        return f"{outcome}, as {tests}; next: --server-target-qps {next_rate}"
+        return f"{failure_text(lowest, ' queries/s')}, as {tests}; next: --server-target-qps {next_rate}"
+
+
+def failure_text(test: Outcome, unit: str = "") -> str:
+    """Return in words how a test did not hold. A test that LoadGen calls VALID has not held if its queue grew."""
+    text = f"{test.verdict.word} at {number(test.load)}{unit} for {minutes(test.issue_s or 0.0)}"
+    if test.has_grown and test.valid:
+        return f"{text}, but its queue grew"
+    return f"{text} ({test.why})" if test.why else text
 
 
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
@@ -220,7 +227,7 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     queries = test.queries or round(test.load * (test.issue_s or 0.0))
     if test.more is None or share >= 1 or not queries:
         return None
-    late = max(allowed_late(queries + test.more), 1)
+    late = max(allowed_late(queries + test.more), 1)  # So many were over the limit: LoadGen asks for `more` for them.
     allowed = max(allowed_late(queries), 0.5)  # Where none may be, the slowest of twice as many queries counts.
     if allowed >= late or late >= 0.01 * queries:
         return 1.0

@@ -10,11 +10,11 @@ from harness.core.formatting import number
 from harness.rates.first_requests import BurstResult
 from harness.rates.goal import Goal
 from harness.rates.prediction import LEAST_RATIO
-from harness.rates.server_model import LoneRequest, ServerModel, is_full
+from harness.rates.server_model import LoneRequest, ServerModel, is_overloaded
 from harness.results.outcome import SETTLED, Outcome
 
-PROBE_S = 30.0  # the shortest probe in seconds; it also has at least the queries that early stopping needs
-CONFIRMING_S = 60.0  # the shortest probe at the candidate, in seconds
+PROBE_S = 30.0  # a probe of --quick or of a curve, in seconds; it also has the queries that early stopping needs
+CONFIRMING_S = 60.0  # the shortest probe at a search's candidate, in seconds
 ROOM_SHARE = 0.8  # A test with both p99 below this share of their limits has room for a higher rate.
 FAR_OVER_SHARE = 2.0  # A p99 beyond this share of its limit shows an overload, from which no rate can be told.
 SAME_RATE_SHARE = 0.04  # A candidate that is nearer to a probe's rate than this share of it is not probed again.
@@ -26,6 +26,7 @@ class Candidate(NamedTuple):
     rate: float
     reason: str
     seconds: float = 0.0
+    is_bound: bool = False  # No measurement shows a limit, so the highest rate may be higher.
 
 
 def probe_s(rate: float, goal: Goal, least_s: float = PROBE_S) -> float:
@@ -41,7 +42,7 @@ class Measurements:
     lone: LoneRequest = LoneRequest()
     probes: list[Outcome] = field(default_factory=list)
     burst: BurstResult | None = None
-    has_confirmed: bool = False  # A probe at the candidate was run.
+    has_confirmed: bool = False  # --quick has probed its candidate, or need not.
 
     @property
     def server(self) -> ServerModel:
@@ -58,11 +59,13 @@ class Measurements:
 
     def implied_rate(self, probe: Outcome) -> float:
         """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
-        server = ServerModel.fit(self.lone, [*self.probes, probe], self.goal)
+        server = ServerModel.fit(
+            self.lone, [*self.probes, probe], self.goal
+        )  # `probe` last: its cost of sharing counts
         rate = server.highest_rate(self.goal)
         has_grown = probe.queue is not None and probe.queue.has_grown
         shares = self.goal.shares(probe)
-        if not rate or is_full(probe, self.goal) or max(shares) > FAR_OVER_SHARE:
+        if not rate or is_overloaded(probe, self.goal) or max(shares) > FAR_OVER_SHARE:
             return rate
         by_probe = server.rate_after(probe, shares, self.goal.of_test(probe), self.goal)
         if by_probe < inf:
@@ -84,16 +87,16 @@ class Measurements:
         server = self.server
         rate = self.rate_by_curve
         if rate is None:
-            rate = self_implying_rate([(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue])
+            rate = self_implying_rate([(probe.load, self.implied_rate(probe)) for probe in self.probes if probe.queue])
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:
             fastest = max((probe.load for probe in held), default=self.last.load)
-            return Candidate(fastest, "the fastest that was tried: nothing tells a limit")
+            return Candidate(fastest, "the fastest that was tried: nothing tells a limit", is_bound=True)
         with_room = [probe.load for probe in held if max(self.goal.shares(probe)) < ROOM_SHARE]
         if rate < max(with_room, default=0.0):
             return Candidate(max(with_room), "the fastest that held with room")
         if server.is_capped:
-            return Candidate(rate, f"by the capacity of {number(server.full_capacity)} a second")
+            return Candidate(rate, f"by the capacity of {number(server.capped_capacity)} a second")
         lone_ms = number(1000 * server.lone.tpot_s, 3)
         return Candidate(
             rate, f"by TPOT, {lone_ms} ms alone and without end at {number(server.sharing_capacity, 3)} queries/s"
@@ -101,24 +104,27 @@ class Measurements:
 
     @property
     def rate_by_curve(self) -> float | None:
-        """The rate at which the limits hold, by the probes without the model; None if nothing contradicts the model.
+        """The rate at which the limits hold, by the probes without the model.
 
-        If two probes at clearly different rates of the model were both over a limit, the model is wrong. Then the rate
-        is read from limit over p99, which is nearly a straight line over the rate.
+        If two probes at clearly different rates, both of which the model gave, were over a limit, the model is wrong.
+        Then the rate is read from limit over p99, which is nearly a straight line over the rate. None if nothing
+        contradicts the model, or if p99 does not rise with the rate.
         """
-        points = []
+        points = []  # pairs of a rate and of its p99 as a share of the limit
         for probe in self.probes:
-            if probe.queue and not is_full(probe, self.goal) and not probe.has_grown:
+            if probe.queue and not is_overloaded(probe, self.goal) and not probe.has_grown:
                 points.append((probe.load, max(self.goal.shares(probe))))
         points.sort()
         late = [(rate, share) for rate, share in points if share > 1]
         if not late:
             return None
-        first_rate, _ = late[0]
-        far = [(rate, share) for rate, share in late if rate > (1 + SAME_RATE_SHARE) * first_rate]
+        lowest_rate, least_share = late[0]
+        if least_share > FAR_OVER_SHARE:  # A line through two overloads does not lead to the limit.
+            return None
+        far = [(rate, share) for rate, share in late if rate > (1 + SAME_RATE_SHARE) * lowest_rate]
         if not far:
             return None
-        below = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < first_rate]
+        below = [(rate, share) for rate, share in points if (1 + SAME_RATE_SHARE) * rate < lowest_rate]
         if below:
             return rate_on_line(below[-1], late[0])
         return rate_on_line(late[0], far[0])

@@ -21,7 +21,7 @@ MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a r
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
     """Return the higher p99, as a share of its limit, that nearly all simulated full tests stay below."""
     waits, answers = model.simulate(rate, goal, limits)
-    pass_share = PASS_SHARE if goal.known_seed is None else KNOWN_PASS_SHARE
+    pass_share = PASS_SHARE if goal.simulated_seed is None else KNOWN_PASS_SHARE
     share = 0.0
     for times, limit_s in ((waits, limits.wait_s), (answers, limits.answer_s)):
         if limit_s < inf:
@@ -36,7 +36,7 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     """
     if limits.answer_s <= model.lone_s:
         return 0.0
-    start = 0.95 * model.full_capacity
+    start = 0.95 * model.capped_capacity
     if limits.answer_s < inf:  # The p99 is some twice the mean.
         lone_share = model.lone_s / limits.answer_s
         start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
@@ -44,10 +44,10 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     def share_at(rate: float) -> float:
         return share_of_limits(model, rate, goal, limits)
 
-    return rate_at(share_at, model.full_capacity, start)
+    return rate_at_limit(share_at, model.capped_capacity, start)
 
 
-def rate_at(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
+def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
     """Return the rate at which a p99 is at its limit. `share_of` gives the p99 at a rate as a share of its limit.
 
     Each simulation leads to the next rate.
@@ -89,7 +89,7 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
         simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
         return min(scale * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
 
-    return rate / rate_at(share_of, MOST_OVERLOAD_RATIO * model.full_capacity, min(rate, model.full_capacity))
+    return rate / rate_at_limit(share_of, MOST_OVERLOAD_RATIO * model.capped_capacity, min(rate, model.capped_capacity))
 
 
 def rate_after_test(

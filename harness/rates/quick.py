@@ -25,12 +25,12 @@ CEILING_S = 120.0  # the longest time for a quick estimate, in seconds
 # A rate has this error, as a share, however well the probes agree ("an H200, Interactive", "noise of 10 %").
 LEAST_ERROR = 0.07
 MOST_ERROR = 0.2  # the largest error of an estimate, as a share of the rate
-LATE_SHARE = (
-    1.4  # Half a minute's chance does not explain a p99 beyond this share of TTFT's limit ("waves", "96 at once").
-)
-CAPPED_SHARE = 0.95  # A cap on running requests keeps TPOT within this share of its limit.
+# Half a minute's chance does not explain a p99 beyond this share of TTFT's limit ("waves", "96 at once").
+LATE_SHARE = 1.4
+CAPPED_SHARE = 0.95  # The suggested cap on running requests aims TPOT's p99 at this share of its limit.
 MOST_SCATTER = 0.15  # If the times of answers scatter more, answers do not share the server evenly.
-BURST_SHARE = 0.5  # No lower share of the rate that follows from a burst alone is expected ("0.3/s", "0.2/s").
+# The lower end of a range without a probe at the candidate, as a share of the expected rate ("0.3/s", "0.2/s").
+UNCONFIRMED_SHARE = 0.5
 BURST_PROMPTS = 0.5  # the assumed share of a query's work that is its prompt's, until it is measured
 UNSEEN = "for half a minute's load: heat, caches and other tenants that come later are not in it"
 Ranges = dict[str, tuple[float, Measured]]
@@ -63,7 +63,7 @@ class Estimate(FrozenModel):
     full_at: int | None = None
     """Requests in flight beyond which the server refused others; null where it refused none."""
     command: str
-    """That finds a rate which is VALID."""
+    """The command that finds a VALID rate."""
 
     def __str__(self) -> str:
         lone, capacity = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms", "capacity not reached"
@@ -121,7 +121,7 @@ def goals(plan: Plan) -> dict[str, Goal]:
 
 def for_any_arrivals(goal: Goal) -> Goal:
     """Return the goal to hold with nearly all arrivals, not only with those of its seed."""
-    return goal._replace(has_any_arrivals=True)
+    return goal._replace(holds_for_any_arrivals=True)
 
 
 def most_running(queue: Queue, goal: Goal) -> int | None:
@@ -147,14 +147,16 @@ def estimate_of(
         server = measurements.server
         error = capacity_share_error(measurements)
         capacity = server.capacity if server.capacity < inf else None
-        capacity_error = capacity and error * capacity
+        if capacity is not None:
+            capacity_error = error * capacity
         for name, goal in held_to.items():
             ends = RateRange.of(replace(measurements, goal=goal), error)
             ranges[name] = ends.low, ends.high
             doubts += ends.doubts
         doubts += doubts_of(measurements)
-        rate = Measurements(for_any_arrivals(measurements.goal), measurements.lone, measurements.probes).candidate.rate
-        expected = rate if rate < inf and not doubts else None
+        candidate = Measurements(for_any_arrivals(measurements.goal), measurements.lone, measurements.probes).candidate
+        if not doubts and not candidate.is_bound:
+            expected = candidate.rate
         running = most_running(server.sharing, measurements.goal)
     elif measurements.burst:
         ranges = {name: range_by_burst(measurements, goal) for name, goal in held_to.items()}
@@ -201,7 +203,7 @@ def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measu
     if lone.is_over(goal):
         return 0.0, 0.0
     if burst is None or not burst.has_limit(lone):
-        low = BURST_SHARE / lone.latency_s if lone.latency_s else 0.0
+        low = UNCONFIRMED_SHARE / lone.latency_s if lone.latency_s else 0.0
         return low, None
     qps, limit_s = burst.qps(lone), inf
     answer_s = lone.latency_s - lone.ttft_s
@@ -209,7 +211,7 @@ def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measu
         limit_s = goal.tpot_ms / 1000 * answer_s / lone.tpot_s
     model = EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0)
     rate = rate_within(model, TimeLimits(inf, limit_s), goal)
-    return BURST_SHARE * min(rate, qps), qps
+    return UNCONFIRMED_SHARE * min(rate, qps), qps
 
 
 class RateRange(NamedTuple):
@@ -225,18 +227,18 @@ class RateRange(NamedTuple):
     def of(cls, measurements: Measurements, error: float) -> "RateRange":
         """Return the range of rates around the candidate.
 
-        Its width adds up the error of the completions, the difference to what the last probe alone implies, and the
-        scatter of a full test's tail.
+        It is as wide as the largest of three errors and the scatter of a full test's tail together. The errors are the
+        least one, that of the completions, and the difference to what the last probe alone implies.
         """
-        goal, rate = measurements.goal, measurements.candidate.rate
-        last = measurements.implied_rate(measurements.last)
+        goal, candidate = measurements.goal, measurements.candidate
+        rate, last = candidate.rate, measurements.implied_rate(measurements.last)
         if not rate:
             return cls(0.0, 0.0)
-        if inf in (rate, last):
-            return cls(rate if rate < inf else measurements.last.rate, None)
+        if candidate.is_bound or last == inf:
+            return cls(rate, None)
         if not measurements.has_confirmed:
             return cls.by_overload(measurements, rate)
-        off = max(LEAST_ERROR, error, abs(last / rate - 1)) + SURE / sqrt(rate * goal.full_s(rate))
+        off = max(LEAST_ERROR, error, abs(last / rate - 1)) + SURE / sqrt(goal.full_queries(rate))
         doubts = list[str]()
         if off > MOST_ERROR:
             doubts.append("two probes contradict each other")
@@ -254,5 +256,7 @@ class RateRange(NamedTuple):
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:
             most = (1 + 2 * completed_error(queue)) * queue.completed
-            return cls(BURST_SHARE * min(rate, queue.completed), most)
-        return cls(BURST_SHARE * rate, measurements.server.capacity if measurements.server.capacity < inf else None)
+            return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), most)
+        return cls(
+            UNCONFIRMED_SHARE * rate, measurements.server.capacity if measurements.server.capacity < inf else None
+        )

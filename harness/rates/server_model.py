@@ -10,7 +10,8 @@ from harness.rates.simulation import EngineModel, TimeLimits
 from harness.results.outcome import Outcome, Queue
 
 TELLING_SHARE = 0.3  # A p99 below this share of its limit does not tell how near the limit is.
-LEAST_WAIT_SHARE = 0.5  # A query may wait for this share of TTFT's limit at least.
+# A query may wait for at least this share of TTFT's limit, even if the first token without a wait takes more.
+LEAST_WAIT_SHARE = 0.5
 LEAST_OTHERS = 0.5  # With fewer other queries running beside a query, the server runs one at a time.
 NO_COST_QPS = 1e9  # stands for the capacity of a server in which queries do not slow each other down
 MOST_ERROR_SHARE = 0.25  # the largest usable standard error of the completions, as a share of them
@@ -34,10 +35,10 @@ class ServerModel(NamedTuple):
     """A server as its tests show it."""
 
     lone: LoneRequest
-    sharing: Queue  # The last test that tells how answers slow each other down had this queue.
-    saturated: Queue | None  # The best test in which some queries always waited had this one; None where none did.
+    sharing: Queue  # statistics of the last test that shows how answers slow each other down
+    saturated: Queue | None  # statistics of the surest overload, in which queries always waited; None without one
     is_capped: bool  # TPOT keeps its limit however many queries wait.
-    ttft_s: float  # A query that does not wait has its first token after this time, under load.
+    ttft_s: float  # seconds until the first token of a query that does not wait, under load
 
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
@@ -46,11 +47,13 @@ class ServerModel(NamedTuple):
         sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
         steady = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
         ttft_s = (steady[-1].ttft_ms.p50 or 0.0) / 1000 if steady else lone.ttft_s
-        full = [test for test in tests if is_full(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE]
-        best = min(full, key=lambda test: completed_error(test.queue), default=None)
-        if best is None:
+        overloads = [
+            test for test in tests if is_overloaded(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE
+        ]
+        surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
+        if surest is None:
             return cls(lone, sharing, None, False, ttft_s)
-        return cls(lone, sharing, best.queue, (best.tpot_ms.p99 or inf) <= goal.tpot_ms, ttft_s)
+        return cls(lone, sharing, surest.queue, (surest.tpot_ms.p99 or inf) <= goal.tpot_ms, ttft_s)
 
     @property
     def capacity(self) -> float:
@@ -58,7 +61,7 @@ class ServerModel(NamedTuple):
 
         Infinity if neither is known.
         """
-        return min(self.sharing_capacity, self.full_capacity)
+        return min(self.sharing_capacity, self.capped_capacity)
 
     @property
     def sharing_capacity(self) -> float:
@@ -66,23 +69,23 @@ class ServerModel(NamedTuple):
         return self.sharing.shared_capacity(self.lone.tpot_s)
 
     @property
-    def full_capacity(self) -> float:
+    def capped_capacity(self) -> float:
         """The rate in queries/s that the server completes with all places taken; infinity if no test had queries always
         waiting.
 
-        Answers of a full queue begin and end together, which is faster than usual (3 to 9 % on an H200, Interactive).
-        So the rate is limited to what follows from how answers slow each other down in other tests.
+        With all places taken, answers run in step, and the server completes 3 to 9 % more than usual (an H200,
+        Interactive). So the rate is limited to what follows from how answers slow each other down in other tests.
         """
         if not self.saturated:
             return inf
         lone_s = self.lone.tpot_s * self.sharing.tokens
-        answer_s = lone_s + (self.full_running - 1) / self.sharing_capacity
+        answer_s = lone_s + (self.running_at_cap - 1) / self.sharing_capacity
         if answer_s <= 0:
             return self.saturated.completed
-        return min(self.saturated.completed, self.full_running / answer_s)
+        return min(self.saturated.completed, self.running_at_cap / answer_s)
 
     @property
-    def full_running(self) -> float:
+    def running_at_cap(self) -> float:
         """The mean number of running requests while others always wait; infinity if no test had that."""
         if not self.saturated:
             return inf
@@ -108,7 +111,7 @@ class ServerModel(NamedTuple):
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
         p99 = TimeLimits(
-            wait_s=telling(ttft_share * goal.ttft_ms / 1000 - self.ttft_s, limits.wait_s),
+            wait_s=telling(self.waited_s(ttft_share, goal), limits.wait_s),
             answer_s=telling(tpot_share * goal.tpot_ms / 1000 * self.sharing.tokens, limits.answer_s),
         )
         rates = [inf]
@@ -130,22 +133,34 @@ class ServerModel(NamedTuple):
             if not seen.tokens or self.sharing_capacity == inf:
                 return None
             return EngineModel(lone_s, self.sharing_capacity, inf, seen.prompts, spread, scatter)
-        full_s = self.full_running / self.full_capacity
-        other_requests = self.full_running - 1
-        if (
-            other_requests < LEAST_OTHERS or not 0 < lone_s < full_s
-        ):  # Requests run one at a time, or cost others nothing.
-            return EngineModel(full_s, NO_COST_QPS, self.full_running, seen.prompts, spread, scatter)
-        return EngineModel(lone_s, other_requests / (full_s - lone_s), self.full_running, seen.prompts, spread, scatter)
+        busiest_answer_s = self.running_at_cap / self.capped_capacity
+        other_requests = self.running_at_cap - 1
+        # Requests run one at a time, or cost others nothing.
+        if other_requests < LEAST_OTHERS or not 0 < lone_s < busiest_answer_s:
+            return EngineModel(busiest_answer_s, NO_COST_QPS, self.running_at_cap, seen.prompts, spread, scatter)
+        capacity = other_requests / (busiest_answer_s - lone_s)
+        return EngineModel(lone_s, capacity, self.running_at_cap, seen.prompts, spread, scatter)
 
     def limits(self, goal: Goal) -> TimeLimits:
         """Return the limits that decide: of the wait if TPOT keeps its limit however many queries wait, else of the
         answer.
         """
         if self.is_capped:
-            wait_s = goal.ttft_ms / 1000 - self.ttft_s
-            return TimeLimits(max(wait_s, LEAST_WAIT_SHARE * goal.ttft_ms / 1000), inf)
+            return TimeLimits(self.longest_wait_s(goal), inf)
         return TimeLimits(inf, goal.tpot_ms * self.sharing.tokens / 1000)
+
+    def longest_wait_s(self, goal: Goal) -> float:
+        """Return the seconds that a query may wait before its first token comes too late."""
+        limit_s = goal.ttft_ms / 1000
+        return max(limit_s - self.ttft_s, LEAST_WAIT_SHARE * limit_s)
+
+    def waited_s(self, ttft_share: float, goal: Goal) -> float:
+        """Return the p99 of waits in seconds, given the p99 of TTFT as a share of its limit.
+
+        A TTFT at its limit is a wait of `longest_wait_s`, so that the same allowance is made for both.
+        """
+        limit_s = goal.ttft_ms / 1000
+        return self.longest_wait_s(goal) + (ttft_share - 1) * limit_s
 
 
 def telling(p99_s: float, limit_s: float) -> float:
@@ -155,7 +170,7 @@ def telling(p99_s: float, limit_s: float) -> float:
     return p99_s
 
 
-def is_full(test: Outcome, goal: Goal) -> bool:
+def is_overloaded(test: Outcome, goal: Goal) -> bool:
     """Tell whether queries always waited, and more came than were completed: by more than chance, or with TTFT over its
     limit.
     """

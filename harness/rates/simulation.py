@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.rates.arrivals import arrival_times
+from harness.config.loadgen_schedule import arrival_times
 from harness.rates.goal import Goal
 from harness.results.outcome import SURE
 
@@ -67,33 +67,32 @@ class SimulatedTests(NamedTuple):
 
 
 class EngineModel(NamedTuple):
-    """An engine that runs at most `running` queries at once. A lone answer takes `lone_s`; each other query that runs
-    makes it longer, so that without end run at `capacity`.
+    """An engine that runs at most `most_running` queries at once.
 
-    `prompts` is the share of a query's work that is done at its beginning, while all answers wait; its variance over
-    its mean squared is `prompt_spread`. Answers differ by `scatter`, the standard deviation of the logarithm.
+    A lone answer takes `lone_s` seconds. Each other running query adds 1 / `capacity` seconds to it, so the number of
+    running queries grows without end as the rate comes near `capacity`.
     """
 
     lone_s: float
-    capacity: float
-    running: float
-    prompts: float
-    prompt_spread: float
-    scatter: float
+    capacity: float  # in queries/s
+    most_running: float  # infinity if there is no such limit
+    prompt_share: float  # the share of a query's work that is done at its beginning, while all answers wait
+    prompt_spread: float  # the variance of that work over its mean squared
+    scatter: float  # the standard deviation of the logarithm of answers' times
 
     @property
-    def full_s(self) -> float:
+    def busiest_answer_s(self) -> float:
         """The seconds of an answer with all places taken; of a lone answer if the number of places has no limit."""
-        if self.running == inf:
+        if self.most_running == inf:
             return self.lone_s
-        return self.lone_s + max(self.running - 1, 0.0) / self.capacity
+        return self.lone_s + max(self.most_running - 1, 0.0) / self.capacity
 
     @property
-    def full_capacity(self) -> float:
+    def capped_capacity(self) -> float:
         """The highest rate that the engine completes, in queries/s."""
-        if self.running == inf:
+        if self.most_running == inf:
             return self.capacity
-        return min(self.running / self.full_s, self.capacity)
+        return min(self.most_running / self.busiest_answer_s, self.capacity)
 
     def parts(self, seconds: float, limits: TimeLimits) -> int:
         """Return the number of steps in which an answer is simulated.
@@ -102,8 +101,8 @@ class EngineModel(NamedTuple):
         """
         parts = LEAST_PARTS
         if limits.wait_s < inf:
-            parts = max(parts, int(self.full_s * LIMIT_STEPS / limits.wait_s))
-        most = int(MOST_STEPS * self.full_s / seconds)
+            parts = max(parts, int(self.busiest_answer_s * LIMIT_STEPS / limits.wait_s))
+        most = int(MOST_STEPS * self.busiest_answer_s / seconds)
         return max(1, min(parts, MOST_PARTS, most))
 
     def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
@@ -126,11 +125,11 @@ class Simulation:
         self.arrivals = Arrivals(rate, goal, self.random)
         parts = self.parts = model.parts(self.seconds, limits)
         self.lone_part_s = model.lone_s / parts
-        self.other_part_s = (1 - model.prompts) / model.capacity / parts
-        self.prompt_work_s = model.prompts / model.capacity
+        self.other_part_s = (1 - model.prompt_share) / model.capacity / parts
+        self.prompt_work_s = model.prompt_share / model.capacity
         self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
         tests = self.arrivals.tests
-        running = min(rate * model.lone_s, model.running)
+        running = min(rate * model.lone_s, model.most_running)
         self.running, self.waiting = np.full(tests, running), np.zeros(tests)
         self.step_s = np.full(tests, self.lone_part_s)
         # The lists have a value for each step so far. The queries that run at the beginning come first.
@@ -152,9 +151,9 @@ class Simulation:
         clock = self.clocks[-1] + self.step_s
         arrived = admitted = self.arrivals.until(clock, self.step_s)
         running = self.running - self.begun[-self.parts]
-        if model.running < inf:
+        if model.most_running < inf:
             waiting = self.waiting + arrived
-            admitted = np.minimum(waiting, model.running - running)
+            admitted = np.minimum(waiting, model.most_running - running)
             self.waiting = waiting - admitted
         self.running = running + admitted
         prompt_s = self.prompt_work_s * admitted
@@ -177,7 +176,7 @@ class Simulation:
         """
         came, clock, prompt_s = np.array(self.arrived), np.array(self.clocks), np.array(self.prompt_s)
         seconds = np.zeros(came.shape)
-        if self.model.running == inf:
+        if self.model.most_running == inf:
             return SimulatedTimes(seconds, came)
         arrived = np.cumsum(came, axis=0)
         begun = np.cumsum(self.begun[self.parts :], axis=0) + LEAST_QUERY
@@ -207,10 +206,10 @@ class Arrivals:
         self.times: Any = None
         self.came: Any = 0
         self.tests = KNOWN_TESTS
-        if goal.known_seed is None:
+        if goal.simulated_seed is None:
             self.tests = round(min(MOST_TESTS, max(FEWEST_TESTS, SIMULATED_QUERIES / goal.full_queries(rate))))
         else:
-            self.times = arrival_times(goal.known_seed, goal.full_queries(rate)) / rate
+            self.times = arrival_times(goal.simulated_seed, goal.full_queries(rate)) / rate
 
     def until(self, end_s: Any, step_s: Any) -> Any:
         """Return how many queries come in each test in the step that ends at `end_s` and takes `step_s`."""

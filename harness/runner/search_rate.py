@@ -2,28 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 from time import monotonic
 
 from harness.config.patterns import SURE_QUERIES
 from harness.config.plan import Plan, TestPart, minutes
 from harness.core import files
-from harness.core.errors import EndpointError, NotAcceptedError
+from harness.core.errors import EndpointError, NotAcceptedError, UsageError
 from harness.core.formatting import number, plural
 from harness.loadgen.log import TestResult
 from harness.rates import quick, search
 from harness.rates.bench import Bench, at_rate
 from harness.rates.full_tests import MOST_FULL_TESTS, MOST_RISE_RATIO, FullTests, first_rate, rate_that_waits_allow
 from harness.rates.goal import Goal
-from harness.rates.measurements import PROBE_S, Measurements, probe_s
+from harness.rates.measurements import CONFIRMING_S, Measurements, probe_s
 from harness.rates.state_left import state_left
 from harness.results.outcome import Outcome
 from harness.runner.load_source import DoneTests, RateSource
 
 TYPICAL_PROBES = 3  # Most searches of benchmarks.search take so many.
 SEARCH_S = 180.0  # A search takes about so many seconds before its full test (an H200).
-# --minutes keeps this share of a full test's time for it: its last answers come after its last query.
-FULL_TEST_RESERVE = 1.05
+# To fit in --minutes, the rate of a full test may be lowered to this share of what it should be.
+LOWERED_SHARE = 0.85
 
 
 class SearchedRate(RateSource):
@@ -32,7 +32,7 @@ class SearchedRate(RateSource):
     corrections = MOST_FULL_TESTS - 1
     before = TestPart(
         "search for the highest rate",
-        f"{TYPICAL_PROBES} probes or so of at least {minutes(PROBE_S)} each",
+        f"{TYPICAL_PROBES} probes or so of at least {minutes(CONFIRMING_S)} each",
         SEARCH_S,
     )
 
@@ -47,10 +47,8 @@ class SearchedRate(RateSource):
         return f"{sentence}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
 
     def find(self, bench: Bench) -> Plan:
-        plan = bench.plan
-        reserve_s = FULL_TEST_RESERVE * plan.min_duration_s
-        measurements = search.search(replace(bench, until=bench.until - reserve_s))
-        return plan_from_search(bench.plan, measurements)
+        measurements = search.search(bench)
+        return plan_from_search(bench.plan, measurements, bench.left_s)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
         if not is_correctable(plan, result):
@@ -67,7 +65,7 @@ class SearchedRate(RateSource):
         full_tests = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
         note = full_tests.summary
         rate = full_tests.next_rate
-        if rate and tests.left_s < inf:
+        if rate and tests.left_s < goal.reserved_s(rate):
             length = minutes(goal.full_s(rate))
             given_minutes = plan.config.minutes
             note += f"; left out for --minutes {given_minutes:g}: a full test of {length} at {number(rate)} queries/s"
@@ -93,9 +91,8 @@ class CurveRate(RateSource):
         return TestPart(f"{len(seconds_by_rate)} rates", text, total_s)
 
     def least_s(self, plan: Plan) -> float | None:
-        highest = max(given_rates(plan))
-        goal = Goal.of(plan)
-        return goal.full_s(highest) + probe_s(highest, goal)
+        """Return the seconds for the highest rate alone, since the lowest are left out first."""
+        return curve_s(given_rates(plan)[-1:], Goal.of(plan))
 
     def find(self, bench: Bench) -> Plan:
         """Test the given rates. Return the plan with the best rate."""
@@ -153,7 +150,7 @@ def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
 
 def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | None) -> Plan | None:
     """Return the plan of another full test at a rate. None if there is no rate or no time."""
-    if not rate or tests.left_s < FULL_TEST_RESERVE * Goal.of(plan).full_s(rate):
+    if not rate or tests.left_s < Goal.of(plan).reserved_s(rate):
         return None
     return plan.with_note(f"{attempt_text(plan, result, tests)}; retrying at {number(rate)}", target_qps=rate)
 
@@ -175,24 +172,46 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
     return f"{number(plan.target_qps)} queries/s was {last.verdict.word} over {result.duration_s:.1f} s{reason}"
 
 
-def plan_from_search(plan: Plan, measurements: Measurements) -> Plan:
-    """Return the plan with the highest rate that a full test is expected to keep.
+def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf) -> Plan:
+    """Return the plan with the highest rate that a full test is expected to keep in the `left_s` seconds that are left.
 
-    Raises NotAcceptedError if a single request already exceeds a limit.
+    Raises NotAcceptedError if a single request already exceeds a limit, UsageError if --minutes is too short.
     """
-    candidate, lone = measurements.candidate, measurements.lone
-    if not candidate.rate:
+    goal, lone = Goal.of(plan), measurements.lone
+    if lone.is_over(goal):
         raise NotAcceptedError(
             f"a single request is over the limits (TTFT {number(1000 * lone.ttft_s)} ms and TPOT "
             f"{number(1000 * lone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
         )
-    rate = first_rate(measurements)
+    if not measurements.probes:
+        raise too_short(plan, measurements.burst.qps(lone) if measurements.burst else 1 / lone.latency_s, left_s)
+    candidate, best_rate = measurements.candidate, first_rate(measurements)
+    rate = goal.rate_in_time(best_rate, left_s)
+    if rate is None or rate < LOWERED_SHARE * best_rate:
+        raise too_short(plan, best_rate, left_s)
+    reason = candidate.reason
+    if rate < best_rate:
+        reason += f", lowered from {number(best_rate)} for --minutes {plan.config.minutes:g}"
     loads = [probe.load for probe in measurements.probes]
     lowest, highest = number(min(loads)), number(max(loads))
     load_range = lowest if lowest == highest else f"{lowest} to {highest}"
     probes = f"{plural(len(loads), 'probe')} at {load_range} queries/s"
-    note = f"server_target_qps = {number(rate)} queries/s ({candidate.reason}, after {probes})"
+    note = f"server_target_qps = {number(rate)} queries/s ({reason}, after {probes})"
     return plan.with_note(note, target_qps=rate)
+
+
+def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
+    """Return the error for --minutes that are too few for a full test at about this rate.
+
+    `left_s` are the seconds that are left of them. The minutes that it names also leave time for a search.
+    """
+    given_s, goal = 60 * (plan.config.minutes or inf), Goal.of(plan)
+    needed_s = max(given_s - left_s, SEARCH_S) + goal.reserved_s(rate)
+    return UsageError(
+        f"--minutes {plan.config.minutes:g}: a full test at about {number(rate)} queries/s takes "
+        f"{minutes(goal.full_s(rate))}, and {minutes(max(left_s, 0.0))} are left: give --minutes "
+        f"{ceil(needed_s / 60)}, or --quick for an estimate."
+    )
 
 
 def given_rates(plan: Plan) -> list[float]:
@@ -204,35 +223,39 @@ def given_rates(plan: Plan) -> list[float]:
 def fitting_rates(plan: Plan) -> list[float]:
     """Return the given rates that --minutes has time for.
 
-    The lowest rates are left out first, since their probes take longest and say least about the limit.
+    The lowest rates are left out first, since their tests take longest and say least about the limit.
     """
     rates, goal = given_rates(plan), Goal.of(plan)
     if not plan.config.minutes:
         return rates
-    left_s = 60 * plan.config.minutes - FULL_TEST_RESERVE * goal.full_s(rates[-1])
-    fitting = list[float]()
-    for rate in reversed(rates):
-        left_s -= probe_s(rate, goal)
-        if left_s < 0 and fitting:
-            break
-        fitting.append(rate)
-    return sorted(fitting)
+    while len(rates) > 1 and curve_s(rates, goal) > 60 * plan.config.minutes:
+        del rates[0]
+    return rates
+
+
+def curve_s(rates: Sequence[float], goal: Goal) -> float:
+    """Return the seconds of a curve over ascending rates: its probes, a faster one if all hold, and a full test.
+
+    The full test may be at any of the rates, so the longest counts.
+    """
+    probed = [*rates, MOST_RISE_RATIO * rates[-1]]
+    probes_s = sum(probe_s(rate, goal) for rate in probed)
+    return probes_s + max(goal.reserved_s(rate) for rate in rates)
 
 
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     """Return the plan with the highest of the given rates that is VALID and that a full test can keep steadily.
 
-    If no rate is VALID, the lowest rate is used.
+    If no rate is VALID, or none would last, the lowest rate is used.
     """
-    rates = given_rates(plan)
+    rates, held = given_rates(plan), given_rates_that_held(plan, probes)
     rate, choice = best_given_rate(plan, probes), "the highest that is VALID"
     too_high = ""
-    if rate:
-        top = max(given_rates_that_held(plan, probes))
-        if top > rate:
-            too_high = f"; {number(top)} would not last: the engine's capacity is too near"
-    else:
-        rate, choice = min(probe.load for probe in probes), "the lowest, since none is VALID,"
+    if rate is None:
+        rate = min(probe.load for probe in probes)
+        choice = "the lowest, since none would last," if held else "the lowest, since none is VALID,"
+    if held and max(held) > rate:
+        too_high = f"; {number(max(held))} would not last: the engine's capacity is too near"
     note = f"server_target_qps = {number(rate)} queries/s ({choice} of {len(rates)} rates{too_high})"
     return plan.with_note(note, target_qps=rate)
 

@@ -226,7 +226,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     final_plan = source.conclude(run.plan, tests)
     if final_plan is not run.plan:
         best = valid_attempt_at(attempts, final_plan.target_qps)
-        if best and not attempt.valid:
+        if best and attempt.load != final_plan.target_qps:
             attempts[attempts.index(best)] = move_attempt(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
             attempt = best

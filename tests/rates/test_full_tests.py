@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.config.mlperf import SEEDS_BY_ROUND
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
@@ -20,6 +21,7 @@ from harness.rates.full_tests import (
     SAFE_SHARE,
     FullTests,
     early_stopping_share,
+    failure_text,
     first_rate,
     passing_share,
     rate_that_waits_allow,
@@ -183,10 +185,27 @@ def test_a_full_queue_completes_more_than_a_test_that_does_not_grow() -> None:
     *probes, lost = recorded("Interactive, at most 208 running")
     found = Measurements(INTERACTIVE, LoneRequest(0.018, 0.0033, 0.44), probes)
     assert found.server.saturated and found.server.saturated.completed > 59
-    assert 53 < found.server.full_capacity < 55.5
+    assert 53 < found.server.capped_capacity < 55.5
     assert 44 < first_rate(found) < 51
     following = after(lost, probes=tuple(probes), goal=INTERACTIVE)
     assert following is not None and 0.8 < following / lost.load < 0.92
+
+
+@pytest.mark.slow
+def test_two_overloads_are_no_line_to_the_limit() -> None:
+    """TTFT p99 of 5,440 and 1,310 of 500 ms on a host that left the GPU idle for a quarter of the time.
+
+    A line through both led to 29.9 queries/s, on a card whose like kept 42.8 with room.
+    """
+    goal = INTERACTIVE._replace(seed=SEEDS_BY_ROUND["6.1"].schedule)
+    found = Measurements(goal, LONE, recorded("Interactive, a host that leaves the GPU idle"))
+    assert 40 < first_rate(found) < 45
+
+
+def test_a_valid_test_whose_queue_grew_is_not_called_invalid() -> None:
+    growing = overloaded(52, completed=45, ttft=900, seconds=600)
+    assert growing.valid and not growing.has_held
+    assert "VALID at 52" in failure_text(growing) and "INVALID" not in failure_text(growing)
 
 
 def test_the_first_rate_has_a_margin_for_heat_that_the_card_shows() -> None:
@@ -238,7 +257,7 @@ def test_what_is_known_in_the_end_is_said() -> None:
 def test_facts_without_a_queue_tell_nothing_of_waits() -> None:
     assert rate_that_waits_allow([example_runs.probe(5.0, True, 100, 20)], GOAL) == float("inf")
     known = Measurements(GOAL, LoneRequest(0.02, 0.0032, 0.4), [overloaded(74.4, 60.8, 6000)])
-    assert known.server.full_capacity == 60.8
+    assert known.server.capped_capacity == 60.8
 
 
 def test_a_share_of_the_limits_is_room() -> None:

@@ -4,15 +4,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from benchmarks.search import Bench, Case
+from benchmarks.simulated_servers import shared
 from harness.commands.compare import CompareConfig, sweep_of
 from harness.config.plan import Plan
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
 from harness.core.errors import UsageError
+from harness.rates import search
+from harness.rates.first_requests import BurstResult
 from harness.rates.goal import Goal
+from harness.rates.measurements import Measurements
+from harness.rates.server_model import LoneRequest
 from harness.runner.rate import require_time
-from harness.runner.search_rate import CurveRate, SearchedRate, fitting_rates
+from harness.runner.search_rate import CurveRate, SearchedRate, fitting_rates, plan_from_search
 
 
 def plan(**flags: Any) -> Plan:
@@ -55,7 +63,7 @@ def test_where_it_has_one_it_is_taken(useful: dict[str, Any]) -> None:
     ("flags", "short", "long", "needed"),
     [
         ({"scenario": "server", "server_target_qps": "max"}, 12, 13.5, "13.0"),
-        ({"scenario": "server", "server_target_qps": (50, 55)}, 12, 16, "12.7"),
+        ({"scenario": "server", "server_target_qps": (50, 55)}, 12, 18, "13.8"),
         ({"concurrency": "max"}, 3, 3.6, "3.5"),
         ({"concurrency": "1,4,16"}, 1, 2.1, "2.0"),
     ],
@@ -80,9 +88,50 @@ def test_an_estimate_is_named_where_there_is_one() -> None:
 def test_a_curve_leaves_out_its_lowest_rates() -> None:
     curve = plan(scenario="server", server_target_qps=(1, 20, 50), minutes=30)
     assert fitting_rates(replace(curve, config=curve.config.with_settings(minutes=None))) == [1, 20, 50]
-    assert fitting_rates(curve) == [1, 20, 50]
-    assert fitting_rates(replace(curve, config=curve.config.with_settings(minutes=16.0))) == [20, 50]
-    assert CurveRate().least_s(curve) == pytest.approx(Goal.of(curve).full_s(50) + 30)
+    assert fitting_rates(curve) == [20, 50]  # a full test at 1/s takes almost four hours
+    assert fitting_rates(replace(curve, config=curve.config.with_settings(minutes=13.0))) == [50]
+    assert CurveRate().least_s(curve) == pytest.approx(Goal.of(curve).reserved_s(50) + 30 + 30)
+
+
+def bench_left(measurements: Measurements, minutes: float, left_s: float) -> Plan:
+    return plan_from_search(plan(scenario="server", server_target_qps="max", minutes=minutes), measurements, left_s)
+
+
+def test_a_search_with_no_time_for_a_full_test_names_the_minutes_that_it_takes() -> None:
+    """LoadGen sends whole passes of 13,368 queries: at 5 queries/s, a full test takes some 50 minutes."""
+    measurements = search.search(Bench(Case("5/s", shared(5)), 1))
+    with pytest.raises(
+        UsageError, match=r"--minutes 13: a full test at about 4\.\d+ queries/s takes [45]\d\.\d min"
+    ) as error:
+        bench_left(measurements, 13, 650.0)
+    assert error.value.exit_code == 2
+    assert "or --quick for an estimate" in str(error.value)
+
+
+def test_a_search_without_time_for_a_single_probe_is_an_error_of_one_line() -> None:
+    lone, burst = LoneRequest(0.05, 0.02, 2.5), BurstResult(32, 0, 20.0)
+    measurements = Measurements(Goal.of(plan(scenario="server", server_target_qps="max")), lone, burst=burst)
+    with pytest.raises(UsageError, match="give --minutes"):
+        bench_left(measurements, 13, 500.0)
+
+
+def test_a_slightly_lower_rate_saves_a_pass() -> None:
+    goal = Goal.of(plan(scenario="interactive", server_target_qps="max"))
+    lower = goal.rate_in_time(44.6, 650.0)
+    assert goal.full_s(44.6) > 890 and lower is not None
+    assert 43.5 < lower < 44.6 and goal.full_s(lower) < 610
+    assert goal.rate_in_time(44.6, 1000.0) == 44.6
+    assert goal.rate_in_time(44.6, 500.0) is None
+
+
+@given(st.floats(0.5, 300), st.floats(1, 5000))
+def test_a_rate_in_time_is_in_time_and_no_higher(rate: float, left_s: float) -> None:
+    goal = Goal.of(plan(scenario="server", server_target_qps="max"))
+    lower = goal.rate_in_time(rate, left_s)
+    if lower is None:
+        assert goal.reserved_s(rate) > left_s
+    else:
+        assert lower <= rate and goal.reserved_s(lower) <= left_s
 
 
 def test_no_test_is_shorter_for_it() -> None:

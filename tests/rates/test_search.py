@@ -20,7 +20,7 @@ from harness.config import mlperf
 from harness.config.patterns import SURE_QUERIES
 from harness.config.resolve import resolve
 from harness.config.run import RunConfig
-from harness.core.errors import NotAcceptedError, UsageError
+from harness.core.errors import EndpointError, NotAcceptedError, UsageError
 from harness.core.formatting import number
 from harness.core.progress import Display
 from harness.loadgen import log as loadgen_log
@@ -179,9 +179,25 @@ def test_a_burst_that_fits_at_once_shows_no_more_than_it_completed() -> None:
     assert tells(said[-1], "no limit")
 
 
+def test_a_lone_request_over_a_limit_ends_the_measurements() -> None:
+    server = Bench(replace(BY_NAME["shared, 30/s, 30 ms"], limits=mlperf.LatencyLimits(500, 1)), 3)
+    found = search.search(server)
+    assert found.lone.is_over(server.goal) and not found.probes and found.burst is None
+
+
+def test_a_server_that_refuses_with_the_fewest_in_flight_ends_the_search() -> None:
+    server = Bench(BY_NAME["refuses beyond 8"], 1, in_flight=2)
+    server.limit_in_flight = lambda most: None  # type: ignore[method-assign]
+    refused = example_runs.changed(example_runs.probe(qps=5), refused=3, full_at=2)
+    server.probe = lambda chosen: refused  # type: ignore[method-assign]
+    with pytest.raises(EndpointError, match="even with 2 in flight"):
+        search.probe(server, Candidate(5.0, ""))
+
+
 def test_a_minute_of_time_is_kept_for_what_follows() -> None:
     """With --minutes a search ends in time for its full test, by what it has measured until then."""
-    server = Bench(BY_NAME["shared, 30/s, 30 ms"], 3, until_s=150.0)
+    case = BY_NAME["shared, 30/s, 30 ms"]
+    server = Bench(case, 3, until_s=150.0 + Bench(case, 3).goal.reserved_s(30))
     found = search.search(server)
     assert found.probes and server.spent_s < 150
     everything = search.search(Bench(BY_NAME["shared, 30/s, 30 ms"], 3))
@@ -327,7 +343,7 @@ def test_a_search_on_the_demo(tmp_path: Path) -> None:
     folder = (tmp_path / "latest").resolve()
     summary = json.loads((folder / "summary.json").read_text())
     probes = summary["run"]["search"]
-    assert 1 <= len(probes) <= 3 * search.MOST_PROBES_OF_ONE_RATE  # where a lone request took another time after them
+    assert 1 <= len(probes) <= 3 * search.MOST_REPEATS  # where a lone request took another time after them
     assert all(p["load"] > 0 and p["ttft_ms"]["p99"] > 0 and p["tpot_ms"]["p99"] > 0 for p in probes)
     assert len(list((folder / "Probes").iterdir())) == len(probes)
     assert any("server_target_qps = " in note for note in summary["meta"]["notes"])
