@@ -74,6 +74,8 @@ class CompareConfig(RunConfig):
             yield "compare measures speed; with --mode both it compares answers as well."
         if self.rounds < 2:
             yield "--rounds must be at least 2."
+        if self.following_scenarios:
+            yield "compare tests servers in one scenario: give --scenario one name."
         if self.dry_run:
             yield "compare has no --dry-run."
         if self.json and not self.fail_if:

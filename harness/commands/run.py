@@ -1,61 +1,129 @@
 """One run of the benchmark, from flags to report. `python run.py --help` lists the flags."""
 
-from typing import NoReturn
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.config.config_command import config_command
 from harness.config.run import RunConfig
 from harness.config.workload import WORKLOADS
-from harness.core.errors import ENGINE_FAILED
+from harness.core.errors import DONE, ENGINE_FAILED
+from harness.core.given_values import flag_name
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.runner.steps import PreparedRun
+    from harness.runs.run_folder import RunFolder
 
 DESCRIPTION = "Benchmark Llama-3.1-8B with MLPerf's LoadGen: accuracy, then performance."
 EXAMPLES = (
     "python run.py --model demo",
     "python run.py --scenario server --server-target-qps max",
     "python run.py --endpoint http://localhost:8000/v1 --concurrency 1,4,16,64",
+    "python run.py --scenario offline,server",
     "python run.py --quantization fp8 --total-sample-count 1000 --min-duration 60",
     "python run.py --scenario singlestream --dry-run",
 )
 
 
-def benchmark_run(config: RunConfig) -> NoReturn:
-    """Run the benchmark in its own folder, and end the process with the exit code."""
+def benchmark_command(config: RunConfig) -> NoReturn:
+    """Run the benchmark for each scenario in its own folder, and end the process with the exit code.
+
+    The runs share one engine. A run that fails, or whose exit code is not 0, is the last.
+    """
     # These imports are slow, and `-h` shall not wait for them.
     from harness.core import processes, progress
-    from harness.engines.discovery import config_of_served_model
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder
 
+    runs = config.runs
     check_installed(config.mlflow)
     if config.dry_run:
         from harness.runner import steps
 
-        raise SystemExit(steps.dry_run(config, print))
+        raise SystemExit(max(steps.dry_run(run, print) for run in runs))
     processes.install_signal_handlers()
-    run = run_folder.open_run(config.results_dir, f"{config.category}-{config.scenario}")
-    log = run.path / "engine.log"
-    with progress.screen(log) as (console, errors):
-        try:
-            with progress.Display(errors if config.json else console) as display:
-                config = config_of_served_model(config, display.say)  # before all else, since the server may be missing
-                display.say(config.headline)
-                display.say(f"results: {run.path}")
-                from harness.runner import steps
-
-                code = steps.run_benchmark(config, run, display)
-            if config.json:
-                console.file.write((run.path / "summary.json").read_text())
-                console.file.flush()
-                if getattr(console.file, "is_full", False):  # all other output is in the run folder, too
-                    errors.print("error: standard output: No space left on device.", markup=False)
-                    code = code or ENGINE_FAILED
-        except (Exception, KeyboardInterrupt) as error:
-            code = ending.fail(error, run, errors)
-            if not config.quick and any(run.path.rglob("mlperf_log_detail.txt")):
-                steps.report_partial(run, errors if config.json else console)
+    handlers, arguments = processes.signal_handlers(), sys.argv[1:]
+    folder = run_folder.open_run(config.results_dir, f"{runs[0].category}-{runs[0].scenario}")
+    log = folder.path / "engine.log"
+    with progress.screen(log) as consoles:
+        earlier = None
+        for run in runs:
+            if run is not runs[0]:
+                processes.set_signal_handlers(handlers)  # the report of a run ignores signals
+                folder = run_folder.open_run(config.results_dir, f"{run.category}-{run.scenario}")
+            if len(runs) > 1:  # the command that a run keeps repeats this run alone
+                sys.argv[1:] = words_of_run(arguments, config, run)
+            code, earlier = run_in_folder(run, folder, consoles, earlier, is_last=run is runs[-1])
+            if code != DONE:
+                left_out = [following.scenario for following in runs[runs.index(run) + 1 :]]
+                if left_out:
+                    consoles[1].print(
+                        f"not run: {', '.join(left_out)}, because {run.scenario} ended with exit code {code}"
+                    )
+                break
         ending.exit(code, log)
+
+
+def run_in_folder(
+    config: RunConfig,
+    folder: "RunFolder",
+    consoles: "tuple[Console, Console]",
+    earlier: "PreparedRun | None",
+    is_last: bool,
+) -> "tuple[int, PreparedRun | None]":
+    """Run the benchmark once in its folder.
+
+    Return the exit code, and the run for those that follow; None after an error. `consoles` are those of standard
+    output and of standard error.
+    """
+    from harness.core import progress
+    from harness.engines.discovery import config_of_served_model
+    from harness.runs import ending
+
+    console, errors = consoles
+    shown_on = errors if config.json else console
+    try:
+        with progress.Display(shown_on) as display:
+            config = config_of_served_model(config, display.say)  # before all else, since the server may be missing
+            display.say(config.headline)
+            display.say(f"results: {folder.path}")
+            from harness.runner import steps
+
+            code, run = steps.run_benchmark(config, folder, display, earlier, is_last)
+        if config.json:
+            console.file.write((folder.path / "summary.json").read_text())
+            console.file.flush()
+            if getattr(console.file, "is_full", False):  # all other output is in the run folder, too
+                errors.print("error: standard output: No space left on device.", markup=False)
+                code = code or ENGINE_FAILED
+        return code, run
+    except (Exception, KeyboardInterrupt) as error:
+        code = ending.fail(error, folder, errors)
+        if not config.quick and any(folder.path.rglob("mlperf_log_detail.txt")):
+            steps.report_partial(folder, shown_on)
+        return code, None
+
+
+def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> list[str]:
+    """Return the words of a command line with several scenarios that repeat one of its runs alone.
+
+    They lack the flags that only the other runs use, and name the run's scenario.
+    """
+    left_out = {"--scenario", *map(flag_name, config.named_settings - run.named_settings)}
+    switches = {flag_name(name) for name, info in RunConfig.model_fields.items() if info.annotation is bool}
+    kept, following = list[str](), iter(words)
+    for word in following:
+        name, equals, _ = word.partition("=")
+        if name not in left_out:
+            kept.append(word)
+        elif not equals and name not in switches:
+            next(following, None)  # the value of the flag
+    return [*kept, "--scenario", run.scenario]
 
 
 WORKLOAD_SUMMARIES = {name: workload.summary for name, workload in WORKLOADS.items()}
 command = config_command(
-    RunConfig, benchmark_run, DESCRIPTION, EXAMPLES, lists={"Workloads, by mean lengths": WORKLOAD_SUMMARIES}
+    RunConfig, benchmark_command, DESCRIPTION, EXAMPLES, lists={"Workloads, by mean lengths": WORKLOAD_SUMMARIES}
 )

@@ -80,7 +80,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
         hint = Path
     elif "texts" in types:
         hint, default = list[str], list(default)
-    elif list(types) == ["choice"]:
+    elif list(types) == ["choice"] and not setting_flag.metavar:  # with one, the value may be more than a choice
         hint = Literal[tuple(map(str, choices(types)))]
     elif default is not None:
         default = str(default)

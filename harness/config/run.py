@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, model_validator
 
 from harness.config import engine, lengths, mlperf, server_addresses, workload
 from harness.config.flags import ACCURACY_TOPIC, BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, RESULTS_TOPIC, flag
@@ -37,6 +37,12 @@ SCENARIO_BY_FLAG = {
     "batch_size": "offline",
     "sort_by_length": "offline",
 }
+LIMIT_FLAGS = ("ttft_limit", "tpot_limit")
+
+
+def unused_settings(scenario: str) -> set[str]:
+    """Return the settings that this scenario does not use but others do."""
+    return {*SCENARIO_BY_FLAG, *LIMIT_FLAGS} - {*mlperf.SCENARIOS[scenario].flags}
 
 
 def scenario_flag(given: frozenset[str]) -> str:
@@ -64,10 +70,11 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """MLPerf Inference round, its seeds and rules: change it to submit to another."""
     category: Literal["auto", "datacenter", "edge"] = flag("auto", BENCHMARK_TOPIC, "work")
     """The set of samples and scenarios. auto: datacenter, or edge for singlestream, which it alone has."""
-    scenario: ScenarioName = flag("offline", BENCHMARK_TOPIC, "work")
+    scenario: ScenarioName = flag("offline", BENCHMARK_TOPIC, "work", metavar="NAME[,NAME...]")
     """offline: all at once; server: random arrivals within latency limits; interactive: the same, tighter;
     singlestream: one at a time; multistream, concurrency: N at a time; arrivals: at times you choose. datacenter takes
-    all but singlestream; edge takes all but server and interactive."""
+    all but singlestream; edge takes all but server and interactive. offline,server: two runs on one engine."""
+    following_scenarios: tuple[ScenarioName, ...] = ()
     mode: Literal["accuracy", "performance", "both"] = flag("both", BENCHMARK_TOPIC, "nothing")
     """Check the answers, measure the speed, or one after the other on one engine."""
     compliance: Literal["none", "test06"] = flag("none", BENCHMARK_TOPIC, "nothing")
@@ -145,8 +152,45 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         dataset_path high_accuracy price_per_hour label dry_run extra_metrics results_dir keep_all
         """
 
+    @model_validator(mode="before")
+    @classmethod
+    def split_scenarios(cls, settings: object) -> object:
+        """Return the settings with the first of several scenarios, and with the others as those that follow."""
+        match settings:
+            case {"scenario": str() as names, **others} if "," in names:
+                first, *following = [name.strip() for name in names.split(",")]
+                unknown = [name for name in following if name not in get_args(ScenarioName)]
+                if unknown:  # the error is then about --scenario
+                    return others | {"scenario": unknown[0]}
+                return others | {"scenario": first, "following_scenarios": tuple(following)}
+        return settings
+
+    @property
+    def scenarios(self) -> tuple[str, ...]:
+        return (self.scenario, *self.following_scenarios)
+
+    @property
+    def runs(self) -> list[Self]:
+        """The runs of the command, one for each scenario. Raises UsageError if one of them cannot be used."""
+        if not self.following_scenarios:
+            return [self]
+        return [self.run_of(scenario) for scenario in self.scenarios]
+
+    def run_of(self, scenario: str) -> Self:
+        """Return the settings of one scenario, without those that only other scenarios of the command use."""
+        settings = self.values(self.model_fields_set) | {"scenario": scenario}
+        del settings["following_scenarios"]
+        for name in unused_settings(scenario) & settings.keys():
+            del settings[name]
+        given_minutes = settings.pop("minutes", None)
+        run = self.from_mapping(settings)
+        if run.takes_minutes and given_minutes is not None:
+            run = run.with_settings(minutes=given_minutes)
+        return run
+
     def problems(self) -> Iterator[str]:
         yield from super().problems()
+        yield from self.problems_of_several_scenarios()
         if not self.is_official_workload and self.mode != "performance":
             yield (
                 f"{self.workload_flag} has no reference answers, so speed alone is measured: add --mode performance."
@@ -188,12 +232,13 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     def scenario_problems(self) -> Iterator[str]:
         """Yield a sentence for each setting that the scenario does not use, or that its category does not allow."""
-        choice = f"--scenario {self.scenario}"
+        choice = f"--scenario {','.join(self.scenarios)}"
         choosing_flag = scenario_flag(self.named_settings)
         if choosing_flag:
             choice = flag_name(choosing_flag)
-        for name in (*SCENARIO_BY_FLAG, "ttft_limit", "tpot_limit"):
-            if name not in self.named_settings or name in self.scenario_rules.flags:
+        unused = set.intersection(*map(unused_settings, self.scenarios))
+        for name in (*SCENARIO_BY_FLAG, *LIMIT_FLAGS):
+            if name not in self.named_settings or name not in unused:
                 continue
             scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
             if scenarios == [SCENARIO_BY_FLAG.get(name)]:
@@ -205,6 +250,16 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."
         if self.scenario_rules.unofficial and self.compliance != "none":
             yield f"--compliance {self.compliance} needs an MLPerf scenario; {self.scenario_rules.unofficial}."
+
+    def problems_of_several_scenarios(self) -> Iterator[str]:
+        """Yield a sentence for each setting that cannot be used with several scenarios."""
+        if not self.following_scenarios:
+            return
+        choice = f"--scenario {','.join(self.scenarios)}"
+        if len(set(self.scenarios)) < len(self.scenarios):
+            yield f"{choice}: a scenario is given twice."
+        if self.quick:
+            yield f"--quick estimates Server and Interactive at once: it takes one scenario, not {choice}."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Return the backend, addresses, scenario, category and load that follow from other flags.

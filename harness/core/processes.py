@@ -6,9 +6,11 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from signal import SIG_IGN, SIGHUP, SIGKILL, SIGTERM, Signals, default_int_handler, getsignal, signal, strsignal
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGKILL, SIGTERM, Signals, default_int_handler, getsignal, signal, strsignal
+from typing import Any
 
 import psutil
 
@@ -33,6 +35,17 @@ def install_signal_handlers() -> None:
     signal(SIGTERM, default_int_handler)
     if getsignal(SIGHUP) is not SIG_IGN:
         signal(SIGHUP, default_int_handler)
+
+
+def signal_handlers() -> dict[int, Any]:
+    """Return what happens at each signal that ends a command."""
+    return {number: getsignal(number) for number in (SIGINT, SIGTERM, SIGHUP)}
+
+
+def set_signal_handlers(handlers: Mapping[int, Any]) -> None:
+    """Set what happens at each signal, for instance after signals were ignored."""
+    for number, handler in handlers.items():
+        signal(number, handler)
 
 
 def start_guard() -> None:

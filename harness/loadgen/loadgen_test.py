@@ -38,12 +38,23 @@ def user_conf(plan: Plan) -> str:
     return "".join(lines)
 
 
+# The other settings of a user.conf: LoadGen's attribute, and its value for a value of 1 in the file.
+FIXED_SETTINGS = {
+    "ttft_latency": ("ttft_latency", 10**6),
+    "tpot_latency": ("tpot_latency", 10**6),
+    "sample_concatenate_permutation": ("sample_concatenate_permutation", 1),
+    "target_latency_percentile": ("multi_stream_target_latency_percentile", 0.01),
+}
+
+
 class LoadGenSettings:
     """LoadGen's settings of a run, for the plan of the test that comes.
 
-    LoadGen reads a user.conf once in a process and calls a second one an error: the tests of a run share what was read
-    for the first, and each sets what changes from test to test.
+    LoadGen reads a user.conf once in a process and calls a second one an error. So the tests of a run share what was
+    read for the first, and each sets what changes from test to test. A second run in the process sets everything.
     """
+
+    has_read_user_conf = False  # whether LoadGen has read one in this process
 
     def __init__(self) -> None:
         self._read = None
@@ -76,12 +87,23 @@ class LoadGenSettings:
         settings.scenario = getattr(lg.TestScenario, scenario)
         settings.FromConfig("", plan.loadgen_model, scenario, 0)  # mlperf.conf, which LoadGen itself reads only once
         self._official = {name: getattr(settings, name) for name in CHANGING_SETTINGS}
-        if settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
+        if LoadGenSettings.has_read_user_conf:
+            set_fixed(settings, plan)
+        elif settings.FromConfig(str(conf), plan.loadgen_model, scenario) != 0:
             raise LoadGenError(f"LoadGen refuses {conf}; its reasons are in mlperf_log_detail.txt.")
+        LoadGenSettings.has_read_user_conf = True
         settings.qsl_rng_seed = plan.seeds.qsl
         settings.sample_index_rng_seed = plan.seeds.sample_index
         settings.schedule_rng_seed = plan.seeds.schedule
         return settings
+
+
+def set_fixed(settings: lg.TestSettings, plan: Plan) -> None:
+    """Set what does not change from test to test, as LoadGen would read it from a user.conf."""
+    for key, value in plan.pattern.fixed_settings(plan).items():
+        name, factor = FIXED_SETTINGS[key]
+        kind = type(getattr(settings, name))
+        setattr(settings, name, kind(value * factor))
 
 
 def log_settings(folder: Path) -> lg.LogSettings:

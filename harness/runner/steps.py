@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from harness.core.progress import Display
 from harness.core.statements import merge_by_remedy
 from harness.core.tokenizer import Tokenizer
 from harness.engines import cuda_toolkit, discovery
+from harness.engines.protocol import Engine
 from harness.loadgen import background_load, test_run
 from harness.loadgen.session import LoadGenSession
 from harness.loadgen.watchdog import Watchdog
@@ -85,23 +87,6 @@ def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
     return f"{names}; tensor parallel {plan.tensor_parallel_size}, data parallel {plan.data_parallel_size}"
 
 
-def run_benchmark(config: RunConfig, folder: RunFolder, display: Display) -> int:
-    """Run the benchmark once in its folder. Return the exit code. Raises BenchmarkError."""
-    display.stage("loading model, tokenizer and data")
-    doctor.require(config)  # ends the run if something that it needs is missing
-    run, session, tokenizer = begin(config, folder, display)
-    evaluation = None
-    if not config.quick:
-        evaluation = run_tests(run, session, tokenizer)
-    if config.is_in_process:
-        display.stage(f"stopping {session.engine.name}")
-    session.engine.close()
-    if config.quick:  # an estimate is written into the folder, but not into the history
-        run.folder.set_status("complete")
-        return DONE
-    return exit_code(config, evaluation, report(run))
-
-
 class PreparedRun(NamedTuple):
     """A run whose load is known, its session, and the tokenizer of its prompts."""
 
@@ -110,11 +95,53 @@ class PreparedRun(NamedTuple):
     tokenizer: Tokenizer
 
 
-def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGenSession | None = None) -> PreparedRun:
+class RunEnd(NamedTuple):
+    """The end of a run: its exit code, and the run itself, whose engine still runs if another run follows."""
+
+    exit_code: int
+    run: PreparedRun
+
+
+def run_benchmark(
+    config: RunConfig,
+    folder: RunFolder,
+    display: Display,
+    earlier: PreparedRun | None = None,
+    is_last: bool = True,
+) -> RunEnd:
+    """Run the benchmark once in its folder. Raises BenchmarkError.
+
+    The run uses the engine of the `earlier` run of the same command, if there is one. Its own engine is stopped before
+    the report, unless another run follows and can use it.
+    """
+    display.stage("loading model, tokenizer and data")
+    doctor.require(config)  # ends the run if something that it needs is missing
+    prepared = begin(config, folder, display, earlier)
+    run, session, tokenizer = prepared
+    evaluation = None
+    if not config.quick:
+        evaluation = run_tests(run, session, tokenizer)
+    if config.is_in_process and is_last:
+        display.stage(f"stopping {session.engine.name}")
+    if is_last or not config.is_in_process:
+        session.engine.close()
+    if config.quick:  # an estimate is written into the folder, but not into the history
+        run.folder.set_status("complete")
+        return RunEnd(DONE, prepared)
+    return RunEnd(exit_code(config, evaluation, report(run)), prepared)
+
+
+def begin(
+    config: RunConfig,
+    folder: RunFolder,
+    display: Display,
+    earlier: PreparedRun | None = None,
+    same_requests: LoadGenSession | None = None,
+) -> PreparedRun:
     """Prepare a run up to its tests: read the data, start the engine, and find the rate.
 
-    If `other` is given, the run sends the same requests as that session. It takes over the session's salt, and its
-    LoadGen settings, which a process can read only once.
+    If the engine of an `earlier` run is in this process, it still runs, and this run uses it. If `same_requests` is
+    given, the run sends the same requests as that session: it takes over the session's salt.
     """
     tokenizer = pretrained.load_tokenizer(config)
     plan, workload = prepare_plan(config, tokenizer)
@@ -129,9 +156,12 @@ def begin(config: RunConfig, folder: RunFolder, display: Display, other: LoadGen
     run.warn_short()
     if plan.replay:
         display.say(str(plan.replay))
-    session = start_session(run, library)
-    if other:
-        session.run, session.settings = other.run, other.settings
+    if earlier and config.is_in_process:
+        session = continue_session(run, library, earlier)
+    else:
+        session = start_session(run, library)
+    if same_requests:
+        session.run = same_requests.run
     find_rate(run, session)
     return PreparedRun(run, session, tokenizer)
 
@@ -173,10 +203,29 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     facts.concurrency = None if config.endpoint else engine.concurrency
     facts.checkpoint = checkpoint.title(config) if engine.engine_state.quantized_checkpoint else None
     run.adopt(replace(run.plan, engine_state=engine.engine_state))
-    run.display.say(rate_source(config).total(run.plan))
+    return open_session(run, engine, library, busy_gpus)
+
+
+def continue_session(run: BenchmarkRun, library: Library, earlier: PreparedRun) -> LoadGenSession:
+    """Return the session of a run on the engine that an earlier run of the same command has started."""
+    engine, facts, known = earlier.session.engine, run.facts, earlier.run.facts
+    facts.engine, facts.engine_start_s, facts.engine_args = known.engine, known.engine_start_s, known.engine_args
+    facts.kernels, facts.concurrency, facts.checkpoint = known.kernels, known.concurrency, known.checkpoint
+    with contextlib.suppress(OSError):  # the engine goes on writing to the log of the run that started it
+        os.link(earlier.run.folder.path / "engine.log", run.folder.path / "engine.log")
+    note = f"the engine was started by {earlier.run.folder.name}"
+    if run.config.backend == "vllm":  # vLLM has other defaults for a server than for prompts that all come at once
+        note += f", with vLLM's defaults for {earlier.run.config.scenario}"
+    run.adopt(replace(run.plan, engine_state=engine.engine_state).with_note(note))
+    return open_session(run, engine, library, earlier.session.busy_gpus)
+
+
+def open_session(run: BenchmarkRun, engine: Engine, library: Library, busy_gpus: list[int]) -> LoadGenSession:
+    """Return the session of a run whose engine runs, and say how long its tests take."""
+    run.display.say(rate_source(run.config).total(run.plan))
     gc.collect()
     gc.freeze()  # the garbage collector need not look through loaded objects while measuring
-    watchdog = Watchdog(engine, config.stall_timeout)
+    watchdog = Watchdog(engine, run.config.stall_timeout)
     return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=busy_gpus)
 
 

@@ -76,6 +76,8 @@ def load_side(word: str, results_dir: Path) -> Side:
     path = Path(word)
     if path.is_file():
         config = RunConfig.load(path)
+        if config.following_scenarios:
+            raise UsageError(f"{path}: a bisection has one scenario, not {','.join(config.scenarios)}.", path=path)
         machine = Comparable.of_machine(system.detect())
         return side_of(word, config, None, machine)
     folder = find.find_runs(word, results_dir)[-1]  # a label means its latest run

@@ -276,6 +276,8 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             continue  # already among the mistakes
         try:
             config = RunConfig(**item.settings)
+            if config.following_scenarios:
+                yield f"{where}: {item.name}: an experiment has one scenario, not {','.join(config.scenarios)}"
             has_speed = not (config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto")
             if not has_speed and config.mode != "accuracy" and not config.quick:
                 yield (

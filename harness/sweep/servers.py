@@ -57,7 +57,8 @@ class Servers:
     def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
         """Begin to measure a server. It gets the same requests as the servers before it."""
         first = next(iter(self.sides.values()), None)
-        side = steps.begin(config_of(item, self.place), folder, self.display, first and first.session)
+        session = first and first.session
+        side = steps.begin(config_of(item, self.place), folder, self.display, same_requests=session)
         side.run.adopt(match_length(side.run.plan, (first or side).run.plan))
         return side
 

@@ -95,7 +95,7 @@ def test_help_lists_every_flag_in_its_panel():
     texts = {name: info.description or "" for name, info in RunConfig.model_fields.items()}
     expected = {flag_name(name): flag.panel for name, flag in RunConfig.flags().items() if texts[name]}
     assert panels == {**expected, "--config": "Results"}
-    assert [name for name, text in texts.items() if not text] == ["dataset"]  # of older commands
+    assert [name for name, text in texts.items() if not text] == ["following_scenarios", "dataset"]
 
 
 def test_help_is_short_and_its_examples_run():

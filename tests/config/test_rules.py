@@ -26,6 +26,8 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"engine_patch": ("a",), "engine_arg": ("nnodes=2",)},
     {"engine_patch": ("a",), "endpoint": URL},
     {"backend": "openai"},
+    {"scenario": "offline,offline"},
+    {"scenario": "offline,server", "quick": True},
     {"backend": "echo", "endpoint": URL},
     {"endpoint": URL, "precision": "fp16"},
     {"max_in_flight": 8},
