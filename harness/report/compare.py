@@ -108,11 +108,7 @@ class ComparedRun(NamedTuple):
 
         0 if a GPU or a server computed: no share of their time follows from this machine's cores.
         """
-        test = self.summary.result
-        if test is None or self.summary.gpu_models or self.facts.plan.config.endpoint:
-            return 0.0
-        busy_cores = test.details.machine.others_cpu_cores or 0.0
-        return busy_cores / max(1, self.facts.system.cores)
+        return self.summary.taken_share or 0.0
 
     @property
     def has_unknown_load(self) -> bool:

@@ -226,6 +226,21 @@ class Summary(File):
         return loads
 
     @property
+    def taken_share(self) -> Measured:
+        """The share of the cores that other programs took during the result's test, where the engine computes on them.
+
+        None if a GPU or a server computed, since no share of their time follows from this machine's cores; or if it was
+        not recorded.
+        """
+        test = self.result
+        if test is None or self.gpu_models or self.meta.endpoints or not self.is_in_process:
+            return None
+        busy_cores = test.details.machine.others_cpu_cores
+        if busy_cores is None:
+            return None
+        return busy_cores / max(1, self.system.cores)
+
+    @property
     def gpus(self) -> int:
         """The number of GPUs that the engine used; 0 if not known."""
         if not self.system.gpus or not self.is_in_process:

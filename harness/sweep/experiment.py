@@ -42,6 +42,7 @@ class ExperimentOutcome:
         tuple[str, ...], schema.stored_field("others", "background_load")
     ] = ()  # load of other programs meanwhile
     ran_out: tuple[schema.StoredStatement, ...] = ()  # statements on what set its speed, the first first
+    taken_share: float | None = None  # the share of the engine's cores that other programs took; None if not known
     flaws: tuple[str, ...] = ()  # flaws that keep its figures from being compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
@@ -315,6 +316,7 @@ def from_summary(summary: Summary) -> ExperimentOutcome:
         metrics.values(summary, "compare"),
         verdict=summary.gate,
         background_load=tuple(summary.background_load),
+        taken_share=summary.taken_share,
         about=tuple(subject.parts_of(summary)),
     )
     test = summary.result

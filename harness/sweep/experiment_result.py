@@ -210,6 +210,17 @@ class ExperimentResult:
         return distinct_statements(chain.from_iterable(loads))
 
     @property
+    def has_known_load(self) -> bool:
+        """Tell whether it is known how much of the engine's time other programs took of each test that is compared."""
+        return all(run.taken_share is not None for run in self.runs_of_both)
+
+    def on_busy_machine(self, change: Change, metric: Metric) -> Change:
+        """Return a change with an interval that holds the change without other programs."""
+        before = max((run.taken_share or 0.0 for run, _ in self.pairs), default=0.0)
+        after = max((run.taken_share or 0.0 for _, run in self.pairs), default=0.0)
+        return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
+
+    @property
     def is_usable(self) -> bool:
         """Tell whether the speed counts: VALID or an estimate, within the limits, without disagreements and without a
         failed gate.

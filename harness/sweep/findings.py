@@ -122,6 +122,8 @@ class SweepReport:
             change = None
         elif metric is not result.metric:
             change = self.changes(metric).get(result.name)
+        elif change and result.background_load:
+            change = result.on_busy_machine(change, metric)
         before, after = [value for value, _ in values], [value for _, value in values]
         return regression.judge_values(condition, before, after, change)
 
@@ -137,20 +139,24 @@ class SweepReport:
         changes = changes_by_rounds(ratios, self.state.error)
         for row in self.rows:
             if row.background_load and row.name in changes:
-                changes[row.name] = changes[row.name].on_busy_machine()
+                changes[row.name] = row.on_busy_machine(changes[row.name], metric)
         return changes
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
-        """Return why an experiment's metric may not be judged; empty if it may."""
+        """Return why an experiment's metric may not be judged; empty if it may.
+
+        On a busy machine it may if it is known how much of the engine's time other programs took.
+        """
         if not result.base:
             return "the baseline's speed does not count"
         if incomparable_reason(result.experiment, result.base.experiment):
             return "its work is not the baseline's"
         if result.experiment.has_fixed_rate and metric.is_of_rate:
             return CONFIGURED_RATE
-        if result.background_load:
+        is_busy = bool(result.background_load)
+        if is_busy and not result.has_known_load:
             return "; ".join(result.background_load)
-        if result.doubt:
+        if result.doubt and not is_busy:
             return EFFECTS[result.doubt][0].strip()
         if not result.is_usable:
             return "its own speed does not count"

@@ -413,3 +413,13 @@ def test_a_sweep_file_of_two_servers(tmp_path: Path) -> None:
     speeds = {each.experiment: each.outcome.values["tokens_per_sec"] or 0.0 for each in state.records}
     assert speeds[BASELINE] > speeds["other"] > 0
     assert tells(" ".join(done.stdout.split()), "output 4, demo model") and "not shown to hold" not in done.stdout
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.25, "FAIL"), (0.95, "NOT JUDGED"), (2.5, "PASS")])
+def test_a_change_is_judged_on_a_busy_machine_if_its_interval_holds_what_others_took(
+    ratio: float, verdict: str
+) -> None:
+    """Programs that took a fifth of the cores explain a loss of 5 %, but no loss of 75 %."""
+    busy = compared(ratio, rounds=4, busy=(0, 1, 2, 3), fail_if=("output_tokens_per_s<-3%",))
+    known = with_runs(with_runs(busy, "B", (0, 1, 2, 3), taken_share=0.2), BASELINE, (0, 1, 2, 3), taken_share=0.2)
+    assert [judgement.verdict for judgement in known.judgements] == [verdict]
