@@ -28,7 +28,7 @@ from benchmarks.simulated_servers import (
     batching,
     shared,
 )
-from harness.config.loadgen_schedule import arrival_times
+from harness.config.loadgen_schedule import arrival_times, queries_of_test
 from harness.config.mlperf import SCENARIOS, LatencyLimits
 from harness.config.patterns import SURE_QUERIES, Poisson
 from harness.core.errors import OutOfTimeError
@@ -298,8 +298,11 @@ class Bench:
         return test
 
     def test(self, qps: float, seconds: float) -> Outcome:
-        """One test, with the verdict that LoadGen would give it. Every test has the same sequence of arrivals."""
-        count = math.ceil(qps * seconds if self.may_shorten else max(qps * seconds, SURE_QUERIES))
+        """One test, with the verdict that LoadGen would give it.
+
+        Every test has the same sequence of arrivals, up to the first query that comes when the time is over.
+        """
+        count = queries_of_test(self.seed, qps, seconds, 1 if self.may_shorten else SURE_QUERIES)
         arrivals = arrival_times(self.seed, count) / qps
         began_s = self.spent_s
         answers = self.serve(arrivals)

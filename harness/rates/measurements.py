@@ -87,7 +87,7 @@ class Measurements:
         server = self.server
         rate = self.rate_by_curve
         if rate is None:
-            rate = self_implying_rate([(probe.load, self.implied_rate(probe)) for probe in self.probes if probe.queue])
+            rate = self_implying_rate([(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue])
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:
             fastest = max((probe.load for probe in held), default=self.last.load)
