@@ -41,7 +41,7 @@ def sweep(
     finalists: int = option(0, "Run the N fastest once more at full length.", "N", min=0, max=1000),
     bisect: list[str] = option(
         (),
-        "Find which difference between two runs, labels or config files makes --fail-if hold: see docs/tuning.md.",
+        "Find which difference between two runs, labels or config files makes --fail-if hold: see docs/bisect.md.",
         "GOOD BAD",
     ),
     fail_if: list[str] = option(

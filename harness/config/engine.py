@@ -102,7 +102,7 @@ class EngineConfig(Settings):
     """Any other argument of vLLM's engine (repeatable), as in enable_prefix_caching=false."""
     engine_patch: Names = flag((), ENGINE_TOPIC, "answers", metavar="NAME[,NAME...]")
     """Change vLLM where it loses speed: fast-accumulation, inductor-activation, single-row
-    (docs/quantization.md)."""
+    (docs/patches.md)."""
 
     stall_timeout: Seconds = flag(300.0, ENGINE_TOPIC, "nothing")
     """End the run after this many seconds without a response, or after 20 times the longest wait so far if that is
