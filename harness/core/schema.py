@@ -1,6 +1,7 @@
 """The parts that all files of this program share: a format number, frozen models, GPUs as people name them."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Self
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, field_validator
 from pydantic.fields import FieldInfo
@@ -26,6 +27,16 @@ StoredStatement = Annotated[Statement, BeforeValidator(statement_of)]
 
 class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
+
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
+        """Return a copy with other values.
+
+        Raises AttributeError for a name that is no field. Pydantic would take it, and the value would be lost.
+        """
+        unknown = (update or {}).keys() - type(self).model_fields.keys()
+        if unknown:
+            raise AttributeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        return super().model_copy(update=update, deep=deep)
 
 
 class File(FrozenModel):

@@ -257,8 +257,8 @@ class Outcome(FrozenModel):
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
         """Return the outcome with the details of a run's own test. A probe has none."""
-        changes = {"details": details, "trend": trend, "disagreements": tuple(details.disagreements)}
-        return self.model_copy(update=changes)
+        disagreements = tuple(details.disagreements)
+        return self.model_copy(update={"details": details, "trend": trend, "disagreements": disagreements})
 
     @property
     def is_own(self) -> bool:

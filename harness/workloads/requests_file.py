@@ -129,7 +129,7 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
         raise UsageError(f"{path}: no request is in it.")
     fault_note = ""
     if faults:
-        first_fault = str(faults[0]).removesuffix(".").removeprefix(f"{path}: ")
+        first_fault = str(faults[0]).removesuffix(".")
         fault_note = f"{len(faults):,} of {len(rows.rows):,} {rows.unit}s were left out, the first: {first_fault}"
     return StoredRequests(
         path,
@@ -151,15 +151,14 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
     good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
     for row in rows.rows:
-        where = f"{path}: {rows.unit} {row.number}"
         try:
-            good_rows.append(read_row(row, where, column))
-        except UnsentKeyError:
-            raise
+            good_rows.append(read_row(row, f"{rows.unit} {row.number}", column))
+        except UnsentKeyError as error:
+            raise UnsentKeyError(f"{path}: {error}", path=path) from None
         except UsageError as error:
             faults.append(error)
     if len(faults) > MOST_FAULTY_SHARE * len(rows.rows):
-        raise faults[0]
+        raise UsageError(f"{path}: {faults[0]}", path=path)
     return good_rows, faults
 
 

@@ -479,11 +479,12 @@ def test_a_large_workload_is_asked_no_longer_than_its_duration(tmp_path: Path) -
     path = tmp_path / "own.jsonl"
     path.write_text('{"prompt_token_ids": [1], "max_tokens": 2}\n' * 2000)
     asked = {"model": "demo", "mode": "performance", "workload": str(path), "scenario": "server"}
-    for more, queries in (({"min_duration": 10.0}, 100), ({}, 2000)):
+    for more, fewest, most in (({"min_duration": 10.0}, 80, 120), ({}, 2000, 2000)):
         config = RunConfig(**asked, server_target_qps=10.0, **more)
         library = workload_samples.load(config, load_tokenizer(config))
         assert library is not None
-        assert resolve(config, [], 0, request_set=library.request_set).queries == queries
+        queries = resolve(config, [], 0, request_set=library.request_set).queries
+        assert queries is not None and fewest <= queries <= most
 
 
 def test_a_role_that_nobody_knows_is_named_wherever_it_stands(tmp_path: Path, tokenizer: Any) -> None:
