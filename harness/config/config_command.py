@@ -42,7 +42,7 @@ def config_command(
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     basic = [*map(flag_name, kind.BASIC.split()), "--config"]
-    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
+    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, is_read_only=False, **known)
 
 
 def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:

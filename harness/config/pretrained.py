@@ -12,7 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_text
 from harness.core.message_text import system_reason
 from harness.core.reading import check_regular
-from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.core.tokenizer import Tokenizer
 
 Loaded_co = TypeVar("Loaded_co", covariant=True)
@@ -117,8 +117,8 @@ def folder_problem(folder: Path, text: str) -> str:
     If they do not tell, return the library's words.
     """
     for path in data_files(folder, "*"):
-        if path.is_file() and is_pointer(path):
-            return f"{path.name} is {POINTER}"
+        if path.is_file() and is_lfs_pointer(path):
+            return f"{path.name} is {LFS_POINTER}"
     if (folder / "adapter_config.json").exists():
         return "a LoRA adapter, not a model: merge it into its base model, and name that folder"
     if any(folder.glob("*.gguf")):

@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS, MIB
-from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 
 # Files by format, in the order in which engines look for them: the index of the shards, and the weights in one file.
 FORMATS = (
@@ -85,8 +85,8 @@ def check_files(found: Sequence[Path], name: str) -> None:
             flag="--model",
         )
     for path in found:
-        if is_pointer(path):
-            raise UsageError(f"{name}: {path.name} is {POINTER}.", flag="--model")
+        if is_lfs_pointer(path):
+            raise UsageError(f"{name}: {path.name} is {LFS_POINTER}.", flag="--model")
         if is_cut_short(path):
             raise UsageError(f"{name}: {path.name} is cut short: copy it again, or download it again.", flag="--model")
 
