@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aiohttp import ClientSession
 
-from harness.config.server_addresses import exporter
+from harness.config.server_addresses import parse_exporter_address
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.message_text import first_line
 from harness.engines import discovery, server_metrics
@@ -61,7 +61,7 @@ def exporter_reading(urls: Sequence[str]) -> ExporterReading:
     values: GPUs = {}
     models, split = {}, set[str]()
     for url in urls:
-        address, gpus, host = exporter(url)
+        address, gpus, host = parse_exporter_address(url)
         seen = set[str]()
         for sample in gpu_samples(address):
             if (gpus and sample.gpu not in gpus) or (host and sample.host != host):
