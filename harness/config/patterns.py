@@ -101,7 +101,7 @@ class LoadPattern:
     named_rate = "logged"  # the rate that the result names: "logged" by LoadGen, "planned", or "none"
     is_paced = False  # the duration that LoadGen reports ends before the last query is answered
     is_full = False  # between ramp and drain, as many requests are in flight as the client or the engine takes
-    is_own_clock = False  # the client sends and times the requests, all of which are one query for LoadGen
+    is_timed_by_client = False  # the client sends and times the requests, all of which are one query for LoadGen
 
     def number(self, plan: Load) -> float | None:
         """Return the load, in `unit`. None if it is not known yet."""
@@ -158,7 +158,7 @@ class LoadPattern:
         if plan.expected_latency_ms is not None:
             values["target_latency"] = plan.expected_latency_ms
         min_queries = self.min_queries(plan)
-        has_own_count = self.is_own_clock or plan.samples != plan.config.official_samples
+        has_own_count = self.is_timed_by_client or plan.samples != plan.config.official_samples
         if has_own_count:
             values["performance_sample_count_override"] = plan.samples
         if has_own_count or min_queries != plan.samples:
@@ -171,7 +171,7 @@ class LoadPattern:
         By MLPerf's settings LoadGen issues whole passes of the samples. If the user's own requests are sent, or if the
         client sends the requests, a pass may be incomplete: LoadGen then issues only as many as the duration takes.
         """
-        may_stop_within_pass = plan.request_set or self.is_own_clock
+        may_stop_within_pass = plan.request_set or self.is_timed_by_client
         if not may_stop_within_pass or plan.whole_rounds:
             return {}
         return {"sample_concatenate_permutation": 0}
@@ -295,7 +295,7 @@ class ClosedLoop(LoadPattern):
     rate_flag = load = "concurrency"
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
-    is_full = is_own_clock = True
+    is_full = is_timed_by_client = True
 
     def number(self, plan: Load) -> float | None:
         return plan.concurrency
@@ -340,7 +340,7 @@ class Schedule(LoadPattern):
     defaults: ClassVar = {"arrivals": "poisson"}
     flags = (rate_flag, "arrivals")
     named_rate = "planned"
-    is_rated = is_own_clock = True
+    is_rated = is_timed_by_client = True
 
     def min_queries(self, plan: Load) -> int:
         return plan.schedule_length

@@ -95,7 +95,7 @@ def least_duration_s(
     if given_s is not None:
         return given_s
     whole = task.min_duration_s
-    if request_set or config.scenario_rules.pattern.is_own_clock:
+    if request_set or config.scenario_rules.pattern.is_timed_by_client:
         return whole
     share = count / task.samples
     least = max(1.0, round(whole * share, 1))

@@ -13,17 +13,17 @@ LEAST_STEADY_SHARE = 0.1
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The time of a test in which the engine had all its work, in seconds since its first request, with its requests.
+    """The part of a test in which the engine was fully occupied, in seconds since the first request, with its requests.
 
-    It begins when as many answers have ended as the engine takes at once, and ends when as few are left.
+    It begins when as many answers have ended as the engine takes at once, and ends when only as many are left.
     """
 
     begin_s: float
     end_s: float
     ended_requests: tuple[Request, ...]
-    """Requests whose answers ended in it."""
+    """Requests whose answers ended in the window."""
     whole_requests: tuple[Request, ...]
-    """Those of them that were also sent in it."""
+    """Requests that were also sent in the window."""
 
     @property
     def seconds(self) -> float:
@@ -51,8 +51,8 @@ class SteadyWindow:
     @property
     def halves(self) -> tuple[int, int]:
         """Output tokens of the answers that ended in the first half of the window, and in the second half."""
-        middle = (self.begin_s + self.end_s) / 2
-        late = output_token_sum(request for request in self.ended_requests if request.end_s > middle)
+        middle_s = (self.begin_s + self.end_s) / 2
+        late = output_token_sum(request for request in self.ended_requests if request.end_s > middle_s)
         return output_token_sum(self.ended_requests) - late, late
 
     @property
@@ -63,14 +63,15 @@ class SteadyWindow:
 
     @cached_property
     def requests(self) -> list[Request]:
-        """The requests that were sent and answered in the window."""
+        """The requests that were sent and successfully answered in the window."""
         return successful_requests(self.whole_requests)
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
     """Return the steady part of a test that computes `at_once` requests at a time.
 
-    None if the requests are too few, or if the part is so short that answers did not come steadily.
+    None if there are fewer than four times as many requests, if a time is not known, or if the part is so short that
+    answers did not come steadily.
     """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None
