@@ -260,7 +260,10 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run, or the last one of several levels of concurrency."""
+        """Return the performance test as a part of the run: at the highest level if there are several.
+
+        If its length is not known yet, it takes at least the minimum duration.
+        """
         last = self.with_concurrency()
         length = self.pattern.length(last)
         if length:

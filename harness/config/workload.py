@@ -110,17 +110,17 @@ class RequestSet:
         """The name and the digest. Two runs must share them for their speeds to be compared."""
         return f"{self.name} {self.digest}"
 
-    def check_context(self, most: int, said: str) -> None:
+    def check_context(self, most: int, limit_text: str) -> None:
         """Raise UsageError if a prompt and its answer take more than `most` tokens.
 
-        `said` is the part of the message that says what sets this limit.
+        `limit_text` is the part of the message that says what sets this limit.
         """
         if self.longest <= most:
             return
         remedy = "shorten the prompt, or lower its max_tokens"
         if self.exact:
             remedy = "shorten the lengths, or use a smaller sigma"
-        raise UsageError(f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {said}: {remedy}.")
+        raise UsageError(f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {limit_text}: {remedy}.")
 
 
 class WorkloadFlags(Settings):

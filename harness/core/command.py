@@ -321,14 +321,15 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """
 
     def words_with_flags(words: Sequence[str]) -> Iterator[str]:
-        owners = list[tuple[str, str]]()  # each word with the flag that it belongs to
+        """Yield the words, those after one of these flags as FLAG=WORD. A flag without words is left for Typer."""
+        owners = list[tuple[str, str]]()  # each word, after the flag that it belongs to, or an empty text
         flag = ""
-        for word, after in pairwise([*words, "-"]):
+        for word, after in pairwise([*words, "-"]):  # after the last word it is as if a flag came
             if word.startswith("-"):
                 flag = ""
                 if word in flags and not after.startswith("-"):
                     flag = word
-                    owners = [pair for pair in owners if pair[0] != flag]
+                    owners = [(owner, owned) for owner, owned in owners if owner != flag]
             is_current_flag = bool(flag) and word == flag  # it is written again before each of its words
             if not is_current_flag:
                 owners.append((flag, word))

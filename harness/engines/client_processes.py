@@ -139,7 +139,7 @@ def serve(client: Client, theirs: socket.socket) -> None:
     process does.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
-    if not (client.form.ids_in and client.form.ids_out):
+    if not (client.form.ids_in and client.form.ids_out):  # otherwise nothing is encoded or decoded here
         client.tokenizer = pretrained.load_tokenizer(client.config)
     uvloop.run(answer_all(client, theirs))
 

@@ -282,7 +282,7 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
             f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
-    if config.model != DEFAULT_MODEL or not names:
+    if config.model != DEFAULT_MODEL or not names:  # the user named a model, which may be behind the server's alias
         return config
     served = config
     if "/" in names[0] or names[0] in MODELS:

@@ -271,6 +271,7 @@ class VLLM(Engine):
 
     @property
     def failure(self) -> str | None:
+        """The reason why vLLM can answer no more, with the signals by which its processes died. None while it can."""
         if self._links and self._links.is_broken:
             return "an engine on another host broke its connection off"
         if self._llm is None or not self._llm.errored:

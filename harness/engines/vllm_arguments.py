@@ -139,6 +139,7 @@ def check_quantization(model: ModelConfig) -> None:
     if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
     online = model.quantization_config  # the quantization on loading
+    # If it does not say whether it quantizes linear layers, it is taken to do so.
     quantizes_linear = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
     if online is not None and not quantizes_linear and not model.is_moe:
         raise UsageError(

@@ -55,7 +55,10 @@ class BackgroundLoad:
 
 
 def warning_lines(warnings: Sequence[str], has_endpoint: bool) -> list[str]:
-    """Return warnings as the screen shows them. Without an endpoint they say that this machine's speed is in doubt."""
+    """Return warnings as the screen shows them.
+
+    Without an endpoint, the measured speed is this machine's, so each warning adds that it may be too low.
+    """
     if has_endpoint:
         return list(warnings)
     return [f"{warning}: the speed may be lower than this machine's" for warning in warnings]

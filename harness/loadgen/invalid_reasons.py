@@ -104,14 +104,15 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 def min_duration(values: Entries) -> Reasons:
     """Yield how much too short the test was, and which setting makes it longer."""
     target = values.number("effective_target_qps")
-    expected = values.number("requested_single_stream_expected_latency_ns")
+    expected_ns = values.number("requested_single_stream_expected_latency_ns")
+    expected_ms = expected_ns / 1e6 if expected_ns else expected_ns
     match values["effective_scenario"]:
         case "Offline":
             remedy = f"raise --offline-expected-qps{current_value(target, 'samples/s')}"
         case "Server":
             remedy = f"raise --server-target-qps{current_value(target, 'queries/s')}"
         case _:
-            remedy = f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}"
+            remedy = f"lower the expected latency{current_value(expected_ms, 'ms')}"
     # In Server, LoadGen compares the minimum with the time up to the last scheduled sample.
     ran_s = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
     min_ms = values.number("effective_min_duration_ms")

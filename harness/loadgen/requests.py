@@ -107,15 +107,18 @@ class TraceReader:
             self._take_completion(read_event(line))
 
     def _take_completion(self, event: TraceEvent) -> None:
-        """Keep the time of a first token, or the sample that an event completes."""
+        """Note the time of a first token, or the sample that an event completes, with its first token's time.
+
+        That time was noted by the sample's scheduled time and delay, or else by its number.
+        """
         about = event["args"]
         number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
         if event["name"] == "Token":
             self._first_by_number[number] = done_ms
             return
         delay_ns = about["issue_start_ns"]
-        by_number = self._first_by_number.pop(number, None)
-        first_ms = self._first_by_time.pop((event["ts"], delay_ns), by_number)
+        ms_by_number = self._first_by_number.pop(number, None)
+        first_ms = self._first_by_time.pop((event["ts"], delay_ns), ms_by_number)
         sample = Sample(
             order=number,
             index=int(about["sample_idx"]),

@@ -70,16 +70,17 @@ class SteadyWindow:
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
     """Return the steady part of a test that computes `at_once` requests at a time.
 
-    None if there are fewer than four times as many requests, if a time is not known, or if the part is so short that
-    answers did not come steadily.
+    None if ramp and drain, which have `at_once` answers each, would be more than half of the test, if a time is not
+    known, or if the part is so short, or begins so late, that answers did not come steadily.
     """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None
     done = sorted(requests, key=attrgetter("end_s"))
-    first, last = at_once - 1, len(done) - at_once - 1
-    begin_s, end_s = done[first].end_s, done[last].end_s
+    last_of_ramp, last_before_drain = at_once - 1, len(done) - at_once - 1
+    begin_s, end_s = done[last_of_ramp].end_s, done[last_before_drain].end_s
+    ended_requests = done[last_of_ramp + 1 : last_before_drain + 1]
     whole_requests = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
-    window = SteadyWindow(begin_s, end_s, tuple(done[first + 1 : last + 1]), tuple(whole_requests))
+    window = SteadyWindow(begin_s, end_s, tuple(ended_requests), tuple(whole_requests))
     is_short = window.seconds <= LEAST_STEADY_SHARE * done[-1].end_s
     tokens_in_first_half, _ = window.halves
     if is_short or not tokens_in_first_half:

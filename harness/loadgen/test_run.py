@@ -184,9 +184,9 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
 
 
 def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
-    """Return the result, made INVALID if one of the `tails` is over its limit.
+    """Return the result, made INVALID by the check of the latencies if one of the `tails` is over its limit.
 
-    `answers` names the answers in the reason.
+    `answers` says in the reason which answers the tails are of.
     """
     reasons = []
     for tail in tails:

@@ -134,8 +134,9 @@ def draw_conversations(
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Return the prompts, the lengths of the answers, and the conversation of each prompt.
 
-    The conversations are None if each has only one turn. A later turn repeats the earlier answers. They are random
-    tokens of the same lengths, since the model's answers are not known yet.
+    The conversations are None if each has only one turn. A conversation begins with one of the profile's prefixes. A
+    later turn repeats the earlier questions and answers. The answers are random tokens, since the model's are not known
+    yet.
     """
     prefixes = [random.choices(vocabulary, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new_tokens, history = list[TokenIds](), list[int](), TokenIds()
