@@ -27,6 +27,7 @@ def config_command(
     """
 
     def function(context: typer.Context, config: str | None, **flags: object) -> object:
+        """Run `main` with the settings of the flags that were given, and of the file of --config."""
         named_flags = {}
         for name, value in flags.items():
             source = context.get_parameter_source(name)

@@ -115,6 +115,7 @@ class EngineConfig(Settings):
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each engine argument that has a flag of its own, and each patch that cannot be used."""
         yield from super().problems()
         for name in self.engine_args:
             field = "precision" if name == "dtype" else name
@@ -216,6 +217,7 @@ class ServerFlags(EngineConfig):
     """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence if backend and endpoint contradict each other, or if flags have no effect with them."""
         yield from super().problems()
         if self.backend == "openai" and not self.endpoint:
             yield "--backend openai needs the address of a server: --endpoint http://host:8000/v1."

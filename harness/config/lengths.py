@@ -39,6 +39,7 @@ class Lengths(NamedTuple):
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
+        """Return the lengths in the form that `lengths` reads: N, N~S or N~S:LOW-HIGH."""
         text = f"{self.median}"
         if self.sigma:
             text += f"~{self.sigma:g}"
@@ -71,6 +72,7 @@ class PromptParts(Settings):
 
     @property
     def text(self) -> str:
+        """The parts in words, as the end of a description: each after a semicolon. Empty if nothing is shared."""
         parts = []
         if self.prefix_len:
             parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")

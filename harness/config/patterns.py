@@ -189,10 +189,14 @@ class Burst(LoadPattern):
     is_full = True
 
     def length(self, plan: Load) -> Length | None:
+        """Return the number of samples that LoadGen issues, with its reserve, and the seconds that they take.
+
+        They are whole passes of the samples. None if the rate is not known yet.
+        """
         if not plan.target_qps:
             return None
         least = max(OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
-        queries = ceil(least / plan.samples) * plan.samples  # whole passes of the samples
+        queries = ceil(least / plan.samples) * plan.samples
         return queries, queries / plan.target_qps
 
 
@@ -320,6 +324,7 @@ class ClosedLoop(LoadPattern):
         return queries, queries / plan.target_qps
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
+        """Return the fewest queries and the minimum duration: the test ends once it has had both."""
         return self.min_queries(plan), plan.min_duration_s
 
     def settings(self, plan: Load) -> LoadGenSettingValues:

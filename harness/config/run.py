@@ -146,6 +146,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         """
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each combination of flags that a run cannot use, beyond those of its engine."""
         yield from super().problems()
         if not self.is_official_workload and self.mode != "performance":
             yield (

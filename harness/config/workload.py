@@ -145,6 +145,7 @@ class WorkloadFlags(Settings):
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each flag that the kind of requests does not take or lacks."""
         yield from super().problems()
         if self.is_synthetic and None in (self.input_len, self.output_len):
             yield "give both --input-len and --output-len."
@@ -189,6 +190,7 @@ class WorkloadFlags(Settings):
 
     @property
     def workload_name(self) -> str:
+        """The name of the requests in reports: the trace's, the lengths', or that given to --workload."""
         if self.is_replay:
             return f"trace {Path(self.arrivals or '').name}"
         if self.input_len is not None:

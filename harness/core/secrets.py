@@ -106,6 +106,7 @@ def hide_query(query: str) -> str:
     """
 
     def masked(part: re.Match[str]) -> str:
+        """Return one part of the query, KEY=VALUE or a word, with its value or the word masked."""
         key, equals = part[1], part[2]
         if not equals:
             return MASK

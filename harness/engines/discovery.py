@@ -248,6 +248,7 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
     """
 
     async def ask() -> dict[str, ListedModel]:
+        """Ask each server in turn, and return the models that all of them list."""
         async with connect(config) as session:
             discovery = Discovery(config, session, say)
             lists = []

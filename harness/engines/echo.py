@@ -46,6 +46,7 @@ class Echo(protocol.Engine):
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.TokenStream:
+        """Yield the first token after the time `first_token_s`, and the others once each has taken `token_s`."""
         count = self.sampling.for_request(max_new_tokens).max_new_tokens
         repeats = count // len(prompt) + 1
         answer = (prompt * repeats)[:count]

@@ -262,6 +262,10 @@ class OpenAI(Engine):
                 server.in_flight -= 1
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """Return the log-probabilities of the ids in `choices` as the next token, by the server with the least load.
+
+        Raises EndpointError if the server fails, and UsageError if it does not give log-probabilities.
+        """
         async with self._least_loaded() as server:
             try:
                 return await self._client.choose(server.address, prompt, choices)
@@ -270,6 +274,7 @@ class OpenAI(Engine):
 
     @property
     def engine_state(self) -> engine.EngineState:
+        """The settings of the servers. Most are unknown, since servers do not report them."""
         other_models = [server.other_model for server in self.servers if server.other_model]
         return engine.EngineState(
             precision="unknown",
@@ -292,6 +297,10 @@ class OpenAI(Engine):
         return min(most, len(self.config.endpoint) * per_server)
 
     def limit_in_flight(self, most: int) -> int:
+        """Keep at most `most` requests in flight at all servers together, at least one at each.
+
+        Return the limit for each server.
+        """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
         self._slots = asyncio.Semaphore(self.config.most_in_flight)
@@ -313,6 +322,7 @@ class OpenAI(Engine):
         return []
 
     async def _read_pages(self) -> list[str]:
+        """Return the pages of metrics that come: those of --metrics-url, or else each server's /metrics."""
         addresses = list(self.config.metrics_url)
         if not addresses:
             for server in self.servers:
@@ -339,6 +349,7 @@ class OpenAI(Engine):
         return None
 
     def close(self) -> None:
+        """Close the connections, then end the client processes and the loop."""
         if self.servers:
             with suppress(TimeoutError):
                 self.spawn(self._disconnect()).result(timeout=IDLE_S)

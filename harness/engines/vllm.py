@@ -189,10 +189,16 @@ class VLLM(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        async for output in self._outputs(prompt, sampling_params(self.sampling.for_request(max_new_tokens), is_whole)):
+        """Yield the token ids of an answer as vLLM's outputs bring them. `exchange` is not used: nothing is sent on."""
+        params = sampling_params(self.sampling.for_request(max_new_tokens), is_whole)
+        async for output in self._outputs(prompt, params):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """Return the log-probabilities of the ids in `choices` as the next token.
+
+        Raises EngineError if one of them is missing or no number.
+        """
         one_token = Sampling(max_new_tokens=1, min_new_tokens=0)
         params = sampling_params(one_token, is_whole=True, choices=tuple(choices))
         outputs = [output async for output in self._outputs(prompt, params)]
@@ -203,6 +209,7 @@ class VLLM(Engine):
         return ChoiceLogprobs(tuple(logprobs), outputs[-1].num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
+        """Yield vLLM's outputs for a prompt, and note when each came. Raises EngineError."""
         from vllm.inputs.engine import tokens_input
 
         try:
@@ -216,6 +223,7 @@ class VLLM(Engine):
 
     @property
     def engine_state(self) -> EngineState:
+        """The settings that vLLM resolved, some of them only from the checkpoint."""
         settings = self.llm.vllm_config
         model, cache, scheduler = settings.model_config, settings.cache_config, settings.scheduler_config
         speculation = kv_connector = None

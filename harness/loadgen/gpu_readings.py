@@ -61,6 +61,7 @@ def counter_rate(field: int) -> GpuQuery:
     before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 
     def read(nvml: NVML, handle: GPUHandle) -> Measured:
+        """Return the rate since the last call for this GPU, and note the time and the count for the next."""
         count = int(field_value(nvml, handle, (field, ALL_LINKS)).ullVal)
         index = nvml.nvmlDeviceGetIndex(handle)
         now_s = time.monotonic()
@@ -195,6 +196,7 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
     value_count = count * len(GPU_NAMES)
 
     def read() -> list[Measured]:
+        """Ask the process for the values of all GPUs, and return them, or None for each if they do not come in time."""
         with suppress(OSError, EOFError):
             discard_pending(own_end)  # values that came too late
             own_end.send(None)

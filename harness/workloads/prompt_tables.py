@@ -83,6 +83,7 @@ def is_json(text: str) -> bool:
 
 
 def is_parsable(text: str) -> bool:
+    """Return whether a text is valid JSON."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
