@@ -43,7 +43,10 @@ class Comparable(NamedTuple):
 
     @classmethod
     def from_history(cls, line: Mapping[str, object]) -> Self:
-        """Return a run from its line of a history. What the line does not hold stays empty."""
+        """Return a run from its line of a history. What the line does not hold stays empty.
+
+        A run that the line calls neither valid nor flawed counts as INVALID.
+        """
         settings = dict(dict_or_empty(line, "setup"))
         for name in ("category", "batch_size", "concurrency"):
             settings[name] = line.get(name) or None

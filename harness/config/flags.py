@@ -234,7 +234,8 @@ def flag_of(info: FieldInfo) -> Flag:
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the most helpful of the mistakes in these settings, in one line.
 
-    An unknown setting comes first, then a reason in our own words, then the first of pydantic's errors.
+    An unknown setting comes first, then a reason in our own words, then the first of pydantic's errors. An error that
+    is not about an unknown setting is said of the first setting that is wrong.
     """
     errors = error.errors()
     for detail in errors:

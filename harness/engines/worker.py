@@ -31,7 +31,7 @@ class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
-        """Return the kernels that run: the attention backend, and the kernel of most linear layers, by vLLM's names.
+        """Return vLLM's names of the kernels that run: the attention backend and the linear kernel of most layers.
 
         The words for what patches change are added. A part that vLLM does not tell is left out.
         """

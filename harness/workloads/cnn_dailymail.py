@@ -136,7 +136,7 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
     unread_counts = Counter[str]()
     for record in records:
         unread_counts.update(record.unread)
-        if not record.tokens and record.instruction not in ("", PROMPT):
+        if not record.tokens and record.instruction not in ("", PROMPT):  # token ids have an instruction of their own
             unused_instructions.add(record.instruction)
     if unused_instructions:
         shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]
