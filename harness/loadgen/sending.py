@@ -44,7 +44,7 @@ def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender |
             return FixedConcurrency(plan.concurrency, seconds, plan.min_queries, turn if conversations else None)
         case Schedule() if timed:  # a trace has a time for each of its samples, a shape for each query
             return TimedArrivals(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
-        case ClosedLoop() | Schedule():  # an accuracy test, whose queries may all be sent at once
+        case ClosedLoop() | Schedule():  # without times or a known number in flight: all at once
             return Batches()
     return None
 
