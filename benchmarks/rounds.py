@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.core.statistics import student
+from harness.core.statistics import student_quantile
 from harness.sweep.experiment import LOOK_ERROR
 from harness.sweep.sweep_state import FEWEST_ROUNDS
 
@@ -51,7 +51,7 @@ def simulate(
     low, high, pairs = np.empty(sessions), np.empty(sessions), np.zeros(sessions, int)
     for n in range(FEWEST_ROUNDS, count + 1, 2):
         middle, spread = logs[:, :n].mean(axis=1), logs[:, :n].std(axis=1, ddof=1)
-        half = student(n - 1, share) * spread / np.sqrt(n)
+        half = student_quantile(n - 1, share) * spread / np.sqrt(n)
         ends = np.exp(middle - half), np.exp(middle + half)
         stops = (pairs == 0) & ((ends[1] - ends[0] < within) | (n == count))
         low[stops], high[stops], pairs[stops] = ends[0][stops], ends[1][stops], n

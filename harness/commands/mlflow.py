@@ -260,4 +260,4 @@ def mlflow(
     say(send(folder, results_dir))
 
 
-command = make_command(mlflow, prints=False)
+command = make_command(mlflow, is_read_only=False)

@@ -134,4 +134,4 @@ def run_bisection(
     loop.run_to_exit(state, [lanes.Lane()])
 
 
-command = make_command(sweep, prints=False, rewrite=take_several("--bisect"))
+command = make_command(sweep, is_read_only=False, rewrite=take_several("--bisect"))

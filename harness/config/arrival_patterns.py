@@ -13,31 +13,29 @@ from harness.core.errors import UsageError
 from harness.core.formatting import number
 from harness.core.plain_numbers import decimal_number
 
-MOST_REQUESTS = 10**7  # the most of one test
+MOST_REQUESTS = 10**7  # in one test
 MOST_RATE = 10**6  # requests a second
-MOST_CV, LEAST_CV = 20.0, 0.05
+MOST_CV, LEAST_CV = 20.0, 0.05  # the coefficient of variation of the gaps between requests
 Numbers = tuple[float, ...]
 
 
 class Shape(NamedTuple):
-    """Random or regular arrivals. `gap` draws the time to the next in units of the mean; `has_ends`: its numbers are
-    the rates at the beginning and at the end; else both are the rate that is asked for.
-    """
+    """A shape of random or regular arrivals. `gap` draws the time to the next request, in units of the mean time."""
 
     name: str
     form: str
     gap: Callable[[Random, Numbers], float]
-    wanted: int = 0  # the count of numbers after the colon, each from `least`, and above 0, to `most`
+    number_count: int = 0  # how many numbers stand after the colon; each is positive, and from `least` to `most`
     least: float = 0.0
     most: float = MOST_RATE
-    has_ends: bool = False
+    has_ends: bool = False  # the numbers are the rates at the beginning and the end; otherwise the rate is constant
 
     def read(self, text: str) -> Numbers:
         """Return the numbers after the colon. Raises ValueError if their count or one of them is not allowed."""
         words = []
         if text:
-            words = text.split("-", self.wanted - 1)
-        if len(words) != self.wanted:
+            words = text.split("-", self.number_count - 1)
+        if len(words) != self.number_count:
             raise ValueError
         numbers = []
         for word in words:
@@ -71,10 +69,8 @@ ARRIVAL_SHAPES = {
         Shape("ramp", "ramp:A-B", exponential_gap, 2, has_ends=True),
     )
 }
-TRACE_COLUMNS, TRACE_PREFIX_COLUMNS = (
-    "seconds,input_tokens,output_tokens",
-    ",prefix_id,prefix_tokens",
-)  # columns of a recorded trace
+TRACE_COLUMNS = "seconds,input_tokens,output_tokens"  # columns that every recorded trace has
+TRACE_PREFIX_COLUMNS = ",prefix_id,prefix_tokens"  # further columns of a trace whose prompts share beginnings
 ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "FILE"))
 
 
@@ -101,8 +97,8 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
     """Return when each request of a shape arrives, in seconds from the start.
 
-    `rate` is the mean rate in requests a second. The first request arrives at 0, and the last one is the first at or
-    after `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
+    `rate` is the mean rate in requests a second. The first request arrives at 0. The last request is the first that
+    does not arrive before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file
@@ -112,10 +108,10 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
     first_rate = last_rate = rate
     if shape.has_ends:
         first, last = numbers
-        scale = rate / ((first + last) / 2)
+        scale = rate / ((first + last) / 2)  # the rates of the ramp are scaled to the mean rate that is asked for
         first_rate, last_rate = scale * first, scale * last
     source = Random(seed)
-    count = 0.0  # requests at the mean rate, which a gap need not make whole
+    count = 0.0  # the sum of the gaps: how many requests would have arrived if all gaps were mean ones
     due = [0.0]
     while due[-1] < seconds:
         count += shape.gap(source, numbers)
@@ -130,17 +126,19 @@ def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
     """
     if not count:
         return 0.0
-    whole = (first + last) / 2 * seconds
-    if count > whole:
-        return seconds + (count - whole) / last
+    arrived_in_ramp = (first + last) / 2 * seconds
+    if count > arrived_in_ramp:
+        return seconds + (count - arrived_in_ramp) / last
     rate = sqrt(first**2 + 2 * (last - first) * count / seconds)  # the rate when that many have arrived
-    return 2 * count / (first + rate)
+    mean_rate = (first + rate) / 2
+    return count / mean_rate
 
 
 def gap_variation(due: Sequence[float]) -> float | None:
     """Return the coefficient of variation of the gaps between arrivals.
 
-    None if there are no gaps. 0 means regular arrivals, 1 random ones (Poisson), and more than 1 bursts.
+    None if there are no gaps, or if all requests arrive at once. 0 means regular arrivals, 1 random ones (Poisson), and
+    more than 1 bursts.
     """
     gaps = [after - before for before, after in pairwise(sorted(due))]
     if not any(gaps):
@@ -150,7 +148,7 @@ def gap_variation(due: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Replay:
-    """The arrivals of a trace as a run has them: `seconds` to the last one."""
+    """The arrivals of a trace as a run replays them. `seconds` is the time of the last arrival."""
 
     requests: int
     seconds: float
@@ -167,7 +165,7 @@ class Replay:
     def least_s(self, given: float | None) -> float:
         """Return the minimum duration of the test in seconds: the given one, or the time of the last arrival.
 
-        The time of the last arrival is rounded down to whole milliseconds.
+        That time is rounded down to whole milliseconds, LoadGen's unit, and is at least one.
         """
         if given is not None:
             return given

@@ -11,17 +11,17 @@ from harness.config.weight_files import weight_files
 from harness.core import files, vllm_source
 from harness.core.errors import UsageError
 
-LARGEST_WEIGHTS_BYTES = 2**46  # the largest weights: 64 TiB
-MOST_LAYERS = 10_000  # each is a separate module, however few weights it has
+LARGEST_WEIGHTS_BYTES = 2**46  # 64 TiB
+MOST_LAYERS = 10_000  # each layer is a module of its own, however few weights it has
 
 
 def weight_bytes(config: EngineConfig) -> int:
-    """Return about how many bytes of memory the model's weights take.
+    """Return roughly how many bytes of memory the model's weights take.
 
     The weights of a quantized model in a local folder take the size of their files. For any other model the size is
     computed from the config, as for a decoder like Llama's. Quantized weights then count 8 bits each if the config does
-    not say how many, and embeddings count as not quantized. Raises UsageError if the model cannot be found, or if a
-    file is missing.
+    not say how many, and embeddings count as not quantized. Raises UsageError if the model cannot be found, if a file
+    is missing, or if the config means an absurd number of layers or weights.
     """
     shape = load_shape(config)
     stored = stored_formats(config)
@@ -33,11 +33,12 @@ def weight_bytes(config: EngineConfig) -> int:
         raise UsageError(
             f"{config.model}: config.json has {layers:,} layers, where 1 to {MOST_LAYERS:,} are taken.", flag="--model"
         )
+    # Queries and outputs have a matrix for each attention head, keys and values one for each key-value head.
     attention = hidden * head_width(shape) * 2 * (shape.num_attention_heads + shape.num_key_value_heads)
-    feed_forward = 3 * hidden * shape.intermediate_size
+    feed_forward = 3 * hidden * shape.intermediate_size  # the gate, up and down projections
     embeddings = shape.vocab_size * hidden
     if not shape.tie_word_embeddings:
-        embeddings *= 2
+        embeddings *= 2  # those of the input and those of the output
     width = BYTES_PER_WEIGHT[config.precision]
     size = int(layers * (attention + feed_forward) * layer_width(config, stored) + embeddings * width)
     if size > LARGEST_WEIGHTS_BYTES:
@@ -50,7 +51,11 @@ def weight_bytes(config: EngineConfig) -> int:
 
 
 def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
-    """Return the bytes of a weight of a layer, as the engine holds it. `stored` are the formats of the checkpoint."""
+    """Return the bytes of a weight of a layer, as the engine holds it. `stored` are the formats of the checkpoint.
+
+    Of several formats the widest counts. 8 bits count for a format of unknown width, and for weights that the engine
+    quantizes itself.
+    """
     if not stored and config.quantization == "none":
         return BYTES_PER_WEIGHT[config.precision]
     bits = max((stored_format.bits or 8 for stored_format in stored), default=8)
@@ -69,11 +74,15 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
 
 
 def head_width(shape: ModelShape) -> int:
+    """Return the numbers in the query, key or value of one head."""
     return int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
 
 
 def title(config: EngineConfig) -> str:
-    """Return what a report calls a quantized checkpoint. Raises UsageError if its quantize.json is damaged."""
+    """Return what a report calls a quantized checkpoint, with the model and calibration as far as they are known.
+
+    Raises UsageError if its quantize.json is damaged.
+    """
     name = f"quantized checkpoint {config.model}"
     if config.model in QUANTIZED:
         return f"{name} (of Llama-3.1-8B-Instruct, published)"
@@ -97,7 +106,7 @@ def has_random_weights(config: EngineConfig) -> bool:
 
 
 def check_architecture(config: EngineConfig) -> None:
-    """Raise UsageError if the installed vLLM has no class for the model."""
+    """Raise UsageError if vLLM is installed and has no class for the model."""
     classes = vllm_source.architectures()
     names = getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):

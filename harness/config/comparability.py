@@ -23,7 +23,7 @@ NO_VALUES: NamedValues = {}
 
 
 class Comparable(NamedTuple):
-    """A run by all that another may differ in, aspect by aspect."""
+    """The named values of a run that are compared with those of another, aspect by aspect."""
 
     work: NamedValues = NO_VALUES
     settings: NamedValues = NO_VALUES
@@ -43,7 +43,10 @@ class Comparable(NamedTuple):
 
     @classmethod
     def from_history(cls, line: Mapping[str, object]) -> Self:
-        """Return a run from its line of a history. What the line does not hold stays empty."""
+        """Return a run from its line of a history. What the line does not hold stays empty.
+
+        A run that the line calls neither valid nor flawed counts as INVALID.
+        """
         settings = dict(dict_or_empty(line, "setup"))
         for name in ("category", "batch_size", "concurrency"):
             settings[name] = line.get(name) or None
@@ -69,7 +72,7 @@ class Difference(NamedTuple):
 
 
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
-    """Return the differences that keep the numbers of two runs from being compared.
+    """Return the differences that forbid comparing the numbers of two runs, and the flaws of either run.
 
     Empty if they can be compared. Aspects and names in `ignore` are left out.
     """
@@ -84,7 +87,11 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
 
 
 def is_obstacle(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
-    """Return whether a name within an aspect keeps the numbers of two runs from being compared."""
+    """Return whether a name within an aspect forbids comparing the numbers of two runs.
+
+    A flaw always does, even if both runs have it. A fact about the machine that only one of them recorded does not,
+    since the machines may be the same. Anything else does if its values differ.
+    """
     if aspect in FLAWS:
         return True
     was_recorded = name in mine and name in theirs
@@ -94,13 +101,14 @@ def is_obstacle(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) 
 
 
 def is_same(mine: object, theirs: object, aspect: str) -> bool:
+    """Return whether two values are equal. Rates are also the same if they differ by COMPARABLE_RATE_SHARE at most."""
     if aspect == "rate" and isinstance(mine, float) and isinstance(theirs, float):
         return max(mine, theirs) <= (1 + COMPARABLE_RATE_SHARE) * min(mine, theirs)
     return mine == theirs
 
 
 def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
-    """Return the first aspect in which two runs differ, in words.
+    """Return the first aspect in which two runs differ, in words, with all differences within it.
 
     Empty if there are no differences. `names` are the names of the two runs.
     """
@@ -121,7 +129,7 @@ def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
 
 
 def flaw_text(difference: Difference, names: Sequence[str]) -> str:
-    """Return a flaw with the names of the runs that have it."""
+    """Return a flaw with the name of the run, or of both runs, that have it."""
     return f"{runs_text(names, difference.a, difference.b)}: {difference.name}"
 
 

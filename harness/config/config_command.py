@@ -19,18 +19,19 @@ Config = TypeVar("Config", bound=Settings)
 
 
 def config_command(
-    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **known: object
+    kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **attributes: object
 ) -> Command:
-    """Return a command that reads the command line into a `kind` and runs `main` with it.
+    """Return a command that reads the command line, and the file of --config, into a `kind` and runs `main` with it.
 
-    `known` sets attributes of Command.
+    `attributes` are further attributes of Command that differ from its defaults.
     """
 
     def function(context: typer.Context, config: str | None, **flags: object) -> object:
+        """Run `main` with the settings of the flags that were given, and of the file of --config."""
         named_flags = {}
         for name, value in flags.items():
             source = context.get_parameter_source(name)
-            if source is not None and source.name != "DEFAULT":
+            if source is not None and source.name != "DEFAULT":  # a default must not replace a setting of the file
                 named_flags[name] = value
         file = Path(config) if config else None
         with one_line_errors(file):
@@ -42,7 +43,8 @@ def config_command(
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     basic = [*map(flag_name, kind.BASIC.split()), "--config"]
-    return make_command(function, about, examples=examples, panels=PANELS, basic=basic, prints=False, **known)
+    attributes = {"examples": examples, "panels": PANELS, "basic": basic, "is_read_only": False} | attributes
+    return make_command(function, about, **attributes)
 
 
 def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
@@ -65,7 +67,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     """Return the type and the default of a flag, as Typer takes them.
 
     A setting that is no switch, path, choice or list of texts is read as text. The settings class then converts and
-    checks the text.
+    checks the text. A setting without a text is hidden from the help.
     """
     info = kind.model_fields[name]
     setting_flag, default = kind.flags()[name], info.default
@@ -95,7 +97,7 @@ def value_name(types: Mapping[str, TypeSchema]) -> str:
     name = ""
     for type_name in types:
         if type_name in TYPE_WORDS:
-            name += TYPE_WORDS[type_name][0]
+            name += TYPE_WORDS[type_name].placeholder
     if "array" in types:
         name = f"{name}[,{name}...]"
     return "|".join(filter(None, [name, *map(str, choices(types))]))

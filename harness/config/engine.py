@@ -17,7 +17,7 @@ from harness.core.reading import TooLargeError, yaml_value
 from harness.core.secrets import noted_secrets, secrets_in
 from harness.core.word_list import names_in
 
-GPU_MEMORY_SHARE = 0.9
+GPU_MEMORY_SHARE = 0.9  # the share of each GPU's memory that --gpu-memory-utilization auto lets vLLM take
 BYTES_PER_WEIGHT = {"fp16": 2, "bf16": 2, "fp32": 4}
 
 
@@ -41,8 +41,11 @@ class EngineState:
     other_model: str = ""  # the model that a server serves, if that is surely not the one that was named
 
 
-def check_pair(text: str) -> str:
-    """Return an engine argument (KEY=VALUE) after a check. The secrets in it are masked in all output from now on."""
+def checked_engine_arg(text: str) -> str:
+    """Return an engine argument (KEY=VALUE) unchanged. The secrets in it are masked in all output from now on.
+
+    Raises UsageError if it has no key, or if the value refers to itself.
+    """
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
@@ -52,7 +55,7 @@ def check_pair(text: str) -> str:
     return text
 
 
-def names_of(texts: tuple[str, ...]) -> tuple[str, ...]:
+def split_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in texts such as "A,B", each once and in alphabetical order."""
     names = set[str]()
     for text in texts:
@@ -60,8 +63,8 @@ def names_of(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-KeyValue = Annotated[str, AfterValidator(check_pair)]
-Names = Annotated[tuple[str, ...], AfterValidator(names_of)]
+KeyValue = Annotated[str, AfterValidator(checked_engine_arg)]
+Names = Annotated[tuple[str, ...], AfterValidator(split_names)]
 Copies = Annotated[int, positive_bounds(10**4)]
 
 
@@ -112,6 +115,7 @@ class EngineConfig(Settings):
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each engine argument that has a flag of its own, and each patch that cannot be used."""
         yield from super().problems()
         for name in self.engine_args:
             field = "precision" if name == "dtype" else name
@@ -151,16 +155,20 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Tell whether vLLM uses GPUs of other hosts, by Ray or by its own means.
+        """Tell whether vLLM may use GPUs of other hosts, by Ray or by its own means.
 
-        The GPUs seen here are then only some of all.
+        The GPUs seen here are then only some of those that vLLM uses.
         """
-        ray = "ray" in map(self.engine_args.get, ("data_parallel_backend", "distributed_executor_backend"))
-        return ray or not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
+        backends = (self.engine_args.get("data_parallel_backend"), self.engine_args.get("distributed_executor_backend"))
+        has_own_means = not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
+        return "ray" in backends or has_own_means
 
     @property
     def least_context(self) -> int:
-        """The longest prompt plus answer in tokens, as far as it is known before a workload is read."""
+        """The context in tokens (the longest prompt plus answer) that is needed before a workload is read.
+
+        With --max-model-len auto, a workload may need a longer one.
+        """
         if self.max_model_len == "auto":
             return self.model_spec.context
         return self.max_model_len
@@ -209,6 +217,7 @@ class ServerFlags(EngineConfig):
     """Open a connection for each request: a balancer of connections keeps all requests of one with one replica."""
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence if backend and endpoint contradict each other, or if flags have no effect with them."""
         yield from super().problems()
         if self.backend == "openai" and not self.endpoint:
             yield "--backend openai needs the address of a server: --endpoint http://host:8000/v1."
@@ -221,6 +230,10 @@ class ServerFlags(EngineConfig):
             yield f"{ineffective}: only with --endpoint."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
+        """Return the backend in place of auto, and the addresses of the endpoints without a slash at their end.
+
+        Raises UsageError for an unusable address.
+        """
         backend = self.backend
         if backend == "auto":
             backend = "openai" if self.endpoint else "vllm"
@@ -234,10 +247,7 @@ class ServerFlags(EngineConfig):
 
     @property
     def is_in_process(self) -> bool:
-        """Tell whether this process and the processes that it starts compute the answers.
-
-        They use this machine's GPUs, if it has any.
-        """
+        """Tell whether this process and the processes that it starts compute the answers, on this machine's GPUs."""
         return self.backend == "vllm"
 
 
@@ -255,25 +265,27 @@ class EndpointFlags(ServerFlags):
     columns such as power and energy. Implies --extra-metrics."""
 
 
-ANY_NUMBER = 10**9  # so many requests that even a small share is a request or more
+MANY_REQUESTS = 10**9  # so many requests that even a small share of them is at least one request
 
 
 def allows_failures(max_failed: str) -> bool:
     """Return whether --max-failed allows any request to fail. Raises UsageError if the value is neither N nor N%."""
-    return failure_allowance(max_failed, ANY_NUMBER) > 0
+    return failure_allowance(max_failed, MANY_REQUESTS) > 0
 
 
-def failure_allowance(most: str, requests: int) -> int:
-    """Return how many of a test's requests may fail by --max-failed.
+def failure_allowance(max_failed: str, requests: int) -> int:
+    """Return how many of a test's `requests` may fail by --max-failed. A share is rounded down.
 
     Raises UsageError if the value is neither N nor N%.
     """
-    if most.endswith("%"):
-        percent = decimal_number(most.removesuffix("%"))
+    if max_failed.endswith("%"):
+        percent = decimal_number(max_failed.removesuffix("%"))
         if percent is not None and percent <= 100:
             return int(requests * percent / 100)
     else:
-        count = whole_number(most)
+        count = whole_number(max_failed)
         if count is not None and count <= 2**40:
             return count
-    raise UsageError(f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {most!r}.")
+    raise UsageError(
+        f"--max-failed takes a number of requests, as in 5, or a share of them, as in 1%; got {max_failed!r}."
+    )

@@ -44,7 +44,7 @@ BENCHMARK_TOPIC, DATA_TOPIC, LOAD_TOPIC, ACCURACY_TOPIC, RESULTS_TOPIC = (
     "Results",
 )
 SERVER_TOPIC = "A running server"
-NUMBER_TYPES = frozenset({"integer", "number", "array"})
+NUMBER_TYPES = frozenset({"integer", "number", "array"})  # types of values, by the names of `types_of`
 TEXT_TYPES = frozenset({"string", "texts", "path"})
 PANELS = (
     BENCHMARK_TOPIC,
@@ -76,6 +76,8 @@ def flag(default: object, panel: str, affects: Affects, metavar: str = "") -> An
     """Return a setting that is a command-line flag, a key of `--config` files, and a field of `config.json`.
 
     The text below the setting is its help. A setting without a text is not shown in the help.
+
+    `panel` is the topic of the help under which the flag stands, and `metavar` the value's name there.
 
     `affects` says what changes with the setting, and so what two runs must share to be compared. `work` means what the
     engine has to do. Speeds at different work are not compared. A flag that affects `answers` may affect speed, too.
@@ -117,7 +119,7 @@ class Settings(BaseModel):
 
     @classmethod
     def load(cls, path: Path, /, **flags: object) -> Self:
-        """Return the settings of a `--config` YAML file, replaced by `flags` if both have one.
+        """Return the settings of a `--config` YAML file and of `flags`. If both have a setting, the flag wins.
 
         A config that comes with the program may be given by its name. Keys of the file are named as flags are, with '-'
         or '_'. Raises UsageError.
@@ -139,9 +141,10 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def read(cls, value: object, info: ValidationInfo) -> object:
-        """Return a value with text turned into the choice or the list that it stands for.
+        """Return the value of a setting, before pydantic reads it, as the choice or the list that it stands for.
 
-        Raises ValueError if true or false, or digits that are not ASCII, stand for a number.
+        Raises UsageError for control characters, and for an address in place of a path. Raises ValueError if true or
+        false, or digits that are not ASCII, stand for a number.
         """
         name = str(info.field_name)
         types = types_of(cls, name)
@@ -165,7 +168,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def complete(self) -> Self:
-        self.__dict__.update(self.implications(self.named_settings))
+        """Fill in the settings that follow from others. Raises UsageError for the first of the `problems`."""
+        self.__dict__.update(self.implications(self.named_settings))  # the model is frozen, so no field can be assigned
         for problem in self.problems():
             raise UsageError(problem)
         return self
@@ -176,10 +180,7 @@ class Settings(BaseModel):
 
     @property
     def named_settings(self) -> frozenset[str]:
-        """The settings that the user named, even with their default value.
-
-        A switch that is off and null do not count.
-        """
+        """The settings that the user named, even with their default value, except those set to false or null."""
         values = self.values(self.model_fields_set)
         return frozenset(name for name, value in values.items() if value is not False and value is not None)
 
@@ -188,7 +189,7 @@ class Settings(BaseModel):
         return {}
 
     def with_settings(self, **settings: object) -> Self:
-        """Return these settings with some of them replaced. The new ones are checked as all are."""
+        """Return these settings with some of them replaced. All are checked again."""
         return type(self)(**self.values(self.model_fields_set) | settings)
 
     def values(self, names: Iterable[str]) -> dict[str, object]:
@@ -231,7 +232,11 @@ def flag_of(info: FieldInfo) -> Flag:
 
 
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
-    """Return the first mistake in these settings, in one line."""
+    """Return the most helpful of the mistakes in these settings, in one line.
+
+    An unknown setting comes first, then a reason in our own words, then the first of pydantic's errors. An error that
+    is not about an unknown setting is said of the first setting that is wrong.
+    """
     errors = error.errors()
     for detail in errors:
         if detail["type"] == "extra_forbidden":

@@ -33,7 +33,10 @@ def proxy_of(address: SplitResult) -> str:
 
 @functools.cache
 def is_hub_reachable() -> bool:
-    """Return whether the hub takes connections. With a proxy, the hub is taken to be reachable without a try."""
+    """Return whether the hub takes connections. False if HF_HUB_OFFLINE is set.
+
+    With a proxy the answer is True without a try, since a direct connection would show nothing.
+    """
     from huggingface_hub import constants
 
     address = hub_address()

@@ -18,7 +18,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def hub_refusal(name: str, error: BaseException) -> str:
-    """Return why the hub did not give a model, and what the user can do."""
+    """Return why the hub did not give the model `name`, judged by the libraries' error, and what the user can do."""
     from huggingface_hub import errors, get_token
 
     chain = list(causes(error))

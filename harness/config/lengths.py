@@ -16,9 +16,9 @@ MOST_SIGMA = 3.0
 
 
 class Lengths(NamedTuple):
-    """Lengths in tokens: fixed; log-normal with this median and, as `sigma`, the standard deviation of the logarithm;
-    or, for a `sigma` above `MOST_SIGMA`, normal with that standard deviation in tokens. What is drawn out of the
-    bounds is drawn again.
+    """Lengths in tokens. With a `sigma` of 0 all are the median. With a `sigma` up to `MOST_SIGMA` they are log-normal,
+    and it is the standard deviation of the logarithm. With a larger one they are normal, and it is in tokens. A length
+    out of the bounds is drawn again.
     """
 
     median: int
@@ -27,7 +27,7 @@ class Lengths(NamedTuple):
     high: int | None = None
 
     def draw(self, source: Random) -> int:
-        """Return a random length of at least 1 token."""
+        """Return a random length of at least 1 token, within the bounds."""
         for _ in range(MOST_DRAWS):
             if self.sigma > MOST_SIGMA:
                 length = round(source.gauss(self.median, self.sigma))
@@ -35,10 +35,11 @@ class Lengths(NamedTuple):
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
-        # Both bounds are so near the median that lengths between them are about equally likely.
+        # The bounds are so near the median that lengths between them are roughly equally likely.
         return source.randint(self.low, self.high or MOST_TOKENS)
 
     def __str__(self) -> str:
+        """Return the lengths in the form that `lengths` reads: N, N~S or N~S:LOW-HIGH."""
         text = f"{self.median}"
         if self.sigma:
             text += f"~{self.sigma:g}"
@@ -48,13 +49,13 @@ class Lengths(NamedTuple):
 
 
 LENGTHS_PATTERN = r"(?a)(\d+)(?:~(\d*\.?\d+))?(?::(\d+)-(\d+))?"  # N~S:LOW-HIGH
-SALT_TOKENS = 8
-MOST_DRAWS = 1000  # after so many draws all lengths between the bounds are taken as equally likely
+SALT_TOKENS = 8  # tokens that make a prompt unique
+MOST_DRAWS = 1000  # after so many draws out of the bounds, all lengths within them are taken as equally likely
 
 
 class PromptParts(Settings):
-    """The parts that prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the turns before in a
-    conversation of `turns`. Where `salt` is put in, prompts share nothing, or nothing but that.
+    """The parts that prompts share: one of `prefixes` beginnings of `prefix_len` tokens, and the earlier turns of a
+    conversation of `turns`. With `salt` at the start they share nothing, with `salt` after the prefix only the prefix.
     """
 
     prefix_len: Annotated[int, Field(ge=0, le=MOST_TOKENS)] = 0
@@ -71,6 +72,7 @@ class PromptParts(Settings):
 
     @property
     def text(self) -> str:
+        """The parts in words, as the end of a description: each after a semicolon. Empty if nothing is shared."""
         parts = []
         if self.prefix_len:
             parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")
@@ -83,14 +85,17 @@ class PromptParts(Settings):
 
 
 def lengths(name: str, given: object) -> Lengths:
-    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH. Raises UsageError, which begins with `name`."""
+    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH. Raises UsageError, which begins with `name`.
+
+    N must be within the bounds, so that some drawn lengths are.
+    """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:
         median, sigma, low, high = match.groups()
         highest = int(high) if high else None
         parsed = Lengths(int(median), float(sigma or 0), int(low or 1), highest)
-        is_in_order = 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS
-        if is_in_order and parsed.sigma <= MOST_TOKENS:
+        is_within_bounds = 1 <= parsed.low <= parsed.median <= (parsed.high or MOST_TOKENS) <= MOST_TOKENS
+        if is_within_bounds and parsed.sigma <= MOST_TOKENS:
             return parsed
     raise UsageError(
         f"{name} takes N tokens from 1 to {MOST_TOKENS:,}, N~S, as in 512~0.5 (log-normal) or 6000~1500 (normal), "

@@ -15,10 +15,10 @@ PROMPT = (
 )
 MAX_NEW_TOKENS = 128
 MIN_NEW_TOKENS = 1
-FEWEST_STREAMED_TOKENS = 2  # tokens of an answer that has a time per output token
+FEWEST_STREAMED_TOKENS = 2  # tokens of an answer; a shorter one has no time per output token
 EDGE_SHUFFLE_SEED = 42
 LONGEST_PROMPT = 2540  # tokens, of the 13,368 official samples
-MEAN_PROMPT = 778  # about, of either set
+MEAN_PROMPT = 778  # tokens, roughly, of the official samples of either category
 MIN_DURATION_S = 600.0
 
 
@@ -60,18 +60,19 @@ class Scenario(NamedTuple):
     """One scenario of the benchmark. `unofficial` says why the benchmark has no such scenario."""
 
     name: str
-    loadgen: str  # LoadGen's name of it: Interactive is its Server under another model name, with tighter limits
+    loadgen: str  # LoadGen's scenario: Interactive is LoadGen's Server under another model name, with tighter limits
     categories: tuple[str, ...]
     pattern: LoadPattern
-    headline: str = "tokens_per_sec"  # the metric that is its result
+    headline: str = "tokens_per_sec"  # the metric that is the scenario's result
     limits: LatencyLimits | None = None
-    offline_share: float | None = None  # `auto` sends this share of the Offline rate
-    loadgen_model: str = "llama3_1-8b"  # in the datacenter category
+    offline_share: float | None = None  # with a rate of `auto`, queries are sent at this share of the Offline rate
+    loadgen_model: str = "llama3_1-8b"  # LoadGen's model name in the datacenter category
     unofficial: str = ""
     min_duration_s: float = MIN_DURATION_S
 
     @property
     def flags(self) -> tuple[str, ...]:
+        """The flags that only some scenarios take, and this one does."""
         if self.limits is None:
             return self.pattern.flags
         return (*self.pattern.flags, "ttft_limit", "tpot_limit")
@@ -126,7 +127,8 @@ SCENARIOS = {
     )
 }
 SCENARIOS_BY_CATEGORY = {
-    one: tuple(rules.name for rules in SCENARIOS.values() if one in rules.categories) for one in CATEGORIES
+    category: tuple(rules.name for rules in SCENARIOS.values() if category in rules.categories)
+    for category in CATEGORIES
 }
 
 
@@ -177,17 +179,14 @@ OFFICIAL_TASKS = {
 }
 
 
-GATE_SHARE = {
-    False: 0.99,
-    True: 0.999,
-}  # share of the reference that each ROUGE score must reach, by high accuracy or not
+# The share of the reference that each ROUGE score must reach, by whether high accuracy is asked for.
+GATE_SHARE = {False: 0.99, True: 0.999}
 
 
 def bounds(reference: ReferenceScores, high_accuracy: bool) -> dict[str, tuple[float, float | None]]:
-    """Return the lowest and the highest value that each score may have.
+    """Return the lowest and the highest value that each score may have. None for no limit.
 
-    None for no limit. ROUGE must reach 0.99 of the reference, or 0.999 for high accuracy. gen_len must be within 10 %
-    of the reference.
+    ROUGE must reach 0.99 of the reference, or 0.999 for high accuracy. gen_len must be within 10 % of the reference.
     """
     score_bounds: dict[str, tuple[float, float | None]] = {}
     for name in ROUGE:

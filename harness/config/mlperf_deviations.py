@@ -75,7 +75,10 @@ NAMES_BY_BEGINNING = {
 
 
 def stored_deviation(stored: object) -> object:
-    """Return the deviation as a statement. Files of format 5 or older hold only its text."""
+    """Return a stored deviation as a statement.
+
+    Files of format 5 or older hold only its text, from which the name is found; a text that is not known has no name.
+    """
     if not isinstance(stored, str):
         return stored
     if any(stored == spec.deviation for spec in models.MODELS.values()):
@@ -139,7 +142,7 @@ def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the words of each deviation in the requests, the length of the tests, and their limits."""
+    """Yield the name and the words of each deviation in the requests, the tests' length, the limits and the seeds."""
     config = plan.config
     if not plan.official_data:
         yield "data", f"custom data: not MLPerf's {config.official_samples:,} prompts"

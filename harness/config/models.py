@@ -77,7 +77,10 @@ class ModelSpec(NamedTuple):
     min_duration_s: Mapping[str, float] = {}  # seconds by scenario
 
     def task(self, category: str, scenario: str) -> Task:
-        """Return the samples of this model in a category, and the reference scores for its answers."""
+        """Return the samples of this model in a category, the reference scores for its answers, and the test's length.
+
+        They are MLPerf's unless the model has references of its own.
+        """
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)
         measured = json.loads(read_text(self.references))[category]
@@ -115,9 +118,10 @@ QUANTIZE_JSON = "quantize.json"  # the note in a checkpoint that was made as doc
 
 @cache
 def model(name: str) -> ModelSpec:
-    """Return the facts about a model, given its short name or a folder that was quantized from such a model.
+    """Return the facts about a model, given its short name, a folder or a hub repository.
 
-    Any other name is a hub repository or a folder, with MLPerf's own data.
+    A folder that was quantized from a model with a short name has the facts of that model, except its path. Any other
+    model is taken to have MLPerf's own data.
     """
     if name in MODELS:
         return MODELS[name]
@@ -125,7 +129,7 @@ def model(name: str) -> ModelSpec:
 
 
 def source_model(name: str) -> str:
-    """Return the model from which a folder was quantized. Empty if the name is no such folder."""
+    """Return the model from which a folder was quantized. Empty if the folder does not say so, or is no folder."""
     try:
         return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, *DAMAGED):

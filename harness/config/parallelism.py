@@ -8,30 +8,37 @@ from harness.core import system
 from harness.core.errors import UsageError
 from harness.core.nvml import GPU
 
+WEIGHTS_SHARE = 0.8  # the share of vLLM's memory that weights may take; the attention cache needs the rest
+
 
 def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> tuple[int, int]:
-    """Return the tensor and the data parallel size.
+    """Return the tensor parallel size (the GPUs of one copy) and the data parallel size (the copies).
 
-    A model is split over only as many GPUs as its weights need. The other GPUs hold further copies. The weights may
-    take 0.8 of the memory that vLLM may use, since the attention cache needs the rest. Raises UsageError if the GPUs do
-    not suffice.
+    With `auto`, a model is split over only as many GPUs as its weights need, and the other GPUs hold further copies.
+    Raises UsageError if the GPUs do not suffice.
     """
-    tensor, data = config.tensor_parallel_size, config.data_parallel_size
-    if tensor == "auto":
-        tensor = fewest_gpus(config, gpus, weight_bytes)
-    copies = max(1, len(gpus) // tensor) if data == "auto" else data
-    check_size(config, gpus, tensor, copies)
-    return tensor, copies
+    gpus_per_copy, copies = config.tensor_parallel_size, config.data_parallel_size
+    if gpus_per_copy == "auto":
+        gpus_per_copy = fewest_gpus(config, gpus, weight_bytes)
+    if copies == "auto":
+        fitting_copies = max(1, len(gpus) // gpus_per_copy)
+        copies = fitting_copies
+    check_size(config, gpus, gpus_per_copy, copies)
+    return gpus_per_copy, copies
 
 
 def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
-    """Return the fewest GPUs that hold one copy of the weights, a power of two. Raises UsageError if none do."""
+    """Return the fewest GPUs, a power of two, that hold one copy of the weights in WEIGHTS_SHARE of vLLM's memory.
+
+    If the user fixed the number of copies, only an equal part of the GPUs is available to each. 1 without GPUs. Raises
+    UsageError if the available GPUs do not hold the weights.
+    """
     fixed_copies = config.data_parallel_size
-    if fixed_copies == "auto" or config.has_other_hosts:
+    if fixed_copies == "auto" or config.has_other_hosts:  # the copies on other hosts take none of these GPUs
         fixed_copies = 1
     available = max(1, len(gpus) // fixed_copies)
     smallest = min((gpu.memory for gpu in gpus), default=inf)
-    usable = 0.8 * config.memory_share * smallest
+    usable = WEIGHTS_SHARE * config.memory_share * smallest
     count = 1
     while count < available and weight_bytes > count * usable:
         count *= 2
@@ -43,13 +50,17 @@ def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     return count
 
 
-def check_size(config: EngineConfig, gpus: Sequence[GPU], tensor: int, copies: int) -> None:
-    """Raise UsageError if an engine of these sizes needs more GPUs than are visible, or more CPU cores without any."""
+def check_size(config: EngineConfig, gpus: Sequence[GPU], gpus_per_copy: int, copies: int) -> None:
+    """Raise UsageError if an engine of these sizes needs more GPUs than are visible. Without GPUs, CPU cores count.
+
+    An engine that also uses GPUs of other hosts is not checked.
+    """
     most, units = len(gpus), "GPUs"
     if not gpus:
         most, units = system.core_count(), "CPU cores, since there is no GPU"
-    if tensor * copies > most and not config.has_other_hosts:
+    needed = gpus_per_copy * copies
+    if needed > most and not config.has_other_hosts:
         raise UsageError(
-            f"{tensor} x --data-parallel-size {copies} needs {tensor * copies} {units}; {most} visible.",
+            f"{gpus_per_copy} x --data-parallel-size {copies} needs {needed} {units}; {most} visible.",
             flag="--tensor-parallel-size",
         )

@@ -1,5 +1,4 @@
-"""Load patterns, by which a test loads the engine: five, each with its queries, its length and LoadGen's settings for
-it.
+"""Load patterns, the ways in which a test loads the engine, each with its queries, its length and LoadGen's settings.
 
 LoadGen sends all queries in one burst, at random times at a mean rate (Poisson), or each when the one before is
 answered (sequential). In a closed loop, and with a schedule of the user's own, it issues all of them at once, and the
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
 LIMIT_PERCENTILE = 0.99  # latency limits hold for this percentile
 MULTISTREAM_PERCENTILE = 0.9  # the same as in SingleStream, in place of LoadGen's 0.99
-SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # before LoadGen believes the percentile, if none is over the limit
-SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # an estimate leaves the slowest out; of 0.99: 662
+SURE_QUERIES = fewest_queries(LIMIT_PERCENTILE)  # with fewer, LoadGen does not believe that the limit is kept
+SURE_P90_QUERIES = fewest_queries(MULTISTREAM_PERCENTILE, over=1)  # LoadGen's estimate leaves the slowest query out
 WAVES = 8  # a test at fixed concurrency has at least so many waves of requests: the first and the last are its ramps
-RESERVE = 1.1  # if LoadGen sends all queries at once, it plans them for so many times the minimum duration
-TRIAL_ROOM = 3.0  # times the rate of a trial, which may have been slow, at fixed concurrency
+OFFLINE_RESERVE = 1.1  # if LoadGen issues all queries at once, it issues enough for so many times the minimum duration
+TRIAL_RESERVE = 3.0  # the rate told to LoadGen at fixed concurrency, in rates of the trial, which may have been slow
 Length = tuple[int, float]  # queries, seconds
 LoadGenSettingValues = dict[str, int | float]  # values by LoadGen's keys in a user.conf
 
@@ -72,7 +71,7 @@ class Load:
     expected_latency_ms: float | None = None  # expected time of a query: SingleStream, MultiStream
     samples_per_query: int = 1
     concurrency: int | None = None  # requests in flight at most; None: no such limit, or not known yet
-    fewest_queries: int = 0  # queries that end a closed loop, if its time does not
+    fewest_queries: int = 0  # a closed loop does not end before this many queries
 
     @property
     def limits(self) -> TokenLimits | None:
@@ -90,46 +89,43 @@ class Load:
 
     @property
     def whole_rounds(self) -> bool:
-        """Tell whether the samples belong together, so that each must be asked as often as any other."""
+        """Tell whether each sample must be asked as often as any other, since the samples belong together."""
         return bool(self.request_set and self.request_set.whole_rounds)
 
 
 class LoadPattern:
     """A way of sending queries."""
 
-    unit, query_noun = "queries/s", "queries"
+    unit, query_noun = "queries/s", "queries"  # words for the load, and for what LoadGen issues
     load = "target_qps"  # the plan's field for the load, which is in `unit`
     rate_flag: str  # the flag that says how much is sent
     flags: tuple[str, ...] = ()  # flags that it takes beside those of every pattern
     defaults: ClassVar[dict[str, str]] = {}  # the values of these flags if they are not given
     demo_s = 20.0  # the minimum duration of a test of the demo
-    is_streamed = True  # whether the time of each first token is measured
-    is_rated = False  # whether the speed follows from a rate that was given
+    is_streamed = True  # the time of each first token is measured
+    is_rated = False  # queries are sent at a rate, so the measured speed follows from it
     named_rate = "logged"  # the rate that the result names: "logged" by LoadGen, "planned", or "none"
-    is_paced = False  # whether LoadGen's duration ends before the last query does
-    is_full = False  # whether as many as may be are in flight between ramp and drain
-    is_own_clock = False  # whether the client sends and times each request, which for LoadGen are one query
+    is_paced = False  # the duration that LoadGen reports ends before the last query is answered
+    is_full = False  # between ramp and drain, as many requests are in flight as the client or the engine takes
+    is_timed_by_client = False  # the client sends and times the requests, all of which are one query for LoadGen
 
     def number(self, plan: Load) -> float | None:
         """Return the load, in `unit`. None if it is not known yet."""
         return plan.target_qps
 
     def min_queries(self, plan: Load) -> int:
-        """Return the fewest queries of a performance test.
-
-        They use each sample once, and are enough for LoadGen to judge a percentile.
-        """
+        """Return the fewest queries of a performance test: each sample once, unless the pattern says otherwise."""
         return plan.samples
 
     def queries(self, plan: Load) -> int | None:
-        """Return about how many samples LoadGen will issue one after the other.
+        """Return roughly how many samples LoadGen will issue one after the other.
 
         None if LoadGen issues all at once, or if the rate is not known yet.
         """
         return None
 
     def length(self, plan: Load) -> Length | None:
-        """Return the number of queries of a performance test, and about how many seconds it takes.
+        """Return the number of queries of a performance test, and roughly how many seconds it takes.
 
         None if not known yet.
         """
@@ -151,25 +147,28 @@ class LoadPattern:
     def steady_concurrency(self, plan: Load, engine: int | None) -> int | None:
         """Return how many requests are in flight between ramp and drain.
 
-        None if their number varies. `engine` is the most requests that the engine computes at once.
+        None if their number varies, or is not known. `engine` is the most requests that the engine computes at once.
         """
         if not self.is_full:
             return None
         return plan.concurrency or engine
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them."""
+        """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them.
+
+        MLPerf's counts of samples and queries are kept only for a test that sends each official sample.
+        """
         values: LoadGenSettingValues = {"min_duration": round(1000 * plan.min_duration_s)}
         if plan.target_qps is not None:
             values["target_qps"] = plan.target_qps
         if plan.expected_latency_ms is not None:
             values["target_latency"] = plan.expected_latency_ms
-        least = self.min_queries(plan)
-        is_part = self.is_own_clock or plan.samples != plan.config.official_samples
-        if is_part:
+        min_queries = self.min_queries(plan)
+        has_own_count = self.is_timed_by_client or plan.samples != plan.config.official_samples
+        if has_own_count:
             values["performance_sample_count_override"] = plan.samples
-        if is_part or least != plan.samples:
-            values["min_query_count"] = least
+        if has_own_count or min_queries != plan.samples:
+            values["min_query_count"] = min_queries
         return values
 
     def sends_whole_passes(self, plan: Load) -> bool:
@@ -178,7 +177,7 @@ class LoadPattern:
         Of the user's own requests, and of requests that the client sends, LoadGen issues as many as the duration takes,
         unless they belong together.
         """
-        is_own = plan.request_set or self.is_own_clock
+        is_own = plan.request_set or self.is_timed_by_client
         return not is_own or plan.whole_rounds
 
     def pass_queries(self, plan: Load) -> int:
@@ -204,9 +203,13 @@ class Burst(LoadPattern):
     is_full = True
 
     def length(self, plan: Load) -> Length | None:
+        """Return the number of samples that LoadGen issues, with its reserve, and the seconds that they take.
+
+        They are whole passes of the samples. None if the rate is not known yet.
+        """
         if not plan.target_qps:
             return None
-        least = max(RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
+        least = max(OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps, plan.samples)
         queries = ceil(least / plan.samples) * plan.samples
         return queries, queries / plan.target_qps
 
@@ -219,22 +222,23 @@ class Poisson(LoadPattern):
     is_rated = is_paced = True
 
     def min_queries(self, plan: Load) -> int:
-        """Return the fewest queries of a performance test.
+        """Return the fewest queries of a performance test: each sample once, and enough to judge the percentile.
 
-        A minimum duration of the user's own is kept to, even if LoadGen cannot judge the percentile then. The same goes
-        for a quick estimate, which has no verdict.
+        If the user gave a minimum duration, the test is no longer than that, even if LoadGen then cannot judge the
+        percentile. Neither is a quick estimate, which has no verdict. Then each sample is sent once, or at least one
+        request of the user's own.
         """
         if plan.config.min_duration == "auto" and not plan.config.quick:
             return max(plan.samples, SURE_QUERIES)
         return 1 if plan.request_set else plan.samples
 
     def queries(self, plan: Load) -> int | None:
-        return None if plan.target_qps is None else self.fewest(plan)
+        return None if plan.target_qps is None else self.planned_queries(plan)
 
-    def fewest(self, plan: Load) -> int:
-        """Return how many queries a test has at its rate.
+    def planned_queries(self, plan: Load) -> int:
+        """Return how many queries a test has at its rate, or at least, if the rate is not known yet.
 
-        If the rate is not known yet, return how many it has at any rate.
+        MLPerf's samples are sent in whole passes.
         """
         if not plan.target_qps:
             return ceil(self.min_queries(plan) / self.pass_queries(plan)) * self.pass_queries(plan)
@@ -264,13 +268,17 @@ class Sequential(LoadPattern):
     def queries(self, plan: Load) -> int | None:
         """Return enough samples for the minimum duration, even if a query takes half the expected time.
 
-        The number is rounded up to whole passes of the samples.
+        They are whole passes of the samples, at least two.
         """
         half_expected_ms = (plan.expected_latency_ms or inf) / 2
         queries = max(plan.samples, int(1000 * plan.min_duration_s / half_expected_ms))
         return (queries // plan.samples + 1) * plan.samples
 
     def length(self, plan: Load) -> Length | None:
+        """Return the number of queries, and the seconds that they take if each takes the expected time.
+
+        None if the expected time is not known yet.
+        """
         samples = self.queries(plan)
         if not samples or not plan.expected_latency_ms:
             return None
@@ -288,9 +296,9 @@ class Batched(Sequential):
         return SURE_P90_QUERIES
 
     def queries(self, plan: Load) -> int | None:
-        """Return enough samples for the minimum duration if a query takes the expected time."""
-        lasting = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
-        return plan.samples_per_query * max(SURE_P90_QUERIES, lasting)
+        """Return enough samples for the minimum duration if a query takes the expected time, and for the percentile."""
+        queries_in_time = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
+        return plan.samples_per_query * max(SURE_P90_QUERIES, queries_in_time)
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
         return super().settings(plan) | {"samples_per_query": plan.samples_per_query}
@@ -300,24 +308,25 @@ class Batched(Sequential):
 
 
 class ClosedLoop(LoadPattern):
-    """Fixed concurrency: so many requests in flight, the next as soon as one is answered."""
+    """Fixed concurrency: always the same number of requests in flight, the next as soon as one is answered."""
 
     unit = "in flight"
     rate_flag = load = "concurrency"
     flags = (rate_flag,)
     defaults: ClassVar = {"concurrency": "auto"}
-    is_full = is_own_clock = True
+    is_full = is_timed_by_client = True
 
     def number(self, plan: Load) -> float | None:
         return plan.concurrency
 
     def min_queries(self, plan: Load) -> int:
+        """Return the fewest queries: enough waves of requests, enough to judge the p90, and the plan's own minimum."""
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
 
     def queries(self, plan: Load) -> int | None:
         if plan.target_qps is None:
             return None
-        return max(self.min_queries(plan), ceil(RESERVE * plan.min_duration_s * plan.target_qps))
+        return max(self.min_queries(plan), ceil(OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps))
 
     def length(self, plan: Load) -> Length | None:
         """Return the number of queries of a test, and its seconds.
@@ -330,13 +339,17 @@ class ClosedLoop(LoadPattern):
         return queries, queries / plan.target_qps
 
     def progress(self, plan: Load) -> tuple[int | None, float]:
+        """Return the fewest queries and the minimum duration: the test ends once it has had both."""
         return self.min_queries(plan), plan.min_duration_s
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings of one test. LoadGen has to issue more queries than the test will send."""
+        """Return the LoadGen settings of one test.
+
+        The rate is higher than expected, so that LoadGen issues more queries than the client will send in the time.
+        """
         values = super().settings(plan)
         if plan.target_qps:
-            values["target_qps"] = TRIAL_ROOM * plan.target_qps
+            values["target_qps"] = TRIAL_RESERVE * plan.target_qps
         return values
 
 
@@ -347,7 +360,7 @@ class Schedule(LoadPattern):
     defaults: ClassVar = {"arrivals": "poisson"}
     flags = (rate_flag, "arrivals")
     named_rate = "planned"
-    is_rated = is_own_clock = True
+    is_rated = is_timed_by_client = True
 
     def min_queries(self, plan: Load) -> int:
         return plan.schedule_length
@@ -356,9 +369,10 @@ class Schedule(LoadPattern):
         return plan.schedule_length if plan.target_qps is not None else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings of one test.
+        """Return the LoadGen settings of one test, with which it issues the schedule's queries and no more.
 
-        The rate is so low that LoadGen issues the schedule's queries and no more.
+        LoadGen issues as many as the rate needs for OFFLINE_RESERVE times the minimum duration, but at least
+        `min_queries`, the schedule's. So the rate is chosen for nine tenths of these.
         """
-        rate = 0.9 * plan.schedule_length / (RESERVE * plan.min_duration_s)
+        rate = 0.9 * plan.schedule_length / (OFFLINE_RESERVE * plan.min_duration_s)
         return super().settings(plan) | {"target_qps": rate}

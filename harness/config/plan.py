@@ -16,7 +16,9 @@ from harness.core.statements import Statement
 
 
 class TestPart(NamedTuple):
-    """A part of a run, in words, and about how many seconds it takes, or `bound`; None: as long as the answers do."""
+    """A part of a run in words, and roughly how many seconds it takes. `bound` says whether these are a minimum or a
+    maximum. None if it takes as long as its answers, whose speed is not known yet.
+    """
 
     name: str
     text: str
@@ -49,7 +51,7 @@ class Plan(Load):
     engine_state: Annotated[EngineState, stored_field("running", "engine_state")] = EngineState()
     notes: tuple[str, ...] = ()
     request_set: Annotated[RequestSet | None, stored_field("asked", "request_set")] = None  # None for MLPerf's samples
-    official_data: bool = True  # whether the samples are MLPerf's, once they are read
+    official_data: bool = True  # whether the samples are MLPerf's; assumed until they are read
 
     @property
     def loadgen_model(self) -> str:
@@ -72,6 +74,7 @@ class Plan(Load):
 
     @property
     def limits(self) -> mlperf.LatencyLimits | None:
+        """The scenario's latency limits, each replaced by the user's own if given. None if the scenario has none."""
         official = self.config.scenario_rules.limits
         if official is None:
             return None
@@ -81,7 +84,11 @@ class Plan(Load):
 
     @property
     def watched_gpus(self) -> int | None:
-        """The number of visible GPUs that the engine uses, counted from the first. None if it may use all."""
+        """The number of visible GPUs that the engine uses, counted from the first. None if it may use all.
+
+        A server on this machine may use any of them. A server elsewhere uses none, and neither does one whose GPUs an
+        exporter reports.
+        """
         config = self.config
         if config.endpoint:
             is_seen_here = server_addresses.is_here(config.endpoint) and not config.telemetry_url
@@ -92,10 +99,11 @@ class Plan(Load):
 
     @property
     def setup(self) -> dict[str, object]:
-        """The settings on which the engine's speed depends.
+        """The settings on which the engine's speed depends, as flags and their values.
 
-        Another run's speed tells of this one's only if it has the same. They follow from what each flag affects. An
-        `auto` is replaced by its value.
+        Another run's speed predicts this one's only if its setup is the same. The settings are those whose flags affect
+        answers or speed. An `auto` is replaced by its value, and secrets are masked. Flags that many runs lack, such as
+        --endpoint, are left out if they are not given.
         """
         flags = self.config.values(EngineConfig.flags_by_effect("answers", "speed"))
         flags |= {
@@ -137,9 +145,10 @@ class Plan(Load):
 
     @property
     def schedule(self) -> tuple[float, ...]:
-        """The times at which queries are due, in seconds from the start.
+        """The times at which queries are due, in seconds from the start, for arrivals of a random or regular shape.
 
-        Empty if LoadGen or a trace sets the times. The last one is the first at or after the minimum duration.
+        The last is the first that is not before the minimum duration. Empty if LoadGen sets the times, if a trace's own
+        times are replayed, or if the rate is not known yet.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
@@ -152,7 +161,7 @@ class Plan(Load):
 
     @property
     def schedule_length(self) -> int:
-        """The number of queries in a schedule of the user's own."""
+        """The number of queries in a schedule of the user's own: those of the replayed trace, or of `schedule`."""
         if self.replay:
             return self.replay.requests
         return len(self.schedule)
@@ -175,14 +184,14 @@ class Plan(Load):
 
     @property
     def queries(self) -> int | None:
-        """About how many samples LoadGen will issue one after the other. None if not known."""
+        """Roughly how many samples LoadGen will issue one after the other. None if all at once, or not known yet."""
         return self.pattern.queries(self)
 
     @property
     def length(self) -> str:
-        """The number of queries of a performance test and about how long it takes, in words.
+        """The number of queries of a performance test and roughly how long it takes, in words.
 
-        Empty if the rate is not known yet. LoadGen takes whole passes of the samples.
+        Empty if that is not known yet.
         """
         length = self.pattern.length(self)
         if length is None:
@@ -192,7 +201,10 @@ class Plan(Load):
 
     @property
     def duration_problem(self) -> str | None:
-        """The reason why the performance test cannot be VALID at its rate, in words. None if it can be."""
+        """The reason why the performance test has too few queries to be VALID at its rate, in words.
+
+        None if it has enough. Only Server and Interactive may be planned with too few.
+        """
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):
             return None
@@ -220,9 +232,9 @@ class Plan(Load):
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
-        """Return the plan at a level of concurrency, or at the highest one if `level` is 0.
+        """Return the plan at a level of concurrency, or at the highest one of the user's if `level` is 0.
 
-        A plan without levels is unchanged. The rate is scaled in proportion to the level.
+        If the user gave none, the plan is unchanged. The rate is scaled in proportion to the level.
         """
         concurrency = level or self.config.highest_level
         if not concurrency:
@@ -233,21 +245,25 @@ class Plan(Load):
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """Return the tests of a run as far as they are known.
 
-        `before` is the part that comes before the performance test.
+        `before` is the part that comes before the performance test, such as a trial. A quick estimate is that part
+        alone.
         """
-        ahead = [before] if before else []
+        parts_before = [before] if before else []
         if self.config.quick:
-            return ahead
+            return parts_before
         test_parts = list[TestPart]()
         if self.config.mode != "performance":
             test_parts.append(self.accuracy_part())
         if self.config.mode != "accuracy":
-            test_parts += ahead
+            test_parts += parts_before
             test_parts.append(self.performance_part())
         return test_parts
 
     def accuracy_part(self) -> TestPart:
-        """Return the accuracy test as a part of the run. Each of its samples takes as long as in a performance test."""
+        """Return the accuracy test as a part of the run.
+
+        Each of its samples is taken to last as long as in a performance test, if that is known.
+        """
         seconds = None
         length = self.pattern.length(self.with_concurrency())
         if length:
@@ -256,7 +272,10 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run, or the last one of several levels of concurrency."""
+        """Return the performance test as a part of the run: at the highest level if there are several.
+
+        If its length is not known yet, it takes at least the minimum duration.
+        """
         last = self.with_concurrency()
         length = self.pattern.length(last)
         if length:
@@ -264,12 +283,15 @@ class Plan(Load):
             return TestPart("performance test", last.length, seconds)
         text = f"at least {minutes(self.min_duration_s)}"
         if isinstance(self.pattern, Poisson):
-            fewest = self.pattern.fewest(last)
-            text += f" and {fewest:,} queries, {minutes(fewest)} at 1 query/s"
+            queries = self.pattern.planned_queries(last)
+            text += f" and {queries:,} queries, {minutes(queries)} at 1 query/s"
         return TestPart("performance test", text, self.min_duration_s, "at least ")
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
-        """Return the parts of a run in one line, with the sum of their times."""
+        """Return the parts of a run in one line, with the sum of their times counted from `start`.
+
+        The sum is a lower bound if a part has no time or a minimum. It then leaves out a part that has only a maximum.
+        """
         test_parts = self.parts(before)
         is_open = any(part.seconds is None or part.bound == "at least " for part in test_parts)
         timed_texts, untimed_texts = [], []

@@ -12,7 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_MODEL_JSON, LARGEST_SETTINGS, size_text
 from harness.core.message_text import system_reason
 from harness.core.reading import check_regular
-from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.core.tokenizer import Tokenizer
 
 Loaded_co = TypeVar("Loaded_co", covariant=True)
@@ -39,7 +39,10 @@ class Loader(Protocol[Loaded_co]):
 
 @functools.cache
 def load_shape(config: EngineConfig) -> ModelShape:
-    """Return the model's config. Raises UsageError if it cannot be loaded, or is not that of a Llama-like decoder."""
+    """Return the model's config.
+
+    Raises UsageError if it cannot be loaded, is too large, or lacks a field of a Llama-like decoder.
+    """
     from transformers import AutoConfig
 
     file = Path(config.model_path) / "config.json"
@@ -61,10 +64,10 @@ def load_shape(config: EngineConfig) -> ModelShape:
 
 
 def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
-    """Return what a loader of transformers makes of the model.
+    """Return what a loader of transformers loads of the model.
 
-    If the hub cannot be reached, only its cache on this machine is searched. The loader would otherwise try the hub for
-    a minute. Raises UsageError, which says what to do.
+    If the model is no folder and the hub cannot be reached, only the hub's cache on this machine is searched. The
+    loader would otherwise try the hub for a minute. Raises UsageError, which says what to do.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
@@ -73,10 +76,10 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
         )
     if place.is_dir():
         check_model_files(place, config)
-    is_alone = not place.is_dir() and not is_hub_reachable()
+    is_offline = not place.is_dir() and not is_hub_reachable()
     try:
         return loader.from_pretrained(
-            config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_alone
+            config.model_path, trust_remote_code=config.trust_remote_code, local_files_only=is_offline
         )
     except Exception as error:
         raise UsageError(load_failure_text(config, error)) from None
@@ -114,11 +117,11 @@ def load_failure_text(config: EngineConfig, error: Exception) -> str:
 def folder_problem(folder: Path, text: str) -> str:
     """Return why a folder is not a usable model, judged by its files.
 
-    If they do not tell, return the library's words.
+    `text` is the library's message, whose first line is the reason if the files show none.
     """
     for path in data_files(folder, "*"):
-        if path.is_file() and is_pointer(path):
-            return f"{path.name} is {POINTER}"
+        if path.is_file() and is_lfs_pointer(path):
+            return f"{path.name} is {LFS_POINTER}"
     if (folder / "adapter_config.json").exists():
         return "a LoRA adapter, not a model: merge it into its base model, and name that folder"
     if any(folder.glob("*.gguf")):

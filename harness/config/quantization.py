@@ -9,7 +9,7 @@ from harness.config.pretrained import load_shape
 from harness.core import files, schema
 from harness.core.json_values import dict_or_empty
 
-QUANT_CONFIG = "hf_quant_config.json"
+QUANT_CONFIG = "hf_quant_config.json"  # a file of ModelOpt's older exports
 
 
 class QuantizationNote(schema.File):
@@ -22,7 +22,10 @@ class QuantizationNote(schema.File):
 
 
 def format_of(config: EngineConfig) -> str:
-    """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)"."""
+    """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)".
+
+    In parentheses are what is done to activations and the method, unless unknown or the same as the format's name.
+    """
     stored = stored_formats(config)
     if not stored:
         if config.quantization == "none":
@@ -39,8 +42,8 @@ def format_of(config: EngineConfig) -> str:
 
 
 class StoredFormat(NamedTuple):
-    """The storage of a group of a checkpoint's layers: the numbers' name, such as fp8 or nf4, their bits, 0 where
-    nobody says, what is done to activations, and the method's name.
+    """The storage of a group of a checkpoint's layers: the numbers' name, such as fp8 or nf4, their bits (0 if
+    unknown), what is done to activations, and the method's name.
     """
 
     name: str
@@ -50,7 +53,7 @@ class StoredFormat(NamedTuple):
 
 
 WEIGHTS_ALONE = "weights alone"
-# Formats by their makers' own words: name and bits.
+# The name and bits of a format, by a word for it that occurs in checkpoints' descriptions.
 NUMBER_FORMATS = {"nvfp4": ("fp4", 4), "fp4": ("fp4", 4), "mxfp4": ("fp4", 4), "int4": ("int4", 4), "w4a": ("int4", 4)}
 NUMBER_FORMATS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8), "w8a8": ("int8", 8)}
 
@@ -72,7 +75,10 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 
 
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
-    """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it."""
+    """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it.
+
+    A group without bits has the method's name.
+    """
     weights = dict_or_empty(group, "weights")
     inputs = dict_or_empty(group, "input_activations")
     activations = WEIGHTS_ALONE
@@ -87,7 +93,7 @@ def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
 
 
 def scaling_of(is_dynamic: object) -> str:
-    """Return how activations are scaled: while the model runs, or once for all."""
+    """Return how activations are scaled: anew while the model runs, or by scales stored in the checkpoint."""
     return "dynamic" if is_dynamic else "static"
 
 
@@ -115,7 +121,11 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
 
 
 def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
-    """Return what a method does to activations. Empty if unknown. `text` is the method's description of its format."""
+    """Return what a method does to activations. Empty if unknown.
+
+    `text` is the method's description of its format, in lower case. A description with `quant_algo`, ModelOpt's, means
+    scales that are stored.
+    """
     inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")  # Quark's
     if inputs:
         return scaling_of(inputs.get("is_dynamic", True))

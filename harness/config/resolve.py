@@ -25,8 +25,9 @@ def resolve(
 ) -> Plan:
     """Return the plan with every `auto` resolved except the rates, which only a loaded engine can tell.
 
-    `request_set` takes the place of MLPerf's samples. Raises UsageError if there are fewer samples than asked for, if a
-    request is too long, or if the GPUs do not suffice.
+    `request_set` takes the place of MLPerf's samples. `reference_model` and `random_weights` are facts about the model.
+    Raises UsageError if there are fewer samples than asked for, if a request is too long, if the GPUs do not suffice,
+    or if a test would take longer than any may.
     """
     notes: list[str] = []
     task, replay = config.task, None
@@ -67,7 +68,8 @@ def resolve(
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
     """Return how many samples the run uses, at most those of the task.
 
-    If a trace has fewer requests than the user asked for, a note says so. Raises UsageError if a data set has fewer.
+    If a trace has fewer requests than the user asked for, that is added to `notes`. Raises UsageError if a data set has
+    fewer.
     """
     count = config.sample_limit or task.samples
     if count <= task.samples:
@@ -83,8 +85,9 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else the trace's, or else the task's.
 
-    The task's duration is reduced in proportion if the run uses fewer of MLPerf's samples, unless a test repeats
-    samples to fill its time.
+    The task's duration is reduced in proportion if the run uses fewer of MLPerf's samples, which is added to `notes`.
+    It stays whole for the user's own requests, and if the client sends the requests: such a test repeats its samples
+    until the time is over.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:
@@ -92,7 +95,7 @@ def least_duration_s(
     if given_s is not None:
         return given_s
     whole = task.min_duration_s
-    if request_set or config.scenario_rules.pattern.is_own_clock:  # few samples fill the time, too
+    if request_set or config.scenario_rules.pattern.is_timed_by_client:
         return whole
     share = count / task.samples
     least = max(1.0, round(whole * share, 1))
@@ -102,7 +105,10 @@ def least_duration_s(
 
 
 def query_samples(config: RunConfig, count: int) -> int:
-    """Return the number of samples in a query. Raises UsageError if the run has fewer samples."""
+    """Return the number of samples in a query, the largest of several that are given. 1 except for MultiStream.
+
+    Raises UsageError if the run has fewer samples.
+    """
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
     most = config.samples_per_query
@@ -114,9 +120,10 @@ def query_samples(config: RunConfig, count: int) -> int:
 
 
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
-    """Return the rate if it is known before the engine is loaded, else None.
+    """Return the rate if it is known before the engine is loaded: the user's, a trace's, or the mean rate of a ramp.
 
-    Raises UsageError if the test would take forever.
+    None if it has to be measured, or if several are given. Raises UsageError if a test at the lowest rate would take
+    longer than any may.
     """
     pattern = config.scenario_rules.pattern
     rate: object = None
@@ -124,16 +131,16 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
         rate = getattr(config, pattern.rate_flag)
     if replay:
         rate = replay.rate
-    elif rate == "auto" and config.rate_ends:  # the mean rate of a ramp
+    elif rate == "auto" and config.rate_ends:
         rate = sum(config.rate_ends) / 2
-    slowest = min(rate) if isinstance(rate, tuple) else rate
-    if pattern.is_rated and isinstance(slowest, float):
-        check_duration(config, count, slowest)
+    lowest = min(rate) if isinstance(rate, tuple) else rate
+    if pattern.is_rated and isinstance(lowest, float):
+        check_duration(config, count, lowest)
     return rate if isinstance(rate, float) else None
 
 
 def check_duration(config: RunConfig, count: int, rate: float) -> None:
-    """Raise UsageError if so many queries at this rate would take longer than any test may."""
+    """Raise UsageError if `count` queries at this rate would take longer than LONGEST_SETTING_S."""
     seconds = count / rate
     if seconds <= LONGEST_SETTING_S:
         return
@@ -144,7 +151,10 @@ def check_duration(config: RunConfig, count: int, rate: float) -> None:
 
 
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
-    """Return the longest prompt plus answer in tokens. Raises UsageError if the model or a request does not fit."""
+    """Return the longest prompt plus answer in tokens: the user's, or else what the model's data and the requests need.
+
+    Raises UsageError if it, or a request, is longer than the model supports, or if a request is longer than it.
+    """
     supported, given_context = config.model_spec.positions, config.max_model_len
     if given_context != "auto" and supported and given_context > supported:
         raise UsageError(

@@ -26,7 +26,7 @@ from harness.core.word_list import names_in
 ScenarioName = Literal["offline", "server", "interactive", "singlestream", "multistream", "concurrency", "arrivals"]
 
 
-# Flags that only some scenarios take. If no scenario is named, the first given flag chooses the one beside it.
+# Flags that only some scenarios take. If no scenario is named, the first of them that is given chooses its scenario.
 SCENARIO_BY_FLAG = {
     "concurrency": "concurrency",
     "arrivals": "arrivals",
@@ -189,6 +189,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return run
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each combination of flags that a run cannot use, beyond those of its engine."""
         yield from super().problems()
         yield from self.problems_of_several_scenarios()
         if not self.is_official_workload and self.mode != "performance":
@@ -262,9 +263,9 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             yield f"--quick estimates Server and Interactive at once: it takes one scenario, not {choice}."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """Return the backend, addresses, scenario, category and load that follow from other flags.
+        """Return the backend, addresses, scenario, mode, category and load that follow from other flags.
 
-        Raises UsageError.
+        Raises UsageError for addresses or lengths that cannot be used.
         """
         for name in {"input_len", "output_len"} & given:
             lengths.lengths(flag_name(name), getattr(self, name))
@@ -272,7 +273,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
-            "extra_metrics": self.extra_metrics or any(map(server_addresses.exporter, self.telemetry_url)),
+            "extra_metrics": self.extra_metrics
+            or any(map(server_addresses.parse_exporter_address, self.telemetry_url)),
             "scenario": scenario,
         }
         if self.quick and self.mode == "both":
@@ -285,7 +287,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def speed_test(self) -> str:
-        """The given flag that is about performance tests alone. Empty if there is none."""
+        """The given flag that needs a performance test, in words. Empty if there is none."""
         if self.batches:
             return "--samples-per-query with several numbers"
         if self.concurrency == "max" or len(self.levels) > 1:
@@ -303,7 +305,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def may_see_gpus(self) -> bool:
-        """Tell whether the GPUs that the run records are the ones that compute the answers."""
+        """Tell whether the GPUs that the run records may be those that compute the answers.
+
+        They may if all engines are on this machine, or if an exporter reports the GPUs of the servers.
+        """
         return server_addresses.is_here(self.endpoint) or bool(self.telemetry_url)
 
     @property
@@ -334,7 +339,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def has_several_rates(self) -> bool:
-        """Tell whether several rates are tested before the run itself."""
+        """Tell whether rates are tested before the run itself: several given ones, or those of a search."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
@@ -370,7 +375,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def sample_limit(self) -> int | None:
-        """The most samples to use. None for all of them."""
+        """The number of samples that the user asked for. None for all of them."""
         return None if self.total_sample_count == "auto" else self.total_sample_count
 
     @property

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from ipaddress import ip_address
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from harness.core.errors import UsageError
@@ -11,15 +12,19 @@ from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """Return the addresses without a slash at their end. Raises UsageError, whose message never holds a password."""
-    plain_addresses = tuple(join_url(address.rstrip("/"), "") for address in addresses)
+    """Return the addresses without slashes at their ends. Parts of them that may be keys are masked from now on.
+
+    Raises UsageError, whose message begins with the flag `name` and never holds a password, if an address is no plain
+    one or is given twice.
+    """
+    plain_addresses = tuple(join_url(address.rstrip("/"), path="") for address in addresses)
     for address in plain_addresses:
         if "@" in address:  # the part before it may hold a password
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
         parts = urlsplit(address)
-        if not set(query_of(parts.query)) <= PLAIN_KEYS or parts.fragment:
+        if not set(query_of(parts.query)) <= PLAIN_QUERY_NAMES or parts.fragment:
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         note_address(address)
         if plain_addresses.count(address) > 1:
@@ -28,7 +33,7 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
 
 
 def query_of(text: str) -> dict[str, str]:
-    """Return the keys and values of an address's query. A word without `=` is a key, too."""
+    """Return the values of an address's query by name. A word without `=` is a name with an empty value."""
     query = {}
     for part in re.split("[&;]", text):
         if part:
@@ -37,11 +42,21 @@ def query_of(text: str) -> dict[str, str]:
     return query
 
 
-def exporter(url: str) -> tuple[str, list[str], str]:
-    """Return the page of a GPU exporter, the numbers of the server's GPUs on that page, and their host.
+class ExporterAddress(NamedTuple):
+    """The page of a GPU exporter, with what names the server's GPUs on it.
 
-    Without numbers, the page shows only the host's GPUs. Raises UsageError if neither GPUs nor a host are named, since
-    the page may have GPUs of other servers.
+    Without numbers in `gpus`, all GPUs of `host` are the server's. With an empty `host`, those numbers of any host are.
+    """
+
+    page: str
+    gpus: list[str]
+    host: str
+
+
+def parse_exporter_address(url: str) -> ExporterAddress:
+    """Return what an address of --telemetry-url says: the page of a GPU exporter, and which of its GPUs are meant.
+
+    Raises UsageError if neither GPUs nor a host are named, since the page may have GPUs of other servers.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))
@@ -51,7 +66,7 @@ def exporter(url: str) -> tuple[str, list[str], str]:
     names_nothing = not labels or ("gpu" in labels and not gpus) or ("host" in labels and not host)
     if names_nothing or set(labels) - {"gpu", "host"}:
         raise UsageError(f"--telemetry-url {address}: name the server's GPUs by ?gpu=0,1 or ?host=NAME at its end.")
-    return address, gpus, host
+    return ExporterAddress(address, gpus, host)
 
 
 def join_url(address: str, path: str, outside: bool = False) -> str:
@@ -59,15 +74,15 @@ def join_url(address: str, path: str, outside: bool = False) -> str:
 
     If `outside`, the path is not below the API's /v1, but below the server's own address.
     """
-    base, mark, query = address.partition("?")
+    base, question_mark, query = address.partition("?")
     base = base.rstrip("/")
     if outside:
         base = base.removesuffix("/v1")
-    return base + path + mark + query
+    return base + path + question_mark + query
 
 
 def is_here(addresses: Sequence[str]) -> bool:
-    """Return whether all engines are on this machine.
+    """Return whether the engines at all these addresses are on this machine.
 
     True without addresses, since the engine is then in this process.
     """
@@ -81,4 +96,4 @@ def is_loopback_host(host: str) -> bool:
         return host == "localhost"
 
 
-PLAIN_KEYS = {"api-version", "version"}  # parts of an address's query that hold no key
+PLAIN_QUERY_NAMES = {"api-version", "version"}  # names in an address's query whose values are no secrets

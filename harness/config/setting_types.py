@@ -7,9 +7,9 @@ from pydantic.fields import FieldInfo
 
 Setting = TypeVar("Setting")
 
-# Beyond these times, LoadGen's counters overflow without a word. Each request in flight takes a connection, and a
-# client has ports for about 60,000.
-LONGEST_SETTING_S, LONGEST_SETTING_MS, MOST_CONCURRENT = 30 * 24 * 3600, 10**6, 50_000
+# Beyond these times, LoadGen's counters overflow without an error.
+LONGEST_SETTING_S, LONGEST_SETTING_MS = 30 * 24 * 3600, 10**6
+MOST_CONCURRENT = 50_000  # each request in flight takes a connection, and a client has ports for roughly 60,000
 
 
 def positive_bounds(most: float) -> FieldInfo:
@@ -18,7 +18,7 @@ def positive_bounds(most: float) -> FieldInfo:
 
 
 def check_distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
-    """Return the numbers of a list. Raises ValueError, whose text is shown to the user, if one is given twice."""
+    """Return the numbers of a list unchanged. Raises ValueError if one is given twice, or if there are none."""
     if len(set(numbers)) < len(numbers) or not numbers:
         raise ValueError("a number is given twice")
     return numbers

@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from pydantic import BaseModel, TypeAdapter
 
-# Values that a flag of a type takes, as the help and messages name them.
+
+class TypeWords(NamedTuple):
+    """The words for the values of a type: `placeholder` in the help, `text` in messages."""
+
+    placeholder: str
+    text: str
+
+
 TYPE_WORDS = {
-    "integer": ("N", "a whole number"),
-    "number": ("X", "a number"),
-    "path": ("PATH", "a path"),
-    "string": ("TEXT", "text"),
-    "boolean": ("[0|1]", "true or false"),
-    "array": ("", "numbers with commas between"),
+    "integer": TypeWords("N", "a whole number"),
+    "number": TypeWords("X", "a number"),
+    "path": TypeWords("PATH", "a path"),
+    "string": TypeWords("TEXT", "text"),
+    "boolean": TypeWords("[0|1]", "true or false"),
+    "array": TypeWords("", "numbers with commas between"),
 }
 
 
@@ -30,12 +37,12 @@ class TypeSchema(TypedDict, total=False):
 
 
 def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
-    """Return a type in words for a message. `metavar` names an item of a list of texts."""
+    """Return a type with its bounds or choices in words for a message. `metavar` names an item of a list of texts."""
     if name == "texts":
         return f"a list of {metavar}"
     if name == "choice":
         return " or ".join(map(str, schema["enum"]))
-    _, words = TYPE_WORDS[name]
+    words = TYPE_WORDS[name].text
     match schema:
         case {"exclusiveMinimum": low, "maximum": high}:
             return f"{words} above {low}, at most {high:,}"
@@ -50,7 +57,8 @@ def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
 def types_of(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
     """Return the types that a setting may have, as JSON schemas by the name of the type.
 
-    Null is left out. "texts" is a list of texts, and "choice" is one of several values.
+    Null is left out. "texts" is a list of texts, "choice" is one of several values, and any other name is that of a
+    JSON format or type, such as "path" or "integer".
     """
     schema = TypeAdapter(settings.model_fields[name].rebuild_annotation()).json_schema()
     types: dict[str, TypeSchema] = {}

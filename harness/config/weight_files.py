@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.core import files
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_SETTINGS, MIB
-from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 
 # Files by format, in the order in which engines look for them: the index of the shards, and the weights in one file.
 FORMATS = (
@@ -16,12 +16,12 @@ FORMATS = (
     ("bin", "pytorch_model.bin.index.json", "pytorch_model.bin"),
     ("pt", "", ""),
 )
-SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.\w+")
-# Files beside the weights that are no weights: adapters, and what training leaves. OWN_COPY is Mistral's copy of the
-# weights.
-NO_WEIGHTS = re.compile(r"(adapter_model|training_args|optimizer|scheduler|scaler|rng_state|trainer_state).*")
-OWN_COPY = "consolidated"
-LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file, as its library has it
+SHARD_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.\w+")  # the model, the number of the shard, and how many there are
+# Names of files beside the weights that are no weights: adapters, and what training leaves.
+OTHER_FILES = re.compile(r"(adapter_model|training_args|optimizer|scheduler|scaler|rng_state|trainer_state).*")
+SECOND_COPY = "consolidated"  # the beginning of the names of a second copy of the weights, in Mistral's format
+LARGEST_INDEX = 16 * LARGEST_SETTINGS
+LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file that the format's library reads
 
 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
@@ -41,11 +41,15 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 
 
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
-    """Return the files of one format that an engine would load. Files that should exist but do not are included."""
+    """Return the files of one format that an engine would load. Files that should exist but do not are included.
+
+    They are the shards that the file `index` lists, or the file `whole`, or all files of weights, without a second copy
+    of the weights unless there is no other.
+    """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
-    paths = [path for path in data_files(folder, f"*.{suffix}") if not NO_WEIGHTS.fullmatch(path.name)]
-    main_paths = [path for path in paths if not path.name.startswith(OWN_COPY)]
+    paths = [path for path in data_files(folder, f"*.{suffix}") if not OTHER_FILES.fullmatch(path.name)]
+    main_paths = [path for path in paths if not path.name.startswith(SECOND_COPY)]
     if not main_paths:
         main_paths = paths
     if folder / whole in main_paths:
@@ -55,24 +59,28 @@ def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path
 
 def shards_of(index: Path) -> list[str]:
     """Return the names of the shards that an index lists. Raises UsageError if the index is damaged."""
-    match files.read_json(index, LARGEST_SETTINGS * 16):
+    match files.read_json(index, LARGEST_INDEX):
         case {"weight_map": {**weights}} if weights:
             return sorted(set(map(str, weights.values())))
     raise UsageError(f"{index}: it lists no files (no weight_map in it): copy it again.")
 
 
 def all_shards(found: Sequence[Path]) -> list[Path]:
-    """Return the found files and the shards that are missing, by their names, as in model-00001-of-00002."""
-    wanted = list(found)
+    """Return the found files and the shards that are missing beside them, sorted.
+
+    The name of a shard, such as model-00001-of-00002, says how many there are.
+    """
+    paths = list(found)
     for path in found:
-        shard = SHARD.fullmatch(path.name)
-        if not shard:
+        shard_name = SHARD_NAME.fullmatch(path.name)
+        if not shard_name:
             continue
-        for number in range(1, int(shard[3]) + 1):
-            other_shard = path.with_name(f"{shard[1]}-{number:05}-of-{shard[3]}{path.suffix}")
-            if other_shard not in wanted:
-                wanted.append(other_shard)
-    return sorted(wanted)
+        model, _, count = shard_name.groups()
+        for number in range(1, int(count) + 1):
+            shard = path.with_name(f"{model}-{number:05}-of-{count}{path.suffix}")
+            if shard not in paths:
+                paths.append(shard)
+    return sorted(paths)
 
 
 def check_files(found: Sequence[Path], name: str) -> None:
@@ -85,14 +93,17 @@ def check_files(found: Sequence[Path], name: str) -> None:
             flag="--model",
         )
     for path in found:
-        if is_pointer(path):
-            raise UsageError(f"{name}: {path.name} is {POINTER}.", flag="--model")
+        if is_lfs_pointer(path):
+            raise UsageError(f"{name}: {path.name} is {LFS_POINTER}.", flag="--model")
         if is_cut_short(path):
             raise UsageError(f"{name}: {path.name} is cut short: copy it again, or download it again.", flag="--model")
 
 
 def is_cut_short(path: Path) -> bool:
-    """Return whether a safetensors file is shorter than its own header says. False for any other file."""
+    """Return whether a safetensors file is shorter than its own header says.
+
+    False for any other file, and for a header that cannot be read, which the engine reports.
+    """
     size = path.stat().st_size
     if path.suffix != ".safetensors":
         return False

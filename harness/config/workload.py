@@ -89,35 +89,38 @@ class WorkloadProfile(PromptParts):
 class RequestSet:
     """The requests of a run in place of MLPerf's samples. Lengths are in tokens.
 
-    `longest` is that of a prompt and its answer at most, `longest_at` where it comes from. `exact`: answers end at
-    their length, whatever the model says. `digest` tells a file from another of its name.
+    `longest` is the longest prompt plus its answer, and `longest_at` the place where it comes from. If `exact`, answers
+    have their full length even if the model would end them earlier. `digest` differs for files of the same name.
     """
 
     name: str
     about: str
-    samples: int  # there are; a run may take fewer
+    samples: int  # how many there are; a run may take fewer
     longest: int
     longest_at: str
     max_new_tokens: int
     exact: bool
     digest: str
     notes: tuple[str, ...] = ()
-    whole_rounds: bool = False  # each is asked as often as any other, since they belong together
-    replay: Replay | None = None  # the trace whose times requests come at
+    whole_rounds: bool = False  # each request is sent as often as any other, since they belong together
+    replay: Replay | None = None  # the trace at whose times the requests are sent
 
     @property
     def key(self) -> str:
         """The name and the digest. Two runs must share them for their speeds to be compared."""
         return f"{self.name} {self.digest}"
 
-    def check_context(self, most: int, said: str) -> None:
-        """Raise UsageError if a prompt and its answer do not fit `most` tokens. `said` names what sets this limit."""
+    def check_context(self, most: int, limit_text: str) -> None:
+        """Raise UsageError if a prompt and its answer take more than `most` tokens.
+
+        `limit_text` is the part of the message that says what sets this limit.
+        """
         if self.longest <= most:
             return
         remedy = "shorten the prompt, or lower its max_tokens"
         if self.exact:
             remedy = "shorten the lengths, or use a smaller sigma"
-        raise UsageError(f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {said}: {remedy}.")
+        raise UsageError(f"{self.longest_at}: prompt and answer take {self.longest:,} tokens; {limit_text}: {remedy}.")
 
 
 class WorkloadFlags(Settings):
@@ -142,6 +145,7 @@ class WorkloadFlags(Settings):
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each flag that the kind of requests does not take or lacks."""
         yield from super().problems()
         if self.is_synthetic and None in (self.input_len, self.output_len):
             yield "give both --input-len and --output-len."
@@ -176,7 +180,7 @@ class WorkloadFlags(Settings):
 
     @property
     def has_own_rate(self) -> bool:
-        """Tell whether the arrivals have a rate of their own."""
+        """Tell whether the arrivals have a rate of their own, as traces and ramps do."""
         return self.is_replay or bool(self.rate_ends)
 
     @property
@@ -186,6 +190,7 @@ class WorkloadFlags(Settings):
 
     @property
     def workload_name(self) -> str:
+        """The name of the requests in reports: the trace's, the lengths', or that given to --workload."""
         if self.is_replay:
             return f"trace {Path(self.arrivals or '').name}"
         if self.input_len is not None:
@@ -207,7 +212,10 @@ class WorkloadFlags(Settings):
 
     @property
     def lengths_from(self) -> str:
-        """The source of the lengths of answers other than a file of requests, in words. Empty if nothing does."""
+        """The flag, trace or profile that gives the lengths of answers, in words.
+
+        Empty for MLPerf's samples and for files of requests.
+        """
         if self.is_synthetic:
             return "--output-len"
         if self.is_replay:
@@ -216,7 +224,7 @@ class WorkloadFlags(Settings):
 
     @property
     def workload_flag(self) -> str:
-        """The flag that asks for requests other than MLPerf's."""
+        """The flag that names the requests, which are not MLPerf's."""
         if self.is_replay:
             return f"--arrivals {self.arrivals}"
         if self.is_synthetic:

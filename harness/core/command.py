@@ -29,14 +29,12 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
 HELP = {"help_option_names": ["-h", "--help"]}
-
-
 HELP_ALL = "--help-all"
 # Flags that had another name in some command, with the name that they now have in every command.
 RENAMED_FLAGS = {flag_name(old): flag_name(new) for old, new in RENAMED_SETTINGS.items()} | dict.fromkeys(
     ("--samples", "--requests"), "--total-sample-count"
 )
-MANY_LINES = ("--engine-arg", "--serve")  # flags whose values may have line ends
+MULTILINE_FLAGS = ("--engine-arg", "--serve")  # flags whose values may have line ends
 
 
 def option(default: object, text: str, metavar: str | None = None, flag: str = "", **bounds: float) -> Any:
@@ -58,10 +56,10 @@ class Command(TyperCommand):
     examples: Sequence[str] = ()
     panels: Sequence[str] = ()  # topics of the help, in order
     lists: Mapping[str, Mapping[str, str]] = {}  # lists below the flags, by title: a summary for each name
-    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)
-    prints: bool = True  # whether it only reads files and prints, so that nothing must be ended in order
-    basic: Sequence[str] = ()  # the flags of -h, where --help-all has more
-    operands: str = ""  # words that are rewritten to flags, as the help calls them
+    rewrite: Callable[[Sequence[str]], Iterable[str]] = staticmethod(iter)  # changes the words before Typer reads them
+    is_read_only: bool = True  # the command only reads files and prints, so it may end at any moment
+    basic: Sequence[str] = ()  # the flags that -h shows if only --help-all shows every flag
+    operands: str = ""  # the help's name for words that `rewrite` turns into flags
 
     @property
     def parameters(self) -> list[TyperArgument | TyperOption]:
@@ -77,20 +75,21 @@ class Command(TyperCommand):
         return options
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
-        """Parse the words of the command line into parameters.
+        """Parse the words of the command line into parameters, and return the words that are left.
 
-        Raises UsageError for a value that the command cannot use.
+        With --help-all, print the whole help and end the command. Raises UsageError for a value that the command cannot
+        use.
         """
         if HELP_ALL in args and self.basic:
             print(self.page(ctx, self.parameters, brief=False), end="")
             ctx.exit()
-        current_words = list(self.rename_flags(args))
-        words = list(self.rewrite(current_words))
+        renamed_words = list(self.rename_flags(args))
+        words = list(self.rewrite(renamed_words))
         self.check_values(words)
-        left = super().parse_args(ctx, words)
+        remaining_words = super().parse_args(ctx, words)
         for parameter in self.parameters:
             check_parameter(parameter, ctx.params.get(str(parameter.name)))
-        return left
+        return remaining_words
 
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words of the command line with the current names of flags.
@@ -110,7 +109,7 @@ class Command(TyperCommand):
                 continue
             if not equals:
                 value = after
-                next(pairs, None)
+                next(pairs, None)  # skip the value, which is the next word
             is_on = ConfigParser.BOOLEAN_STATES.get(value.lower())
             if is_on is None:
                 raise UsageError(f"{name} takes 0 or 1; got {value!r}.")
@@ -148,7 +147,8 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raise UsageError if a flag is of an earlier version, lacks its value, or has a value that cannot be read.
 
-        A flag that lacks its value would otherwise take the next flag as the value.
+        No word may have control characters. A flag that lacks its value would otherwise take the next flag as the
+        value.
         """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
@@ -156,7 +156,7 @@ class Command(TyperCommand):
             if name not in flags:
                 raise_if_moved(name)
             text = word
-            if name in MANY_LINES:
+            if name in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
             check_printable(shown_flag(word, before, flags), text)
         for word, after in pairwise([*words, "-"]):  # if the last flag lacks its value, Typer says so
@@ -172,9 +172,13 @@ class Command(TyperCommand):
             check_flag_value(flag, parameter, value)
 
     def invoke(self, ctx: "Context") -> object:
-        """Run the command. An error that a user can cause ends the process with one line."""
+        """Run the command. An error that a user can cause ends the process with one line.
+
+        If the command only reads and prints, a closed pipe ends it silently, and an unusable log of LoadGen is a wrong
+        input rather than a failure of LoadGen.
+        """
         with one_line_errors():
-            if not self.prints:
+            if not self.is_read_only:
                 return super().invoke(ctx)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if `| head` closes the pipe, do not exit with 0
             try:
@@ -191,17 +195,18 @@ class Command(TyperCommand):
         if not self.basic:
             formatter.write(self.page(ctx, self.parameters, brief=True))
             return
-        shown_parameters = [parameter for parameter in self.parameters if self.is_basic(parameter)]
+        # A hidden parameter is in no help, so it does not count as one of the further flags.
+        shown_parameters = [parameter for parameter in self.parameters if parameter.hidden or self.is_basic(parameter)]
         formatter.write(self.page(ctx, shown_parameters, brief=True))
         formatter.write(f"{HELP_ALL} shows {len(self.parameters) - len(shown_parameters)} more flags.\n")
 
     def is_basic(self, parameter: TyperArgument | TyperOption) -> bool:
-        """Return whether a parameter is none of the flags that -h leaves out. A hidden parameter is in no help."""
-        return parameter.hidden or not set(self.basic).isdisjoint(parameter.opts)
+        """Return whether -h shows a flag of this parameter."""
+        return not set(self.basic).isdisjoint(parameter.opts)
 
 
 def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> None:
-    """Raise UsageError if a path is an address, or if a number is infinite or none."""
+    """Raise UsageError if a value is a web address, unless the flag takes a URL, or a number that is not finite."""
     name = parameter.opts[0]
     if parameter.metavar != "URL":
         items = value if isinstance(value, list) else [value]
@@ -212,7 +217,10 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 
 
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
-    """Raise UsageError if the value of a flag is empty, or is a number in other than ASCII digits."""
+    """Raise UsageError if a number has characters other than ASCII digits, or if the value of a flag is empty.
+
+    A flag that is no path and has a default may be set to an empty text.
+    """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):
         raise UsageError(f"{flag} takes a number; got {value!r}.")
@@ -225,7 +233,10 @@ def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
 
 
 def shown_flag(word: str, before: str, flags: Mapping[str, TyperOption]) -> str:
-    """Return the flag to which a word of the command line belongs, or the beginning of the word if there is none."""
+    """Return the flag that a word of the command line is, or whose value it is. `before` is the word before it.
+
+    Return the beginning of the word if it belongs to no flag.
+    """
     for candidate in (word.partition("=")[0], before):
         if candidate in flags:
             return candidate
@@ -253,22 +264,26 @@ class Group(TyperGroup):
             formatter.write(fill(row, width, subsequent_indent=" " * column) + "\n")
 
 
-def make_command(function: Callable[..., object], about: str = "", **known: object) -> Command:
+def make_command(function: Callable[..., object], about: str = "", **attributes: object) -> Command:
     """Return a function as a command with a flag for each parameter.
 
-    The first paragraph of the help is `about`, or the function's docstring if `about` is empty. `known` sets attributes
-    of Command.
+    The first paragraph of the help is `about`, or the function's docstring if `about` is empty. `attributes` are those
+    of Command that differ from its defaults.
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
     command = typer.main.get_command(app)
     assert isinstance(command, Command)
-    vars(command).update(known)
+    vars(command).update(attributes)
     return command
 
 
 def start(entry: Command | Group, name: str = "") -> NoReturn:
-    """Run a command with the words of the command line, and end the process with the command's exit code."""
+    """Run a command with the words of the command line, and end the process with the command's exit code.
+
+    With --version alone, print the versions instead. `name` is the command's name in its help and errors. If it is
+    empty, the command is named as it was called.
+    """
     prepare()
     get_completion_inspect_parameters()  # tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
@@ -286,7 +301,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
 
 
 def typer_refusal(error: typer.TyperException) -> str:
-    """Return Typer's error message as one line of our own."""
+    """Return Typer's error message as one line that says how to list the flags."""
     text = " ".join(error.format_message().split()).replace("Value error, ", "")
     text = text.partition(", unable to parse")[0].rstrip(".")
     text = text[:1].lower() + text[1:]
@@ -302,19 +317,21 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
     """Return a function for `rewrite` that lets these flags take several words, as in `--compare RUN RUN`.
 
     A flag takes all words up to the next flag. Typer takes one value for each flag, so the function repeats the flag
-    for each word. If a flag is given twice, only the words of the last one count.
+    for each word. If a flag is given twice, only the words after its last occurrence count.
     """
 
     def words_with_flags(words: Sequence[str]) -> Iterator[str]:
-        owners = list[tuple[str, str]]()  # each word with the flag that it belongs to
+        """Yield the words, those after one of these flags as FLAG=WORD. A flag without words is left for Typer."""
+        owners = list[tuple[str, str]]()  # each word, after the flag that it belongs to, or an empty text
         flag = ""
-        for word, after in pairwise([*words, "-"]):
+        for word, after in pairwise([*words, "-"]):  # after the last word it is as if a flag came
             if word.startswith("-"):
                 flag = ""
                 if word in flags and not after.startswith("-"):
                     flag = word
-                    owners = [pair for pair in owners if pair[0] != flag]
-            if not flag or word != flag:
+                    owners = [(owner, owned) for owner, owned in owners if owner != flag]
+            is_current_flag = bool(flag) and word == flag  # it is written again before each of its words
+            if not is_current_flag:
                 owners.append((flag, word))
         for flag, word in owners:
             yield f"{flag}={word}" if flag else word

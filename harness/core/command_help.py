@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typer.core import TyperArgument, TyperOption
 
-# The help lists the flags topic by topic, the most needed topics first, then examples and exit codes.
-FLAG_COLUMNS, WIDEST_HELP = 30, 100  # columns of the flags, and of all at most
+FLAG_COLUMNS = 30  # columns of the flags; their descriptions begin beside them
+WIDEST_HELP = 100  # columns of the whole help at most
 EXIT_CODES = (
     "Exit codes: 0 done, 1 not accepted, 2 wrong usage or input, 3 the engine or LoadGen failed, 130 interrupted."
 )
-SENTENCE = re.compile(r"(?<=[a-z)0-9])\.\s")
+SENTENCE_END = re.compile(r"(?<=[a-z)0-9])\.\s")
 
 
 def help_width() -> int:
@@ -24,13 +24,14 @@ def help_width() -> int:
 
 def first_sentence(text: str) -> str:
     """Return the first sentence of a text, without its full stop."""
-    return SENTENCE.split(text, 1)[0].rstrip(".")
+    return SENTENCE_END.split(text, 1)[0].rstrip(".")
 
 
 def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
     """Return the lines of the help for one flag.
 
-    The description is beside the flag, or below a flag that is too long.
+    The description is beside the flag, or below a flag that is too long. A `brief` entry has only the first sentence of
+    the description.
     """
     indent = " " * FLAG_COLUMNS
     name = name_column(parameter)
@@ -45,8 +46,9 @@ def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool
     )
     if not is_long:
         return text
-    above = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")  # a line may end in "|"
-    return f"{above}\n{text}"
+    # `fill` breaks lines only at spaces, so a space lets it break a list of choices after a "|".
+    flag_lines = fill(name.replace("|", "| "), width, subsequent_indent=indent).replace("| ", "|")
+    return f"{flag_lines}\n{text}"
 
 
 def name_column(parameter: "TyperArgument | TyperOption") -> str:
@@ -60,7 +62,7 @@ def name_column(parameter: "TyperArgument | TyperOption") -> str:
 
 
 def description_of(parameter: "TyperArgument | TyperOption", brief: bool) -> str:
-    """Return what the help says about a flag, with the flag's default."""
+    """Return what the help says about a flag, or its first sentence if `brief`, with the flag's default."""
     description = parameter.help or ""
     if brief:
         description = first_sentence(description)

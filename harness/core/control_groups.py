@@ -35,7 +35,7 @@ class MemoryLimit(NamedTuple):
 
 
 def own_paths() -> Mapping[str, str]:
-    """Return the path of this process's group by controller, as the kernel lists them."""
+    """Return the path of this process's group by controller, as the kernel lists them. Empty if it lists none."""
     paths = {}
     with suppress(OSError, ValueError):
         for line in OWN_GROUPS.read_text().splitlines():
@@ -48,6 +48,7 @@ def own_paths() -> Mapping[str, str]:
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all groups above it that can be seen.
 
+    `root` is the mount of all groups, and `folders` are those below it in which the groups of `controller` may begin.
     In a container the path may be one of the host. Then only the end of the path, or no part of it, exists below the
     mount.
     """
@@ -69,7 +70,7 @@ def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iter
 def first_numbers(path: Path) -> list[int]:
     """Return the whole numbers in the first line of a file.
 
-    Empty if there is no such file, or if the line says `max`.
+    Empty if there is no such file, or if a word of the line is no number, such as `max`.
     """
     with suppress(OSError, ValueError, IndexError):
         words = path.read_text().splitlines()[0].split()
@@ -94,12 +95,13 @@ def cpu_limit(root: Path) -> CpuLimit | None:
     """Return the lowest quota of CPU time. None if no group has a quota."""
     limits = []
     for group in group_folders(root, CPU_FOLDERS, "cpu"):
-        quota = first_numbers(group / "cpu.max")
-        if not quota:
-            quota += first_numbers(group / "cpu.cfs_quota_us")[:1]
-            quota += first_numbers(group / "cpu.cfs_period_us")[:1]
-        if len(quota) == 2 and min(quota) > 0:  # a group without a quota has -1
-            limits.append(CpuLimit(quota[0] / quota[1], used_s(root, group)))
+        quota_and_period = first_numbers(group / "cpu.max")
+        if not quota_and_period:  # version 1 keeps the two in files of their own
+            quota_and_period += first_numbers(group / "cpu.cfs_quota_us")[:1]
+            quota_and_period += first_numbers(group / "cpu.cfs_period_us")[:1]
+        if len(quota_and_period) == 2 and min(quota_and_period) > 0:  # version 1 has a quota of -1 if there is none
+            quota, period = quota_and_period
+            limits.append(CpuLimit(quota / period, used_s(root, group)))
     return min(limits, key=attrgetter("cores"), default=None)
 
 
@@ -108,8 +110,10 @@ def used_s(root: Path, group: Path) -> float | None:
     used_us = named_count(group / "cpu.stat", "usage_usec")
     if used_us is not None:
         return used_us / 1e6
-    below = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
-    path = group.relative_to(root / below[-1]) if below else Path()
+    # Version 1 counts the time in the folder of another controller, in which the group has the same path. The first
+    # folder is the mount itself, so the last one that matches is the controller's own.
+    matching_folders = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
+    path = group.relative_to(root / matching_folders[-1]) if matching_folders else Path()
     for folder in USAGE_FOLDERS:
         used_ns = first_numbers(root / folder / path / "cpuacct.usage")
         if used_ns:
@@ -118,9 +122,10 @@ def used_s(root: Path, group: Path) -> float | None:
 
 
 def memory_limit(root: Path) -> MemoryLimit | None:
-    """Return the lowest limit of memory.
+    """Return the lowest limit of any group, and the least memory that any group has free.
 
-    None if no group has a limit. Cached files that the kernel can drop count as free.
+    These may be two groups, since a higher limit may be shared with other processes. None if no group has a limit.
+    Cached files that the kernel can drop count as free.
     """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):

@@ -43,7 +43,7 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
 
 
 def finite_number(text: str) -> float | None:
-    """Return the number in a cell. None for an empty cell. Raises ValueError for any other text, and for infinity."""
+    """Return the number in a cell. None for an empty cell. Raises ValueError if the text is no finite number."""
     if not text:
         return None
     value = float(text)

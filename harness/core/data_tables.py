@@ -8,7 +8,7 @@ from harness.core import reading
 
 
 def read_table(text: str) -> list[dict[str, str]]:
-    """Return the lines of a CSV file, each a dict by column. Raises csv.Error."""
+    """Return the lines of a CSV file, each a dict by column. A missing cell is empty. Raises csv.Error."""
     return list(csv.DictReader(io.StringIO(text, newline=""), restkey="", restval=""))
 
 

@@ -14,7 +14,7 @@ Cells = Sequence[str]
 
 
 class Line(NamedTuple):
-    """A label and the text under it; a command is never broken into lines, and a caution is always among the first."""
+    """A label and its text. A command is never broken into lines. A caution is always among the first lines."""
 
     label: str
     text: str
@@ -39,7 +39,7 @@ class DrawnPanel(Protocol):
 
 
 class Picture(NamedTuple):
-    """A file beside the document; `panels` are what it shows, which a page draws itself."""
+    """A picture in a file beside the document. An HTML page draws the `panels` itself instead of showing the file."""
 
     name: str
     title: str
@@ -51,11 +51,14 @@ class Code(str):
     """Text that is shown as it is, on lines of its own."""
 
 
-Block = str | Code | Table | Picture | Sequence[str]  # a paragraph, which may hold marks of Markdown; a list
+# A block of a document: a paragraph, which may hold marks of Markdown, a code block, a table, a picture, or a list.
+Block = str | Code | Table | Picture | Sequence[str]
 
 
 class Section(NamedTuple):
-    """A part with its heading; `outcome` says in a few words what is in it. An open one is never folded."""
+    """A part of a document with its heading. `outcome` says in a few words what is in it. An open part is never
+    folded.
+    """
 
     title: str
     outcome: str
@@ -64,8 +67,8 @@ class Section(NamedTuple):
 
 
 class Document(NamedTuple):
-    """The answer, its subject, and what must be known of it, without the lines that have no text; `levels` are the rows
-    of a table, the head first.
+    """An answer (`title`), what it is about, and lines with what must be known about it; lines without a text are not
+    shown. `levels` are the rows of a table, the head first.
     """
 
     title: str

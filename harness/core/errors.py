@@ -25,8 +25,8 @@ class BenchmarkError(Exception):
 
 
 class UsageError(BenchmarkError):
-    """A flag, a file or a data set that cannot be used as it is; `flag` stands before the text, and `path` is the file
-    that it is about. `command` mends it, and stands behind the text.
+    """A flag, a file or a data set that cannot be used as it is. In the message, `flag` stands before the text, and
+    `command`, which mends the fault, behind it. `path` is the file that the error is about.
     """
 
     exit_code = BAD_INPUT
@@ -48,12 +48,12 @@ class EngineError(BenchmarkError):
 
 
 class EndpointError(BenchmarkError):
-    """A server behind --endpoint did not answer a request, or not wholly."""
+    """A server behind --endpoint did not answer a request, or broke off its answer."""
 
 
 class ServerFullError(EndpointError):
-    """A server refused a request, or closed its connection, as one does that has no room for it. Whether it is full
-    shows in the others: a full server goes on answering them.
+    """A server refused a request or closed its connection, as a full server does. Whether the server is full shows in
+    its other requests: a full server goes on answering them.
     """
 
 
@@ -73,16 +73,17 @@ def benchmark_error_of(error: BaseException) -> BaseException:
     """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
 
     Files and disks cause an error if a file cannot be read or written, or if a disk is full. Any other error is a
-    mistake of this program.
+    mistake of this program. A full or broken disk is no wrong input, so its exit code is another.
     """
-    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # as pathlib says it
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
     if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
         return error
     name = str(error.filename or "standard output")
     shown_name = name
     if error.errno == errno.ENAMETOOLONG:
-        shown_name = line_of(name.rpartition("/")[2])
+        file_name = name.rpartition("/")[2]
+        shown_name = line_of(file_name)
     text = f"{shown_name}: {system_reason(error)}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return BenchmarkError(text)
@@ -90,12 +91,12 @@ def benchmark_error_of(error: BaseException) -> BaseException:
 
 
 def print_error(error: BenchmarkError, config_file: Path | None) -> None:
-    """Print each line of an error's message as an error, with the configuration file if it is named."""
+    """Print each line of an error's message as an error, without secrets, and with the configuration file if given."""
     suffix = f" (with --config {config_file})" if config_file else ""
     lines = []
     for line in str(error).splitlines():
         text = printable_text(line_of(hide_text(line)))
-        text = re.sub(r"(?<!\.)\.\.$", ".", text)
+        text = re.sub(r"(?<!\.)\.\.$", ".", text)  # a message that quotes another one may end in two full stops
         lines.append(f"error: {text}{suffix}")
     print("\n".join(lines), file=sys.stderr)
 
@@ -104,9 +105,10 @@ def print_error(error: BenchmarkError, config_file: Path | None) -> None:
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
-    A message of several lines is printed as several errors. Each line also names `config_file`, unless the error is
-    about that file itself. If the reader of the output goes away, as in `... | head`, the exit code is 0. Any other
-    exception is a mistake of this program and keeps its stack trace.
+    An error of the operating system counts as a BenchmarkError if `benchmark_error_of` makes it one. A message of
+    several lines is printed as several errors. Each line also names `config_file`, unless the error is about that file
+    itself. Ctrl-C prints "interrupted" and exits with 130. If the reader of the output goes away, as in `... | head`,
+    the exit code is 0. Any other exception is a mistake of this program and keeps its stack trace.
     """
     try:
         try:
@@ -114,7 +116,8 @@ def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
             sys.stdout.flush()
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest at exit
+                # Standard output failed. Python flushes the rest of it at exit, which must not fail again.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise benchmark_error_of(error) from None
     except BenchmarkError as error:
         is_of_file = isinstance(error, UsageError) and error.path == config_file

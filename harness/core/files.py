@@ -27,7 +27,7 @@ FileContent = TypeVar("FileContent")
 
 LOCK_NAME = ".lock"  # in a folder that one command at a time may change
 LOCK_IS_TAKEN = (errno.EAGAIN, errno.EACCES)  # answers of the kernel while another process has a lock
-SPARE_BYTES = 2**23  # a disk with less free counts as full
+SPARE_BYTES = 2**23  # a disk with less free space counts as full
 
 
 @contextmanager
@@ -83,7 +83,10 @@ def is_locked(folder: Path) -> bool | None:
 
 
 def is_taken(file: BinaryIO) -> bool | None:
-    """Return whether another process holds the lock of an open file. None if the mount has no locks."""
+    """Return whether another process holds the lock of an open file. None if the mount has no locks.
+
+    If no other process holds it, this one holds a shared lock until the file is closed.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
@@ -92,7 +95,10 @@ def is_taken(file: BinaryIO) -> bool | None:
 
 
 def check_space(path: Path) -> None:
-    """Raise BenchmarkError if the disk is nearly full or not there. LoadGen would lose its logs without a word."""
+    """Raise BenchmarkError if the disk is nearly full, or if the run folder is gone.
+
+    LoadGen itself would lose its logs without a message.
+    """
     try:
         free = shutil.disk_usage(path).free
     except OSError as error:
@@ -104,7 +110,7 @@ def check_space(path: Path) -> None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that exists."""
+    """Return the path, or the nearest folder above it that exists. A link counts even if its target is missing."""
     candidates = iter((path, *path.absolute().parents))
     nearest = next(candidates)
     while not (nearest.exists() or nearest.is_symlink()):
@@ -196,7 +202,7 @@ def read(path: Path, kind: type[FileContent]) -> FileContent:
 
 
 def read_if_any(path: Path, kind: type[FileContent]) -> FileContent | None:
-    """Return the content of a JSON file as `kind`. None if there is no such file."""
+    """Return the content of a JSON file as `kind`, as `read` does. None if there is no such file."""
     return read(path, kind) if path.exists() else None
 
 
@@ -213,7 +219,10 @@ def parse_as(path: Path, data: object, kind: type[FileContent]) -> FileContent:
 
 
 def fault_text(error: "ValidationError") -> str:
-    """Return where the first fault of a file is, and what it is. A format that is too new comes before all others."""
+    """Return where the first fault of a file is, and what it is.
+
+    A format that is too new comes before all other faults, since it explains them.
+    """
     faults = error.errors(include_url=False)
     first = faults[0]
     for fault in faults:
@@ -228,9 +237,9 @@ def fault_text(error: "ValidationError") -> str:
 
 
 def submodule_path(path: Path) -> Path:
-    """Return a path within the submodule.
+    """Return a path within the submodule of MLPerf's repository unchanged.
 
-    Raises UsageError if the path does not exist, since the submodule is then empty.
+    Raises UsageError, which tells how to fetch the submodule, if the path does not exist.
     """
     if not path.exists():
         shown_path = path

@@ -40,7 +40,7 @@ def name_value_text(values: Mapping[str, object]) -> str:
 
 
 def first_of(texts: Sequence[str], most: int) -> str:
-    """Return the first texts of a list in one line, and how many more there are."""
+    """Return the first `most` texts of a list in one line, and how many more there are."""
     if len(texts) <= most:
         return ", ".join(texts)
     return f"{', '.join(texts[:most])} and {len(texts) - most:,} more"

@@ -31,16 +31,17 @@ def read_given(
     *,
     most: int,
 ) -> ParsedText:
-    """Return the parsed content of a file, which the user may have named with `flag`.
+    """Return the content of a file as `parse` returns it. `flag` is the flag that named the file, or empty.
 
     Only a regular file of at most `most` bytes is read, since a device has no end. Raises UsageError if the file cannot
-    be read or parsed.
+    be read, or if `parse` raises `wrong`, ValueError or RecursionError. The message then says that the file is not
+    `kind`, such as "JSON".
     """
     try:
         return parse(reading.read_text(path, most))
     except OSError as error:
         raise UsageError(f"{path}: {system_reason(error)}.", flag, path) from None
-    except (wrong, ValueError, RecursionError) as error:  # deep nesting, or an impossible date
+    except (wrong, ValueError, RecursionError) as error:  # ValueError: an impossible date; RecursionError: deep nesting
         reason = " ".join(str(error).split()).removesuffix(".")
         raise UsageError(f"{path}: not {kind}: {reason}.", flag, path) from None
 
@@ -52,7 +53,11 @@ def spelling_hint(word: str, names: Sequence[str]) -> str:
 
 
 def unknown_setting(key: str, names: Sequence[str]) -> str:
-    """Return the message for a key of a file that is none of the settings `names`."""
+    """Return the message for a key of a file that is none of the settings `names`.
+
+    It tells how to give an argument of vLLM, what replaced a setting of an earlier version, or which setting is spelt
+    like the key.
+    """
     flag = flag_name(key)
     positive_name = key.removeprefix("no_")
     if positive_name in arguments():
@@ -68,17 +73,18 @@ def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError
 
 
 def flag_name(name: str) -> str:
-    """Return a setting's name as a flag, as in --max-num-seqs."""
+    """Return a setting's name as a flag, such as --max-num-seqs for max_num_seqs."""
     return "--" + name.replace("_", "-")
 
 
 def require(ok: bool, name: str, wanted: str, got: str) -> None:
+    """Raise UsageError, which says that `name` takes what is `wanted`, unless the value it got is `ok`."""
     if not ok:
         raise value_refusal(name, wanted, got)
 
 
 def value_refusal(name: str, wanted: str, got: str) -> UsageError:
-    """Return the error for a value that a setting, or a cell of a file, does not take."""
+    """Return the error for a value that a setting, or a cell of a file, does not take. Secrets in it are masked."""
     return UsageError(f"{name} takes {wanted}; got {hide_word(got)!r}.")
 
 
@@ -98,6 +104,9 @@ def check_path(name: str, value: object) -> None:
 
 
 def check_folder_name(what: str, name: object) -> None:
-    """Raise UsageError if a name cannot be that of a folder. A name that comes from a file could lead anywhere else."""
+    """Raise UsageError if `name` is not a plain folder name. With slashes or "..", it could lead to any other folder.
+
+    `what` is what the message calls the name.
+    """
     if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,99}", name)):
         raise UsageError(f"{what} {name!r} is not a folder name: use at most 100 letters, digits, '.', '+', '-', '_'.")

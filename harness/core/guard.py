@@ -1,9 +1,9 @@
-"""Ends what a command leaves behind, however it dies: its own program, whose standard input that command alone
-holds open.
+"""The guard: a separate process that ends what a command leaves behind, however the command dies.
 
-Until the end of its input it notes the processes below the command, and those whose ids it reads, which are forks that
-have just begun. At the end these, what they started, and whatever was started with the command's mark in its
-environment are asked to end, and killed if they do not. (vLLM's processes write their titles over their environments.)
+Only the command holds the guard's standard input open, so its end shows that the command died. Until then the guard
+notes the processes below the command, and the forks whose ids it reads from its input. At the end it ends these, what
+they started, and whatever was started with the command's mark in its environment. It sends SIGTERM, then SIGKILL. The
+mark alone does not suffice, since vLLM's processes write their titles over their environments.
 """
 
 import contextlib
@@ -14,12 +14,16 @@ import sys
 import time
 
 GUARD_GRACE_S = 3.0
-SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 4.0  # between two looks; the pause grows while nothing changes
-Processes = dict[int, tuple[int, str]]  # processes by id: the parent's id, and when it began, as the kernel counts
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 4.0  # between two looks at the processes
+Processes = dict[int, tuple[int, str]]  # the parent's id and the start time, in the kernel's ticks, by process id
 
 
 def main(command: int, mark: str) -> None:
-    """End what a command left behind, once the command's end of the pipe is closed."""
+    """Wait until a command has closed its end of the pipe, then end what it left behind.
+
+    `command` is the command's process id. `mark` is NAME=VALUE of its mark in the environment. Processes that still run
+    GUARD_GRACE_S after SIGTERM are killed.
+    """
     ignore_signals()
     noted = watch(command)
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -38,12 +42,13 @@ def ignore_signals() -> None:
 
 
 def watch(command: int) -> dict[int, str]:
-    """Note the processes below a command until the standard input ends.
+    """Note the processes below a command until the standard input ends. A line of the input is the id of a new fork.
 
-    Return them by id, with the time when each began.
+    Return the noted processes by id, with the start time of each. The pause between two looks doubles while nothing
+    changes.
     """
     noted = dict[int, str]()
-    pause = SHORTEST_LOOK_S
+    pause = SHORTEST_PAUSE_S
     while True:
         line = ""
         ready, _, _ = select.select([sys.stdin], [], [], pause)
@@ -54,27 +59,28 @@ def watch(command: int) -> dict[int, str]:
         table = running_processes()
         pids = descendants(table, {command})
         if line and int(line) in table:
-            pids.add(int(line))  # a fork that has just begun
+            pids.add(int(line))  # a fork whose parent has died is no longer below the command
         started = {pid: table[pid][1] for pid in pids}
-        pause = min(2 * pause, LONGEST_LOOK_S)
-        if started.items() - noted.items():
-            pause = SHORTEST_LOOK_S
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+        has_new_process = bool(started.items() - noted.items())
+        if has_new_process:
+            pause = SHORTEST_PAUSE_S
         noted |= started
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
-    """Return the ids of the command's processes that are still running."""
+    """Return the ids of the command's processes that are still running: noted, below a noted one, or marked."""
     table = running_processes()
-    mine = set()
+    still_running = set()
     for pid, start in noted.items():
-        if pid in table and table[pid][1] == start:
-            mine.add(pid)
+        if pid in table and table[pid][1] == start:  # with another start time, a new process got the id of an old one
+            still_running.add(pid)
     marked = {pid for pid in table if is_marked(pid, mark.encode())}
-    return sorted(mine | descendants(table, mine) | marked)
+    return sorted(still_running | descendants(table, still_running) | marked)
 
 
 def descendants(table: Processes, roots: set[int]) -> set[int]:
-    """Return the ids of the processes that descend from `roots`, without this process."""
+    """Return the ids of the processes that descend from `roots`, except this process, the guard."""
     below = set[int]()
     generation = roots
     while generation:
@@ -85,21 +91,22 @@ def descendants(table: Processes, roots: set[int]) -> set[int]:
 
 
 def running_processes() -> Processes:
-    """Return all processes of this machine that have not ended."""
+    """Return all processes of this machine that have not ended. Zombies have ended."""
     table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
                 state, parent, *rest = file.read().rpartition(")")[2].split()
-        except OSError:
+        except OSError:  # the process ended meanwhile
             continue
+        start_time = rest[17]  # field 22 of proc(5), of which `rest` begins with field 5
         if state != "Z":
-            table[int(name)] = int(parent), rest[17]
+            table[int(name)] = int(parent), start_time
     return table
 
 
 def is_marked(pid: int, mark: bytes) -> bool:
-    """Return whether a process was started with the mark among its environment variables."""
+    """Return whether a process was started with the mark among its environment variables. False if it has ended."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return mark in file.read().split(b"\0")

@@ -9,7 +9,7 @@ from signal import SIGINT, default_int_handler, getsignal, signal
 from types import TracebackType
 
 INTERRUPTED = 130  # the exit code
-RESEND_S = 0.02  # until an interrupt that was lost comes again
+RESEND_S = 0.02  # until a lost Ctrl-C is sent again
 MESSAGE = b"interrupted\n"
 
 
@@ -20,14 +20,17 @@ def end_at_once(number: int, frame: object) -> None:
 
 
 def enable_interrupts() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt, as Python does, unless it was ignored when this process began."""
+    """Make Ctrl-C raise KeyboardInterrupt, also if it comes during a finalizer.
+
+    If Ctrl-C was ignored when this process began, as in a background job of a script, it stays ignored.
+    """
     sys.unraisablehook = raise_again
     if getsignal(SIGINT) is end_at_once:
         signal(SIGINT, default_int_handler)
 
 
 def raise_again(failure: "sys.UnraisableHookArgs") -> None:
-    """Repeat a Ctrl-C that came during a finalizer.
+    """Repeat a Ctrl-C that came during a finalizer. Report any other failure of a finalizer as Python does.
 
     Python drops what a finalizer raises, so a timer sends the signal again.
     """
@@ -50,9 +53,9 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Trace
 
 
 def command_file() -> str | None:
-    """Return the file of this program that the process runs.
+    """Return the path of the file of this program that the process runs, such as run.py.
 
-    None if the process runs another program. The result is "-m" if `python -m` has not found the module yet.
+    None if the process runs another program. The result is "-m" while `python -m` has not yet found the module's file.
     """
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"

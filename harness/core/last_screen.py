@@ -16,15 +16,14 @@ from harness.core.progress import escape_rich, row_text
 from harness.core.secrets import hide_text
 from harness.core.tables import Table
 
-# The last screen shows the answer first, then a sentence with a label for each finding, and one path.
 SCREEN_COLUMNS, LABEL_COLUMNS = 80, 15  # characters
 TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "bad": "red", "unknown": "dim"}
 
 
 def show(console: Console, document: Document, path: object = None) -> None:
-    """Print a document no wider than a terminal.
+    """Print a document, wrapped at SCREEN_COLUMNS.
 
-    If `path` is given, print the path in place of the document's sections.
+    If `path` is given, print this path of the report in place of the document's sections.
     """
     print_line(console, "")
     for text in wrap(document.title, SCREEN_COLUMNS):
@@ -72,8 +71,8 @@ def screen_block(block: Block) -> RichTable | Text:
 def grid(table: Table, whole_columns: int = 0) -> RichTable:
     """Return a table for the terminal.
 
-    Numbers stand under each other at the right. Long cells are broken into lines, but for numbers and those of the
-    first `whole_columns` columns.
+    Numbers are aligned to the right. Long cells are broken into lines, except numbers and the cells of the first
+    `whole_columns` columns.
     """
     columns = []
     for place, head in enumerate(table.columns):
@@ -88,7 +87,7 @@ def grid(table: Table, whole_columns: int = 0) -> RichTable:
 
 
 def are_numbers(cells: Sequence[object]) -> bool:
-    """Return whether a column holds numbers, and perhaps cells without one."""
+    """Return whether a column holds at least one number, and otherwise only numbers and None."""
     known = [cell for cell in cells if cell is not None]
     return bool(known) and all(isinstance(cell, int | float) for cell in known)
 
@@ -100,9 +99,9 @@ def cell_markup(cell: object) -> str:
 
 
 def paragraph(line: Line) -> list[str]:
-    """Return the lines of a label and its text. The text is beside the label, or follows a label that is too long.
+    """Return the lines of a label and its text, wrapped unless the text is a command. Empty if there is no text.
 
-    Empty if there is no text.
+    The text begins in a column of its own, or follows a label that is too long for that.
     """
     if not line.text:
         return []

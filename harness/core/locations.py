@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-# The folders of files that come with the code: templates, the demo, workloads, sweeps, run.py.
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = PACKAGE.parent
 # `pip install` puts these files into the installed package, below `data`.

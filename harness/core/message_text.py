@@ -8,10 +8,10 @@ from typing import TextIO
 # Characters that a terminal obeys: control characters except the tab and the line feed, line separators, and marks that
 # change the direction of text.
 CONTROL_CHARACTERS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
-LONGEST_PATH = 2**12
-LONGEST_WORD = 200  # characters of a word in a line of ours that is no path
-LONGEST_LINE = 900  # the longest line of such words
-LONGEST_QUOTE = 600  # characters of what another program says, in a line of ours
+LONGEST_PATH = 2**12  # characters of a path; a longer word is cut as any other
+LONGEST_WORD = 200  # characters of a word that is no path
+LONGEST_LINE = 900  # characters of a line, without its long paths
+LONGEST_QUOTE = 600  # characters of another program's message that is quoted in a line
 
 
 def printable_text(text: str) -> str:
@@ -40,7 +40,7 @@ def system_reason(error: OSError) -> str:
 def line_of(text: str) -> str:
     """Return one line of a message with its long words cut, and the line cut if it is still too long.
 
-    Paths are kept whole.
+    A long word with a slash is a path, which is kept whole and does not count towards the length of the line.
     """
     words = []
     length = 0
@@ -61,6 +61,9 @@ def line_of(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's message. A very long line is cut between two words."""
+    """Return the first line of an exception's message that is not blank, or its type's name if the message is empty.
+
+    A very long line is cut between two words.
+    """
     line = next(filter(str.strip, str(error).splitlines()), type(error).__name__)
     return shorten(line, LONGEST_QUOTE, placeholder=" ...")

@@ -3,7 +3,7 @@
 from harness.core.data_tables import table_beside
 from harness.core.errors import UsageError
 
-# Commands and flags of earlier versions, each with its replacement, which the error for it names.
+# For each command or flag of an earlier version, the end of its error message, which begins with the word itself.
 REPLACEMENTS = {row["name"]: row["now"] for row in table_beside(__file__, "moved.csv")}
 
 

@@ -13,7 +13,8 @@ from harness.core.errors import UsageError
 from harness.core.nvml_library import NVML, ConfidentialComputing, GPUHandle, Memory
 from harness.core.software import versions
 
-ORDER_VARIABLE, ORDER_OF_NVML = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
+ORDER_OF_NVML = "PCI_BUS_ID"  # the value with which CUDA numbers the GPUs as NVML does
 SM_CLOCK = 1  # NVML_CLOCK_SM
 Answer = TypeVar("Answer")
 
@@ -29,8 +30,8 @@ class GPU(NamedTuple):
 def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
     """Yield NVML and the handles of the GPUs that this process may use.
 
-    NVML is None without a driver. The list of handles is empty if vLLM's build for the CPU is installed, which uses no
-    GPU.
+    NVML is None without a driver or the package pynvml. The list of handles is empty if vLLM's build for the CPU is
+    installed, which uses no GPU.
     """
     try:
         import pynvml
@@ -49,21 +50,21 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
 
 
 def usable_handles(nvml: NVML) -> list[GPUHandle]:
-    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it.
+    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it. If it is not set, all.
 
-    The list ends before the first word that names no GPU. It is empty if a GPU is named twice. Raises UsageError if
-    numbers name unlike GPUs in an order that NVML does not know.
+    The list ends before the first word that names no GPU. It is empty if a GPU is named twice. Raises UsageError if the
+    variable has numbers and `check_gpu_numbers` refuses them.
     """
-    every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
+    all_handles = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
     text = environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
-        return every
+        return all_handles
     words = device_words(text)
     if any(word.isdigit() for word in words):
-        check_order(nvml, every)
+        check_gpu_numbers(nvml, all_handles)
     visible_handles: list[GPUHandle] = []
     for word in words:
-        handle = handle_of(nvml, word, every)
+        handle = handle_of(nvml, word, all_handles)
         if handle is None:
             break
         if handle in visible_handles:
@@ -80,10 +81,14 @@ def use_order_of_nvml() -> None:
     environ.setdefault(ORDER_VARIABLE, ORDER_OF_NVML)
 
 
-def check_order(nvml: NVML, every: Sequence[GPUHandle]) -> None:
-    """Raise UsageError if the user chose an order in which CUDA numbers unlike GPUs otherwise than NVML."""
+def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
+    """Raise UsageError if GPU number N of CUDA may be another model than GPU number N of NVML.
+
+    That is so if the machine has several models and the user chose another order than NVML's. CUDA then puts the
+    fastest model first. GPUs of one model keep their order.
+    """
     order = environ.get(ORDER_VARIABLE, ORDER_OF_NVML)
-    models = {answer_or_none(nvml.nvmlDeviceGetName, handle) for handle in every}
+    models = {answer_or_none(nvml.nvmlDeviceGetName, handle) for handle in all_handles}
     if order != ORDER_OF_NVML and len(models) > 1:
         raise UsageError(
             f"{ORDER_VARIABLE}={order} numbers these unlike GPUs in an order of its own: unset it, or name GPUs in "
@@ -91,18 +96,21 @@ def check_order(nvml: NVML, every: Sequence[GPUHandle]) -> None:
         )
 
 
-def handle_of(nvml: NVML, word: str, every: Sequence[GPUHandle]) -> GPUHandle | None:
-    """Return the GPU that a word of CUDA_VISIBLE_DEVICES names. None if the word names no GPU, or several."""
+def handle_of(nvml: NVML, word: str, all_handles: Sequence[GPUHandle]) -> GPUHandle | None:
+    """Return the GPU that a word of CUDA_VISIBLE_DEVICES names: a UUID of a part (MIG), a UUID of a GPU, or a number.
+
+    CUDA accepts the beginning of a GPU's UUID. None if the word names no GPU, or the beginning of several UUIDs.
+    """
     if word.startswith("MIG-"):
         return answer_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
     if word.startswith("GPU-"):
-        candidates = [handle for handle in every if uuid_of(nvml, handle).startswith(word)]
+        candidates = [handle for handle in all_handles if uuid_of(nvml, handle).startswith(word)]
         return candidates[0] if len(candidates) == 1 else None
-    return every[int(word)] if int(word) < len(every) else None
+    return all_handles[int(word)] if int(word) < len(all_handles) else None
 
 
 def uuid_of(nvml: NVML, handle: GPUHandle) -> str:
-    """Return a GPU's UUID; empty if it does not tell."""
+    """Return a GPU's UUID. Empty if NVML does not know it."""
     return answer_or_none(nvml.nvmlDeviceGetUUID, handle) or ""
 
 
@@ -110,15 +118,15 @@ def device_words(text: str) -> list[str]:
     """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads.
 
     All are of the kind of the first word: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. The list ends before
-    the first word of another kind, and is empty if a word is given twice. As in C's strtoul, a number is the beginning
-    of a word: `1gpu` is 1, and `-1` ends the list.
+    the first word of another kind, and is empty if a word is given twice. As in C's strtoul, only the digits at the
+    beginning of a word count: `1gpu` is 1. A negative number, such as `-1`, or a word without digits ends the list.
     """
     prefix = text.strip()[:4]
     devices = list[str]()
     for word in text.split(","):
         device = word.strip()
         if prefix not in ("GPU-", "MIG-"):
-            device = leading_number(device)
+            device = leading_gpu_number(device)
         elif not device.startswith(prefix):
             break
         if not device:
@@ -129,8 +137,11 @@ def device_words(text: str) -> list[str]:
     return devices
 
 
-def leading_number(word: str) -> str:
-    """Return the number from 0 on that a word begins with. Empty if the word does not begin with one."""
+def leading_gpu_number(word: str) -> str:
+    """Return the non-negative whole number at the beginning of a word, without a sign or leading zeros.
+
+    Empty if the word does not begin with a number, or begins with a negative one.
+    """
     number = re.match(r"[+-]?[0-9]+", word)
     if not number or int(number[0]) < 0:
         return ""
@@ -145,13 +156,16 @@ def is_split(nvml: NVML, handle: GPUHandle) -> bool:
     if answer_or_none(is_mig_part, nvml, handle):
         return True
     modes = answer_or_none(mig_modes, nvml, handle)
-    return bool(modes and modes[0])  # the first mode is the present one, the second that after the next reset
+    if not modes:
+        return False
+    current_mode, _mode_after_reset = modes
+    return bool(current_mode)
 
 
 def answer_or_none(question: Callable[..., Answer], *subject: object) -> Answer | None:
-    """Return NVML's answer about its subject, such as a GPU.
+    """Return what a function of NVML answers about its subject, such as a GPU.
 
-    None if the question fails, as it does if the GPU does not support it or if NVML is too old to have the function.
+    None if the function fails. It does if the GPU does not support it, or if NVML is too old to have it.
     """
     with suppress(Exception):
         return question(*subject)
@@ -175,9 +189,9 @@ def confidential_computing(nvml: NVML) -> ConfidentialComputing:
 
 
 def energies_mj() -> list[int | None]:
-    """Return the energy in mJ that each visible GPU has used since its driver was loaded.
+    """Return the energy in mJ that each visible GPU has used since its driver was loaded. Empty without a driver.
 
-    None for a GPU that does not tell, or that is split (MIG).
+    None for a GPU that does not measure it, or that is split (MIG).
     """
     with nvml_gpus() as (nvml, handles):
         if nvml is None:
@@ -192,7 +206,7 @@ def energy_mj(nvml: NVML, handle: GPUHandle) -> int | None:
 
 
 def ask_gpus(question: Callable[[NVML, GPUHandle], Answer]) -> list[Answer | None]:
-    """Return the answer of each visible GPU to a question to NVML. None for a GPU that has no answer."""
+    """Return each visible GPU's answer to a question to NVML, or None if it has no answer. Empty without a driver."""
     with nvml_gpus() as (nvml, handles):
         if nvml is None:
             return []
@@ -219,7 +233,7 @@ def highest_clock_mhz(nvml: NVML, handle: GPUHandle) -> int:
     return nvml.nvmlDeviceGetMaxClockInfo(handle, SM_CLOCK)
 
 
-def chosen_clock_mhz(nvml: NVML, handle: GPUHandle) -> int:
+def application_clock_mhz(nvml: NVML, handle: GPUHandle) -> int:
     return nvml.nvmlDeviceGetApplicationsClock(handle, SM_CLOCK)
 
 
@@ -230,15 +244,16 @@ def persistence_mode(nvml: NVML, handle: GPUHandle) -> int:
 def gpus() -> list[GPU]:
     """Return the GPUs that this process may use according to CUDA_VISIBLE_DEVICES. Empty without an NVIDIA driver."""
     names_and_memory = zip(ask_gpus(name_of), ask_gpus(memory_of), strict=True)
-    shared = psutil.virtual_memory().total  # a GPU that reports no memory uses the machine's
+    machine_memory = psutil.virtual_memory().total
     cards = []
     for name, memory in names_and_memory:
-        cards.append(GPU(name or "", int(memory.total) if memory else shared))
+        total = int(memory.total) if memory else machine_memory  # a GPU without memory of its own uses the machine's
+        cards.append(GPU(name or "", total))
     return cards
 
 
 def power_limits() -> list[tuple[float, float]]:
-    """Return each visible GPU's power limit and its maker's default limit, both in W."""
+    """Return the power limit and its maker's default limit, both in W, of each visible GPU that has both."""
     limits = ask_gpus(power_limit_mw)
     defaults = ask_gpus(default_power_limit_mw)
     pairs = []
@@ -269,18 +284,22 @@ def watts_text(milliwatts: int) -> str:
 GPU_SETTINGS = {
     "power limit": GPUSetting(power_limit_mw, watts_text),
     "highest clock": GPUSetting(highest_clock_mhz, clock_text),
-    "clock set": GPUSetting(chosen_clock_mhz, clock_text),
+    "clock set": GPUSetting(application_clock_mhz, clock_text),
     "persistence": GPUSetting(persistence_mode, SWITCH_POSITIONS.__getitem__),
 }
 
 
 def gpu_settings() -> dict[str, str]:
-    """Return the settings of the visible GPUs by name. If GPUs differ in a setting, all their values are listed."""
+    """Return the settings of the visible GPUs by name. If GPUs differ in a setting, all their values are listed.
+
+    A setting is left out if a GPU does not report it.
+    """
     values = {}
     for name, (question, text) in GPU_SETTINGS.items():
         answers = ask_gpus(question)
-        if None not in answers:
-            values[name] = [text(answer) for answer in answers if answer is not None]
+        known_answers = [answer for answer in answers if answer is not None]
+        if len(known_answers) == len(answers):
+            values[name] = [text(answer) for answer in known_answers]
     with nvml_gpus() as (nvml, handles):
         if nvml and handles:
             state = answer_or_none(confidential_computing, nvml)
@@ -295,9 +314,9 @@ def gpu_settings() -> dict[str, str]:
 
 
 def vboost_positions() -> list[str]:
-    """Return the position of each GPU's vboost slider.
+    """Return the position of each GPU's vboost slider. Empty if nvidia-smi does not print it.
 
-    Only nvidia-smi knows it, and prints it in a column "current".
+    NVML does not have it. nvidia-smi prints it in a column "current".
     """
     command = ["nvidia-smi", "boost-slider", "-l"]
     try:
@@ -308,23 +327,26 @@ def vboost_positions() -> list[str]:
     for line in completed.stdout.splitlines():
         text = line.strip("| ").lower()
         rows.append(re.split(r" {2,}", text))
-    place = column_of("current", rows)
-    if not place:
+    column = column_of("current", rows)
+    if not column:
         return []
-    return [row[place] for row in rows if "vboost" in row and len(row) > place]
+    return [row[column] for row in rows if "vboost" in row and len(row) > column]
 
 
 def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
-    """Return the index of the first cell that contains a word. 0 if none does."""
+    """Return the index of the first cell that contains a word. 0, the column of the GPU's number, if none does."""
     for row in rows:
-        for place, cell in enumerate(row):
+        for column, cell in enumerate(row):
             if word in cell:
-                return place
+                return column
     return 0
 
 
 def gpu_memory_used(number: int | None = None) -> int:
-    """Return the bytes in use on all visible GPUs, or on GPU `number`, by any process. 0 without a GPU."""
+    """Return the bytes in use, by any process, on all visible GPUs, or only on GPU `number`.
+
+    A GPU that reports no memory counts as 0.
+    """
     memory = ask_gpus(memory_of)
     if number is not None:
         memory = memory[number : number + 1]

@@ -14,28 +14,28 @@ class Memory(Protocol):
 
 
 class Utilization(Protocol):
-    """The share of the time in which a GPU computed, and in which its memory was accessed, in percent."""
+    """The percentage of the time in which a GPU computed, and of that in which its memory was accessed."""
 
     gpu: int
     memory: int
 
 
 class FieldNumber(Protocol):
-    """The value of a field as C's types have it; only the one of the field's own type is meant."""
+    """The value of a field: C's union of all types. Only the attribute of the field's own type is meaningful."""
 
     uiVal: int  # noqa: N815
     ullVal: int  # noqa: N815
 
 
 class FieldValue(Protocol):
-    """A field of NVML's, with an error code other than 0 where the GPU does not have it."""
+    """A field that was asked of NVML. The error code `nvmlReturn` is not 0 if the GPU does not have the field."""
 
     nvmlReturn: int  # noqa: N815
     value: FieldNumber
 
 
 class ConfidentialComputing(Protocol):
-    """The state of confidential computing: 1 where the machine has it switched on."""
+    """The state of confidential computing: 1 if it is switched on, 0 if not."""
 
     ccFeature: int  # noqa: N815
 

@@ -8,15 +8,18 @@ DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[0-9]+\.")
 
 
 def has_other_digits(text: str) -> bool:
-    """Return whether a text has more than ASCII digits, such as 1_000. Python would read a number in it."""
+    """Return whether a text has characters that are not ASCII, or an underscore as in 1_000.
+
+    Python would read a number in some of these texts.
+    """
     return not text.isascii() or "_" in text
 
 
 def whole_number(value: object) -> int | None:
-    """Return the whole number from 0 on that a value stands for, as in 16, 16.0, "16" or "1e3".
+    """Return the non-negative whole number that a value stands for, as in 16, 16.0, "16" or "1e3".
 
-    None for any other value. pandas writes whole numbers with a decimal point if a cell of the column is empty, and CSV
-    files hold only text.
+    None for any other value, also for a bool. Texts count since CSV files hold only text, and 16.0 since pandas writes
+    whole numbers with a decimal point if a cell of the column is empty.
     """
     if isinstance(value, str):
         if not WHOLE.fullmatch(value.strip()):
@@ -31,7 +34,7 @@ def whole_number(value: object) -> int | None:
 
 
 def decimal_number(text: str) -> float | None:
-    """Return the finite number from 0 on that a text stands for. None for any other text."""
+    """Return the non-negative finite number that a text stands for. None for any other text."""
     if not DECIMAL.fullmatch(text.strip()):
         return None
     number = float(text)

@@ -18,9 +18,9 @@ from harness.core import guard, interrupts, locations
 from harness.core.secrets import hide_word
 from harness.core.software import PROGRAM_NAME, module_words
 
-GROUP_GRACE_S = 20.0  # for a command that ends its own engine when it is asked
-LAST_CALL_S = 1.0  # for children that were asked to end, before they are killed
-COMMAND_MARK = "LLAMA31_MLPERF_COMMAND"  # in the environment of all that a command starts
+GROUP_GRACE_S = 20.0  # between SIGTERM and SIGKILL to a command, which first ends its own engine
+CHILDREN_GRACE_S = 1.0  # between SIGTERM and SIGKILL to child processes
+COMMAND_MARK = "LLAMA31_MLPERF_COMMAND"  # the variable that marks the programs that a command starts
 ignore_signals = guard.ignore_signals
 guards: dict[int, "subprocess.Popen[bytes]"] = {}  # the guard of each guarded process, by that process's id
 
@@ -49,11 +49,15 @@ def set_signal_handlers(handlers: Mapping[int, Any]) -> None:
 
 
 def start_guard() -> None:
-    """Start the process that ends whatever this one leaves behind (harness.core.guard), unless it is running."""
+    """Start the guard of this process (harness.core.guard), unless it has one.
+
+    From now on every program that this process starts inherits a mark, by which the guard finds it. A fork inherits
+    none: the kernel shows the environment that a program was started with. So each fork reports its id to the guard.
+    """
     if os.getpid() in guards:
         return
     guard_environment = dict(os.environ)
-    guard_environment.pop(COMMAND_MARK, None)
+    guard_environment.pop(COMMAND_MARK, None)  # a guard with a mark, such as an outer command's, would be ended itself
     mark = f"{os.getpid()}-{time.time_ns()}"
     os.environ[COMMAND_MARK] = mark
     process = subprocess.Popen(
@@ -66,24 +70,30 @@ def start_guard() -> None:
     )
     assert process.stdin
     guards[os.getpid()] = process
-    os.register_at_fork(after_in_child=partial(tell_guard, process.stdin.fileno()))
+    os.register_at_fork(after_in_child=partial(report_fork, process.stdin.fileno()))
 
 
-def tell_guard(pipe: int) -> None:
-    """Tell the guard the id of this fork, and close the fork's copy of the pipe. Only the parent holds it open."""
+def report_fork(pipe: int) -> None:
+    """Write the id of this fork to its parent's guard, and close the fork's copy of the pipe.
+
+    The guard takes the end of the pipe for the end of the command, so only the command itself may hold it open.
+    """
     with suppress(OSError):
         os.write(pipe, f"{os.getpid()}\n".encode())
         os.close(pipe)
 
 
 def command_line() -> str:
-    """Return the command line that runs this command again, without secrets."""
+    """Return the command line that runs this command again, with its secrets masked."""
     begin = module_words() or program_words()
     return shlex.join([*begin, *map(hide_word, sys.argv[1:])])
 
 
 def program_words() -> list[str]:
-    """Return the first words of this command's line, which name the program."""
+    """Return the first words of this command's line, which name the program.
+
+    They are the installed program's name, `python` with the file that was called, or else what stands in its place.
+    """
     if is_installed():
         return [PROGRAM_NAME]
     file = sys.argv[0]
@@ -98,7 +108,7 @@ def is_installed() -> bool:
 
 
 def command_of(name: str) -> str:
-    """Return how to type another command of this program, in the way in which this one was called."""
+    """Return how to type another command of this program: as the installed program, a file of the checkout, or `-m`."""
     if is_installed():
         return f"{PROGRAM_NAME} {name}"
     if (locations.CHECKOUT / f"{name}.py").exists():
@@ -107,26 +117,32 @@ def command_of(name: str) -> str:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of any grandchild whose own parent dies, so that none is left behind."""
+    """Make this process the parent of any descendant whose own parent dies, so that `end_children` finds it.
+
+    Without effect on a system that does not offer it.
+    """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def end_children() -> None:
-    """End every process below this one except the guards. Processes that still run after LAST_CALL_S are killed."""
-    spared = {process.pid for process in guards.values()}
-    children = [child for child in psutil.Process().children(recursive=True) if child.pid not in spared]
+    """End every process below this one except the guards. Those that still run after CHILDREN_GRACE_S are killed."""
+    guard_ids = {process.pid for process in guards.values()}
+    children = [child for child in psutil.Process().children(recursive=True) if child.pid not in guard_ids]
     for child in children:
         with suppress(psutil.NoSuchProcess):
             child.terminate()
-    _, alive = psutil.wait_procs(children, timeout=LAST_CALL_S)
+    _, alive = psutil.wait_procs(children, timeout=CHILDREN_GRACE_S)
     for child in alive:
         with suppress(psutil.NoSuchProcess):
             child.kill()
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:
-    """End a process that leads a group, then kill whatever is left of the group, even if the leader died by itself."""
+    """End the process that leads a process group, then kill what is left of the group.
+
+    The leader has GROUP_GRACE_S to end. If it died by itself, the rest of its group is killed all the same.
+    """
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -137,21 +153,24 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def command_with_flag(command: str, flag: str, value: str) -> str:
-    """Return a command line with a flag set to another value. The flag is appended if it is not there."""
+    """Return a command line with a flag set to `value`, in the form in which it is given: `FLAG VALUE` or `FLAG=VALUE`.
+
+    The flag is appended if it is not there.
+    """
     words = shlex.split(command)
     flags = [word.partition("=")[0] for word in words]
     if flag not in flags:
         return shlex.join([*words, flag, value])
-    place = flags.index(flag)
-    if words[place] == flag:
-        words[place : place + 2] = [flag, value]
+    index = flags.index(flag)
+    if words[index] == flag:
+        words[index : index + 2] = [flag, value]
     else:
-        words[place] = f"{flag}={value}"
+        words[index] = f"{flag}={value}"
     return shlex.join(words)
 
 
 def signal_text(number: int) -> str:
-    """Return how a process ended that died by a signal, such as "died by SIGILL (illegal instruction)"."""
+    """Return how a process ended that a signal ended, such as "died by SIGILL (illegal instruction)"."""
     with suppress(ValueError):
         description = strsignal(number) or ""
         return f"died by {Signals(number).name} ({description.lower()})"

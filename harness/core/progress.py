@@ -24,7 +24,8 @@ from harness.core.secrets import hide_text
 LIVE_EVERY_S, PLAIN_EVERY_S = 0.25, 15.0  # between two refreshes of the live line, and between two plain lines
 StageKind = Literal["other", "load", "accuracy", "performance"]
 RECENT_S = 60.0  # the time that is left is estimated from the answers of the last minute
-CELL, CLOCK = 8, len("10:15:00 ")  # characters of a figure in a row, and of the time before it
+FIGURE_WIDTH = 8  # characters of a figure in a row, at least
+CLOCK_WIDTH = len("10:15:00 ")  # characters of the time of day before a line
 
 
 @dataclass
@@ -39,8 +40,8 @@ class Counters:
 
 
 class Stage(NamedTuple):
-    """A part of a run: what it is called, the seconds from the start to its beginning, and whether the engine answers
-    in it: in one of LoadGen's two tests, or to something else.
+    """A part of a run. `start_s` are the seconds from the run's start to its beginning. `kind` says whether the engine
+    answers requests in it: of LoadGen's accuracy or performance test, of another load, or none.
     """
 
     name: str
@@ -49,18 +50,18 @@ class Stage(NamedTuple):
 
 
 class Display:
-    """Shows the stage of a run. `tick` costs next to nothing and may be called as often as one likes."""
+    """Shows the stage of a run. `tick` costs next to nothing and may be called at any rate."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._stage = ""
-        self._has_line = True  # a line of the stage stays on the screen
+        self._has_line = True  # a line about the stage was printed, which stays on the screen
         self._head: Sequence[str] = ()  # the head of the table whose rows are shown
         self._start = self._stage_start = self._last_refresh = time.monotonic()
-        self._answer_counts = deque([(0.0, 0)])  # seconds of the stage and answers until then
+        self._answer_counts = deque([(0.0, 0)])  # seconds since the stage began, with the answers until then
         self.stages: list[Stage] = []
         self._live = None
-        if console.is_terminal:  # do not redirect: what others print belongs in the log, not on the screen
+        if console.is_terminal:  # without redirection, since what libraries print belongs in the log, not here
             self._live = Live(
                 console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
             )
@@ -75,9 +76,10 @@ class Display:
             self._live.stop()
 
     def stage(self, text: str, kind: StageKind = "other", why: str = "") -> None:
-        """Announce a new stage, and why it is run.
+        """Begin a new stage, and print `why` it is run.
 
-        On a terminal a line stays for the stage that ended, unless it already has one.
+        Elsewhere than on a terminal, print a line with its name. On a terminal the live line shows the name, and a line
+        with the duration is printed for the stage that ended, unless a line about that stage was printed already.
         """
         if self._live and not self._has_line:
             duration = clock(time.monotonic() - self._stage_start)
@@ -86,33 +88,33 @@ class Display:
         self._stage_start = time.monotonic()
         self._last_refresh = self._stage_start
         if self._live:
-            self._last_refresh = -math.inf
+            self._last_refresh = -math.inf  # so that `tick` shows the new stage at once
         self._answer_counts = deque([(0.0, 0)])
         self.stages.append(Stage(text, round(self._stage_start - self._start, 1), kind))
         if not self._live:
             self.say(f"{time.strftime('%H:%M:%S')} {text}")
         if why:
-            self.say(" " * CLOCK + why, style="dim")
+            self.say(" " * CLOCK_WIDTH + why, style="dim")
         self.tick()
 
     def leave_line(self, text: str) -> None:
-        """Print a line about the stage that just ended."""
+        """Print a line about the stage that just ended. On a terminal it replaces the line with its duration."""
         self._has_line = True
         self.say(f"{time.strftime('%H:%M:%S')} {text}", style="green")
 
     def leave_row(self, head: Sequence[str], cells: Sequence[str], good: bool, why: str = "") -> None:
         """Print a row of a table about the stage that just ended, with `why` below it.
 
-        The head of the table is printed above its first row.
+        The head of the table is printed above its first row. A row that is not `good` is yellow instead of green.
         """
         self._has_line = True
-        widths = [max(len(name), CELL) for name in head]
+        widths = [max(len(name), FIGURE_WIDTH) for name in head]
         if head != self._head:
-            self.say(" " * CLOCK + row_text(head, widths))
+            self.say(" " * CLOCK_WIDTH + row_text(head, widths))
         self._head = head
         self.say(f"{time.strftime('%H:%M:%S')} {row_text(cells, widths)}", style="green" if good else "yellow")
         if why:
-            self.say(" " * CLOCK + why, style="dim")
+            self.say(" " * CLOCK_WIDTH + why, style="dim")
 
     def say(self, text: str, style: str = "") -> None:
         text = printable_text(hide_text(text))
@@ -123,15 +125,15 @@ class Display:
     ) -> None:
         """Refresh the live line at most four times a second.
 
-        Without a terminal, print a plain line every PLAIN_EVERY_S. `least_s` is the shortest duration of the stage in
-        seconds, however fast the engine is.
+        Without a terminal, print a plain line every PLAIN_EVERY_S. The line has `note` after the stage's name, then the
+        progress if there are `counters`. `total` and `least_s` are those of `progress_text`.
         """
-        at = time.monotonic()
+        now = time.monotonic()
         pause_s = LIVE_EVERY_S if self._live else PLAIN_EVERY_S
-        if at - self._last_refresh < pause_s:
+        if now - self._last_refresh < pause_s:
             return
-        self._last_refresh = at
-        elapsed = at - self._stage_start
+        self._last_refresh = now
+        elapsed = now - self._stage_start
         line = f"{self._stage}  {clock(elapsed)}"
         if note:
             line += f"  {note}"
@@ -144,25 +146,26 @@ class Display:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def recent_rate(self, elapsed: float, completed: int) -> float | None:
-        """Return the answers per second over about the last minute.
+        """Note how many answers are `completed`, and return the answers per second over roughly the last minute.
 
-        None if there were none in it. The time before the first answer is left out, since it says nothing about the
-        rest.
+        None if there were no answers in it. The time before the first answer is left out, since it says nothing about
+        the rest.
         """
         if not completed:
             self._answer_counts = deque([(elapsed, 0)])
             return None
         self._answer_counts.append((elapsed, completed))
+        # Drop old counts, but keep one from before the last minute, at which that minute begins.
         while len(self._answer_counts) > 2 and self._answer_counts[1][0] <= elapsed - RECENT_S:
             self._answer_counts.popleft()
-        since, before = self._answer_counts[0]
-        if completed <= before or elapsed <= since:
+        since, completed_before = self._answer_counts[0]
+        if completed <= completed_before or elapsed <= since:
             return None
-        return (completed - before) / (elapsed - since)
+        return (completed - completed_before) / (elapsed - since)
 
 
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return cells as a line of columns. All cells but the last are aligned to the right."""
+    """Return cells as a line of columns. All cells are aligned to the right, except the last, a remark."""
     *figures, last = cells
     columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
     return "  ".join([*columns, last]).rstrip()
@@ -179,16 +182,21 @@ def progress_text(
     """Return how far a test has come.
 
     The most important figures come first, since a terminal cuts the end of a line. The figures are: share done and time
-    left, samples done, time to first token if answers are streamed, tokens a second, and queries in flight. If `total`
-    is None, all queries are issued at once. The test lasts at least `least_s` seconds. The time left is estimated from
-    `rate`, the recent answers a second, or from the answers since the start if it is None.
+    left, samples done, time to first token, tokens a second, and queries in flight. The time to first token and the
+    queries in flight are shown only if answers are streamed.
+
+    `total` is the number of queries, and None if all are issued at once or the number is not known. The test lasts at
+    least `least_s` seconds, however fast the engine is. The time left is estimated from `rate`, the recent answers a
+    second, or from the answers since the start if it is None.
     """
     total = max(total or 0, counters.issued)
     parts = []
     if counters.completed and elapsed and total:
         rate = rate or counters.completed / elapsed
         issue_rate = max(rate, counters.issued / elapsed)  # a schedule's queries may be issued faster than answered
-        left_s = (total - counters.issued) / issue_rate + (counters.issued - counters.completed) / rate
+        issue_s = (total - counters.issued) / issue_rate  # until the last query is issued
+        drain_s = (counters.issued - counters.completed) / rate  # until those issued so far, or as many, are answered
+        left_s = issue_s + drain_s
         share = counters.completed / total
         if least_s:
             share = min(share, elapsed / least_s)
@@ -212,11 +220,9 @@ def clock(seconds: float) -> str:
 
 
 class Screen(io.TextIOWrapper):
-    """Text for a person. Where the terminal, or what reads the pipe, goes away, the showing ends, not the run.
-    `is_full`: it led to a disk that had no more room.
-    """
+    """A stream of text for a person. If the terminal or the reader of the pipe goes away, the run goes on unshown."""
 
-    is_full = False
+    is_full = False  # the output went to a file whose disk is full
 
     def write(self, text: str) -> int:
         with self.drop_failed_output():
@@ -229,7 +235,7 @@ class Screen(io.TextIOWrapper):
 
     @contextmanager
     def drop_failed_output(self) -> Iterator[None]:
-        """Drop the output from now on if a write within fails. The run goes on without a screen."""
+        """Lead all later output to nowhere if a write within fails, and note in `is_full` if the disk was full."""
         try:
             yield
         except OSError as error:

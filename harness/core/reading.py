@@ -20,7 +20,7 @@ from harness.core.stored_text import NoTextError, TooLongError, text_stream
 if TYPE_CHECKING:
     from yaml import Node
 
-MOST_NODES = 100_000  # values in a YAML file, with its aliases expanded
+MOST_YAML_VALUES = 100_000  # values in a YAML file, with its aliases expanded
 LINE_SUFFIXES = (".csv", ".jsonl", ".txt", ".tsv")  # files of lines, of which a part can be used, too
 
 
@@ -121,12 +121,16 @@ def parse_json(text: str) -> object:
 
 
 def load_yaml(text: str) -> object:
-    """Return the value of a YAML document. Raises yaml.YAMLError, ValueError or TooLargeError."""
+    """Return the value of a YAML document.
+
+    Raises yaml.YAMLError for what is no YAML or is refused by `check_node`, ValueError for an impossible value, such as
+    a date, and TooLargeError for more than MOST_YAML_VALUES values.
+    """
     import yaml
 
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if root is not None and node_count(root, {}) > MOST_NODES:
-        raise TooLargeError(f"more than {MOST_NODES:,} values, with what its aliases stand for")
+    if root is not None and node_count(root, {}) > MOST_YAML_VALUES:
+        raise TooLargeError(f"more than {MOST_YAML_VALUES:,} values, with what its aliases stand for")
     return yaml.safe_load(text)
 
 
@@ -154,7 +158,8 @@ def setting_text(value: object) -> str:
 def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return the number of values that a YAML node stands for, with its aliases expanded.
 
-    Raises YAMLError for a value that `check_node` refuses, and TooLargeError for a node that contains itself.
+    `sizes` holds the counts of the nodes already counted, by the id of the node, and None for a node whose count has
+    begun. Raises YAMLError for a value that `check_node` refuses, and TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
         known_size = sizes[id(node)]
@@ -182,7 +187,10 @@ def child_nodes(node: "Node") -> Iterator["Node"]:
 
 
 def check_node(node: "Node") -> None:
-    """Raise YAMLError for a control character, a number to base 60, or a key that is given twice."""
+    """Raise YAMLError for a control character, a number to base 60, or a key that is given twice.
+
+    YAML allows these, but they are mistakes: PyYAML reads 1:30 as 90, and takes the last value of a key.
+    """
     import yaml
 
     if isinstance(node, yaml.ScalarNode):

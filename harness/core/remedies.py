@@ -30,5 +30,5 @@ def splitter_command() -> str:
 
 
 def fetch_words() -> str:
-    """Return how the articles are fetched, as the beginning of a sentence about the place where that works."""
+    """Return how to fetch the articles, as the beginning of a sentence that goes on with "where there is a network"."""
     return "run `make data`" if IS_CHECKOUT else "run this"

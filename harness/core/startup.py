@@ -16,10 +16,13 @@ from harness.core.word_list import names_in
 
 
 def open_streams() -> None:
-    """Open standard streams that lead nowhere for a command that was started without them, as by `>&-`."""
+    """Open standard streams that lead nowhere for a command that was started without them, as by `>&-`.
+
+    Otherwise the next file that is opened would get the number of a standard stream.
+    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so mostly `number` itself
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
@@ -50,7 +53,8 @@ def read_environment() -> None:
     """Set the variables of a checkout's `.env`, then check the variables that hold folders and addresses.
 
     A variable that is set already keeps its value. Lines are NAME=VALUE without quotes, as for `docker run --env-file`.
-    Raises UsageError if a line or a variable cannot be used.
+    Other lines, and lines without a value, are ignored. Raises UsageError for a line with control characters, a folder
+    that is an address, or an unusable address.
     """
     path = CHECKOUT / ".env"
     lines = list[str]()
@@ -70,7 +74,10 @@ def read_environment() -> None:
 
 
 def prepare() -> None:
-    """Take the first steps of every command."""
+    """Take the first steps of every command: signals, streams, encoding and environment.
+
+    If the current folder was deleted or the environment cannot be used, end the process with one line.
+    """
     enable_interrupts()
     open_streams()
     restart_in_utf8()

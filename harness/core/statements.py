@@ -42,6 +42,6 @@ def merge_by_remedy(statements: Iterable[Statement]) -> str:
 
 
 def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
-    """Return the names of `known`, in their order, that one of the statements has."""
-    there = {statement.name for statement in statements}
-    return [name for name in known if name in there]
+    """Return those names of `known` that are the name of one of the statements, in the order of `known`."""
+    names = {statement.name for statement in statements}
+    return [name for name in known if name in names]

@@ -14,42 +14,46 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 Number = TypeVar("Number", int, float)
-NORMAL = NormalDist().inv_cdf(0.975)
+NORMAL = NormalDist().inv_cdf(0.975)  # half the width of an interval of 95 %, in standard errors
 RESAMPLES = 1000  # the resamples of a bootstrap
-BLOCK_COUNTS = (5, 10, 20)  # numbers of blocks into which a test's time is cut
-FEWEST_BLOCKS_FOR_CORRELATION = 10
+BLOCK_COUNTS = (5, 10, 20)  # numbers of blocks into which a test's requests are cut, in the order of time
+FEWEST_BLOCKS_FOR_CORRELATION = 10  # the correlation of fewer neighboring blocks is mostly chance
 # With this factor at least 93 % of the intervals of 600 and 2,000 requests hold, in queues (M/M/1) at 0.7 to 0.9 of
 # their capacity.
 QUEUE_WIDENING = 1.3
 LOADGEN_CONFIDENCE = 0.99  # the confidence of early stopping
 MOST_QUERIES = 2**40  # a test of more queries shows nothing
-FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10  # a paired interval of fewer covers less than it claims
+# With fewer samples, or fewer samples whose score changed, a paired interval covers less than it claims.
+FEWEST_SAMPLES, FEWEST_DIFFERING = 30, 10
 FEWEST_P99 = 100  # requests: the p99 of fewer is the slowest of them
 RULE_OF_THREE = 3.0  # an event seen in none of n samples is in at most 3/n of all (Hanley and Lippman-Hand 1983)
 
 
 def tail_name(kind: str, is_few: bool) -> str:
+    """Return the name of the p99 of a kind of latency. Of few requests (FEWEST_P99) it is the slowest."""
     return f"slowest {kind}" if is_few else f"{kind} p99"
 
 
 @cache
-def student(freedom: float, share: float = 0.95) -> float:
-    """Return half the width of a confidence interval in standard errors: the quantile of Student's t distribution.
+def student_quantile(freedom: float, confidence: float = 0.95) -> float:
+    """Return half the width of a confidence interval in standard errors, by Student's t distribution.
 
-    `freedom` are the degrees of freedom, which may be a fraction. `share` is the confidence. The density is summed up
-    over t = sinh(x), which reaches far enough for one degree of freedom.
+    That is the t for which the interval from -t to t has the probability `confidence`. `freedom` are the degrees of
+    freedom, which may be a fraction. The density is integrated from 0 by the midpoint rule, over x with t = sinh(x):
+    even the long tail for one degree of freedom then ends before x = 60.
     """
     import numpy as np
 
     edges = np.linspace(0, 60, 20_001)
     middles = (edges[1:] + edges[:-1]) / 2
-    density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * np.cosh(middles)
+    slope = np.cosh(middles)  # dt / dx
+    density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * slope
     mass = np.concatenate(([0.0], np.cumsum(density)))
-    return sinh(np.interp(share * mass[-1], mass, edges))
+    return sinh(np.interp(confidence * mass[-1], mass, edges))
 
 
 def chi_squared(freedom: float, share: float) -> float:
-    """Return the quantile of the chi-squared distribution, by Wilson and Hilferty's approximation (1931)."""
+    """Return the quantile `share` of the chi-squared distribution, by Wilson and Hilferty's approximation (1931)."""
     spread = 2 / (9 * freedom)
     return float(freedom * (1 - spread + NormalDist().inv_cdf(share) * sqrt(spread)) ** 3)
 
@@ -57,31 +61,31 @@ def chi_squared(freedom: float, share: float) -> float:
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Return the difference of the means and half the width of its interval, by Welch's test (Welch 1947).
 
-    The degrees of freedom are Satterthwaite's. A side of one value is taken to scatter as the other side does. If both
-    sides have one value, the half width is 0, which here means unknown.
+    The degrees of freedom are Satterthwaite's. A side of one value is taken to scatter as the other side does, whose
+    degrees of freedom then count. If no side is known to scatter, the half width is 0, which here means unknown.
     """
     change = fmean(after) - fmean(before)
     sides = (before, after)
-    several = [side for side in sides if len(side) > 1]  # the sides that show how much they scatter
-    shared_scatter = max(map(variance, several), default=0.0)
+    sides_of_several = [side for side in sides if len(side) > 1]  # one value does not show how much it scatters
+    largest_scatter = max(map(variance, sides_of_several), default=0.0)
     error_variance = 0.0
-    shares = []
+    satterthwaite_terms = []
     for side in sides:
-        scatter = variance(side) if len(side) > 1 else shared_scatter
-        term = scatter / len(side)
-        error_variance += term
+        scatter = variance(side) if len(side) > 1 else largest_scatter
+        error_of_side = scatter / len(side)
+        error_variance += error_of_side
         if len(side) > 1:
-            shares.append(term**2 / (len(side) - 1))
+            satterthwaite_terms.append(error_of_side**2 / (len(side) - 1))
     if not error_variance:
         return change, 0.0
     freedom: float = max(map(len, sides)) - 1
-    if len(shares) > 1:
-        freedom = error_variance**2 / sum(shares)
-    return change, student(freedom) * sqrt(error_variance)
+    if len(satterthwaite_terms) > 1:
+        freedom = error_variance**2 / sum(satterthwaite_terms)
+    return change, student_quantile(freedom) * sqrt(error_variance)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Return Wilson's interval of a share (1927). It is sound for few values, and never outside 0 to 1."""
+    """Return Wilson's interval of the share that `hits` are of n (1927). It is sound for few values too."""
     share = hits / n
     spread = NORMAL**2 / n
     middle = share + spread / 2
@@ -92,7 +96,7 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 def percentile(ranked: Sequence[Number], share: float) -> Number:
-    """Return the ranked value at a share of the values' number, as LoadGen counts (loadgen/results.cc)."""
+    """Return the ranked value below which roughly `share` of the values lie, as LoadGen counts (loadgen/results.cc)."""
     last = len(ranked) - 1
     return ranked[min(int(share * len(ranked)), last)]
 
@@ -119,21 +123,22 @@ class Spread:
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
     """Return the ends of the confidence interval of a quantile, as two values of the test, by order statistics.
 
-    `values` are in the order of time. There is no interval (None) for fewer than 40 requests. The upper end is None if
-    the test is too short to have one. The interval is about the requests of this test, not about another run. Wide
-    intervals are returned, too. Narrow ones alone would be those of tests that missed how slowly the queue changes.
+    `values` are those of a test's requests in the order of time. There is no interval (None) for fewer than 40, two a
+    block. The upper end is None if the test is too short to have one. The interval says how well this test measured the
+    quantile, not how another run would differ. Wide intervals are returned, too: if only narrow ones were shown, they
+    would mostly be those of tests that were too short to show how slowly the queue changes.
 
-    Requests that wait in one queue are alike, so they tell less than their number says. How much less is estimated from
-    blocks of time. Of the numbers of blocks in `BLOCK_COUNTS`, the one that gives the widest interval is used. A short
-    test at a high load may not show how slowly its queue changes, so the interval is widened by `QUEUE_WIDENING`.
-    Source of the order statistics: David and Nagaraja, Order Statistics, 7.1.
+    Requests that wait in one queue are alike, so they say less than as many independent ones. How much less is
+    estimated from blocks of time. Of the numbers of blocks in `BLOCK_COUNTS`, the one that gives the widest interval is
+    used. A short test at a high load may not show how slowly its queue changes, so the interval is widened by
+    `QUEUE_WIDENING`. Source of the order statistics: David and Nagaraja, Order Statistics, 7.1.
     """
     count = len(values)
     if count < 2 * max(BLOCK_COUNTS):
         return None
     ranked = sorted(values)
-    middle = percentile(ranked, share)
-    is_below = [value <= middle for value in values]
+    quantile = percentile(ranked, share)
+    is_below = [value <= quantile for value in values]
     reach = QUEUE_WIDENING * max(quantile_reach(is_below, share, blocks) for blocks in BLOCK_COUNTS)
     low = max(0, floor(count * (share - reach)))
     high = ceil(count * (share + reach))
@@ -145,35 +150,36 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
     """Return half the width of the interval of the share of values below a quantile.
 
-    It follows from how the share scatters among blocks of time. The variance of the blocks' shares, divided by the
-    variance of independent values, says how alike neighboring requests are. The correlation of neighboring blocks,
-    corrected for its bias (Marriott and Pope 1954), says how much of this likeness lasts longer than a block.
+    `is_below` says of each value, in the order of time, whether it is below. The width follows from how the share
+    scatters among blocks of time. The variance of the blocks' shares, divided by the variance of independent values,
+    says how alike neighboring requests are. The correlation r of neighboring blocks says how much of this likeness
+    lasts longer than a block: it multiplies the variance of a mean by (1 + r) / (1 - r), as in a process AR(1).
     """
     size = len(is_below) // blocks
     shares = []
     for start in range(0, blocks * size, size):
         block = is_below[start : start + size]
         shares.append(sum(block) / size)
-    independent = share * (1 - share)
-    inflation = max(1.0, variance(shares) * size / independent)
+    independent_variance = share * (1 - share)
+    inflation = max(1.0, variance(shares) * size / independent_variance)
     if blocks >= FEWEST_BLOCKS_FOR_CORRELATION:
         correlation = lag_correlation(shares)
         inflation *= (1 + correlation) / (1 - correlation)
-    return student(blocks - 1) * sqrt(independent * inflation / len(is_below))
+    return student_quantile(blocks - 1) * sqrt(independent_variance * inflation / len(is_below))
 
 
 def lag_correlation(series: Sequence[float]) -> float:
-    """Return the correlation of each value with the next, limited to 0 to 0.9.
+    """Return the correlation of each value with the next, limited to 0 to 0.9, or 0 if all values are equal.
 
-    The bias in a short series is corrected.
+    In a short series it comes out too low, which is corrected (Marriott and Pope 1954).
     """
-    middle = fmean(series)
-    offsets = [value - middle for value in series]
-    total = sum(offset**2 for offset in offsets)
-    if not total:
+    mean = fmean(series)
+    offsets = [value - mean for value in series]
+    sum_of_squares = sum(offset**2 for offset in offsets)
+    if not sum_of_squares:
         return 0.0
-    neighbours = sum(first * second for first, second in pairwise(offsets))
-    raw = neighbours / total
+    sum_of_products = sum(first * second for first, second in pairwise(offsets))
+    raw = sum_of_products / sum_of_squares
     corrected = raw + (1 + 3 * raw) / len(series)
     return min(max(corrected, 0.0), 0.9)
 
@@ -182,8 +188,8 @@ def lag_correlation(series: Sequence[float]) -> float:
 def fewest_queries(percentile: float, over: int = 0) -> int:
     """Return the fewest queries that show a percentile (0.99) to be within its limit, if `over` of them exceed it.
 
-    By LoadGen's early stopping (loadgen/early_stopping.cc): the first n with sum over i <= over of C(n, i) (1 -
-    percentile)^i percentile^(n - i) <= 1 - 0.99.
+    By LoadGen's early stopping (loadgen/early_stopping.cc): the smallest n for which at most `over` of n queries would
+    exceed the limit with a probability of at most 1 - LOADGEN_CONFIDENCE, if the percentile were just at the limit.
     """
 
     def is_enough(count: int) -> bool:
@@ -193,9 +199,10 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
 
 
 def chance_of_at_most(n: int, over: int, percentile: float) -> float:
-    """Return the probability that at most `over` of n queries exceed a limit.
+    """Return the probability that at most `over` of n queries exceed a limit that a share `percentile` of all keeps.
 
-    A share `percentile` of all queries keeps the limit.
+    It is the sum over i up to `over` of C(n, i) (1 - percentile)^i percentile^(n - i), by logarithms, since C(n, i) is
+    too large for a float.
     """
     probability = 0.0
     for i in range(min(over, n) + 1):
@@ -209,8 +216,9 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     """Return the bootstrap interval of each column's mean.
 
     `values` has shape [samples, scores], the result [scores, 2]. A resample is n draws with replacement, so each
-    sample's count is multinomial. The percentiles are expanded for the k values that are not 0: by sqrt(k / (k - 1)),
-    and by Student's over the normal quantile (Hesterberg, The American Statistician 69, 2015).
+    sample's count is multinomial. Bootstrap intervals of few values are too narrow. They are widened by sqrt(k / (k -
+    1)) and by Student's quantile over the normal one (Hesterberg, The American Statistician 69, 2015), where k is the
+    number of values other than 0, since the others do not scatter.
     """
     import numpy as np
 
@@ -221,15 +229,17 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     ends = np.percentile((draws / count) @ scores, [2.5, 97.5], axis=0)
     widening = []
     for nonzero in np.count_nonzero(scores, axis=0).tolist():
-        k = max(nonzero, 2)
-        widening.append(sqrt(k / (k - 1)) * student(k - 1) / NORMAL)
+        k = max(nonzero, 2)  # for 1 the factor would be infinite
+        widening.append(sqrt(k / (k - 1)) * student_quantile(k - 1) / NORMAL)
     widened: NDArray[np.float64] = (means + (ends - means) * widening).T
     return widened
 
 
 class PairedChange(NamedTuple):
-    """The mean of a score before and after on the same samples, with the interval of its change. Of `few` that differ
-    it is widened by 3/n of the largest score, for what was not seen: it may show that a limit is kept, never a loss.
+    """The mean of a score before and after on the same samples, with the interval of its change.
+
+    If the samples, or those with another score, are `few`, the interval is widened for changes too rare to be seen. It
+    may then show that a limit is kept, but no loss.
     """
 
     before: float
@@ -244,7 +254,11 @@ class PairedChange(NamedTuple):
 
 
 def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange]:
-    """Return the change of each score. `before` and `after` both have shape [samples, scores]."""
+    """Return the change of each score. `before` and `after` both have shape [samples, scores].
+
+    If the change rests on few samples, its interval is widened by what samples like those not seen could add: up to
+    RULE_OF_THREE / n of all may lose or gain the largest score.
+    """
     import numpy as np
 
     scores_before = np.asarray(before, dtype=float)
@@ -253,8 +267,8 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     largest_loss = scores_before.max(axis=0)
     largest_gain = scores_after.max(axis=0)
     few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
-    unseen = few * RULE_OF_THREE / len(changes) * np.array([-largest_loss, largest_gain])
-    low, high = intervals(changes).T + unseen
+    unseen_changes = few * RULE_OF_THREE / len(changes) * np.array([-largest_loss, largest_gain])
+    low, high = intervals(changes).T + unseen_changes
     columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, few)
     rows = zip(*map(np.ndarray.tolist, columns), strict=True)
     return [PairedChange(*row) for row in rows]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from zlib import error as DamagedStream  # noqa: N812  # an exception's name
 
-HEAD_BYTES = 64  # enough of a file to tell its form
+HEAD_BYTES = 64  # enough of a file's beginning to recognize its form
 BUFFER_BYTES = 2**16
-POINTER = "a Git LFS pointer, not the file: run `git lfs pull` in the folder"
-POINTER_MARK = b"version https://git-lfs"
+LFS_POINTER = "a Git LFS pointer, not the file: run `git lfs pull` in the folder"
+LFS_POINTER_START = b"version https://git-lfs"
 GZIP = b"\x1f\x8b"
 # A mark of UTF-32 begins with a mark of UTF-16, so UTF-32 comes first.
 BYTE_ORDER_MARKS = (
@@ -24,7 +24,7 @@ BYTE_ORDER_MARKS = (
 )
 # The first bytes of files that are no text: what such a file is, and how to get at its text.
 OTHER_FORMS = (
-    (POINTER_MARK, POINTER),
+    (LFS_POINTER_START, LFS_POINTER),
     (b"/annex/objects/", "a git-annex pointer, not the file: run `git annex get` in the folder"),
     (b"\x00\x05\x16\x07", "what a Mac leaves beside a file (AppleDouble): name the file without `._`"),
     (b"PAR1", "a Parquet file, not text: --workload hf:FOLDER reads the Parquet files of a folder"),
@@ -43,18 +43,18 @@ DAMAGED_STREAM = (EOFError, DamagedStream, gzip.BadGzipFile)
 
 
 class NoTextError(ValueError):
-    """A file that is no text, or not wholly there; the message says what it is, and what to do."""
+    """A file that is no text, or is damaged. The message says what it is, and what to do."""
 
 
 class TooLongError(ValueError):
-    """A compressed file that holds more than its kind can be."""
+    """A compressed file whose text is longer than any of its kind."""
 
 
 class LimitedStream(io.RawIOBase):
-    """The bytes of another stream, at most so many: a kilobyte of a compressed file may stand for gigabytes."""
+    """The bytes of a compressed file, at most `most`: a kilobyte of it may stand for gigabytes."""
 
     def __init__(self, source: gzip.GzipFile, most: int) -> None:
-        self.source, self.left = source, most
+        self.source, self.remaining_bytes = source, most
 
     def readable(self) -> bool:
         return True
@@ -68,22 +68,25 @@ class LimitedStream(io.RawIOBase):
             data = self.source.read(len(buffer))
         except DAMAGED_STREAM as error:
             raise NoTextError(f"a damaged gzip file ({str(error).rstrip('.')}): copy it again") from None
-        self.left -= len(data)
-        if self.left < 0:
+        self.remaining_bytes -= len(data)
+        if self.remaining_bytes < 0:
             raise TooLongError
         buffer[: len(data)] = data
         return len(data)
 
 
 class TextForm(NamedTuple):
-    """The storage of a text."""
+    """The form in which a text is stored. The encoding of a compressed text is known only after decompression."""
 
     encoding: str
     is_gzip: bool = False
 
 
 def text_form(head: bytes) -> TextForm:
-    """Return how a text that begins with these bytes is stored. Raises NoTextError if the bytes do not begin a text."""
+    """Return how a text that begins with these bytes is stored. Raises NoTextError for a form that is no text.
+
+    UTF-8 is returned for anything else, even if its bytes are no UTF-8.
+    """
     for mark, what in OTHER_FORMS:
         if head.startswith(mark):
             raise NoTextError(what)
@@ -104,8 +107,8 @@ def text_form(head: bytes) -> TextForm:
 def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
-    A compressed text may have at most `most` bytes. Raises NoTextError if the file is no text, and TooLongError if the
-    text is too long.
+    A compressed text may have at most `most` bytes. `errors` says what to do with bytes that are no characters, as for
+    `open`. Raises NoTextError if the file is no text, and TooLongError if the text is too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])
@@ -120,13 +123,13 @@ def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWra
     except UnicodeDecodeError:
         raise NoTextError(f"not text in {form.encoding.upper().removesuffix('-SIG')}") from None
     finally:
-        text.detach()
+        text.detach()  # so that the caller's file is not closed with it
 
 
-def is_pointer(path: Path) -> bool:
+def is_lfs_pointer(path: Path) -> bool:
     """Return whether a file is a pointer that Git LFS leaves if the file itself was not downloaded."""
     with path.open("rb") as file:
-        return file.read(len(POINTER_MARK)) == POINTER_MARK
+        return file.read(len(LFS_POINTER_START)) == LFS_POINTER_START
 
 
 def is_litter(path: Path) -> bool:

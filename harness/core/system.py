@@ -19,9 +19,8 @@ from harness.core.secrets import hide
 from harness.core.software import git_revision, versions
 from harness.core.word_list import names_in
 
-ENGINE_VARIABLES = names_in("VLLM_ PYTORCH_ TORCH_ NCCL_ OMP_ CUDA_")  # variables that change how an engine runs
-
-
+# Beginnings of the names of environment variables that change how an engine runs.
+ENGINE_VARIABLES = names_in("VLLM_ PYTORCH_ TORCH_ NCCL_ OMP_ CUDA_")
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CGROUP = Path("/sys/fs/cgroup")  # the mount of the groups of processes
 CPUINFO = Path("/proc/cpuinfo")
@@ -61,7 +60,7 @@ class System(FrozenModel):
 
 
 def detect() -> System:
-    """Return the facts about this machine and its software."""
+    """Return the facts about this machine and its software. The GPU memory is that of the first GPU."""
     gpu_list = gpus()
     gpu_memory_gib = None
     if gpu_list:
@@ -90,7 +89,7 @@ def driver_versions() -> tuple[str | None, str | None]:
     with nvml_gpus() as (nvml, _):
         if nvml is None:
             return None, None
-        number = nvml.nvmlSystemGetCudaDriverVersion()
+        number = nvml.nvmlSystemGetCudaDriverVersion()  # such as 12040 for 12.4
         cuda = f"{number // 1000}.{number % 1000 // 10}"
         return nvml.nvmlSystemGetDriverVersion(), cuda
 
@@ -106,7 +105,7 @@ def cores() -> set[int]:
 
 
 def core_count() -> int:
-    """Return how many cores this process may use. A quota of CPU time limits them, rounded up to whole cores."""
+    """Return how many cores this process may use, at most its quota of CPU time, rounded up to whole cores."""
     limit = control_groups.cpu_limit(CGROUP)
     if limit is None:
         return len(cores())
@@ -114,9 +113,9 @@ def core_count() -> int:
 
 
 def container_cpu_s() -> float | None:
-    """Return the CPU seconds used by all processes that share this one's quota.
+    """Return the CPU seconds used by all processes that share this one's quota of CPU time.
 
-    None if the quota is no less than the cores.
+    None if there is no quota, if it does not limit this process to fewer cores, or if the seconds are unknown.
     """
     limit = control_groups.cpu_limit(CGROUP)
     if limit is None or ceil(limit.cores) >= len(cores()):
@@ -143,7 +142,7 @@ def free_memory_bytes() -> int:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables that change how vLLM, torch or their libraries run, without secrets."""
+    """Return the environment variables that change how vLLM, torch or their libraries run, with secrets masked."""
     settings = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
     return {name: str(value) for name, value in hide(settings, foreign=True).items()}
 
@@ -153,7 +152,10 @@ def cpu_flags() -> set[str]:
 
 
 def cpu_line(name: str) -> str:
-    """Return the text after a name in Linux's description of the first CPU. Empty if there is none."""
+    """Return the text after a name in Linux's description of the first CPU. Empty if there is none.
+
+    `name` is a regular expression, since the name depends on the CPU's architecture.
+    """
     with suppress(OSError):
         line = re.search(rf"(?m)^(?:{name})\s*:\s*(.+)$", CPUINFO.read_text())
         if line:

@@ -12,6 +12,7 @@ TableColumn = str | tuple[str, int] | Callable[[RowItem], object]
 
 
 def value_of(item: RowItem, column: TableColumn[RowItem]) -> object:
+    """Return the cell of an item in a column. An attribute with a number of digits becomes text."""
     match column:
         case str():
             return getattr(item, column)
@@ -21,8 +22,8 @@ def value_of(item: RowItem, column: TableColumn[RowItem]) -> object:
 
 
 class Table(NamedTuple):
-    """A table of a page, as Markdown where it is written out: numbers as `number` has them. A page may have its own in
-    place of a named one.
+    """A table of a page, which `str` writes as Markdown. An HTML page may show a table of its own in place of one that
+    has a `name`.
     """
 
     columns: Sequence[str]

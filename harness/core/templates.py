@@ -25,9 +25,9 @@ FILTERS: Mapping[str, Callable[..., str]] = {
 def jinja_environment(
     *folders: Path, finalize: Callable[[object], object], autoescape: bool = False, keep_trailing_newline: bool = False
 ) -> "Environment":
-    """Return the environment of the templates in these folders.
+    """Return the environment of the templates in these folders. A template that uses an undefined name is an error.
 
-    A name that a template uses and nobody gave is an error.
+    `finalize` is applied to each value that a template prints. With `autoescape`, values are escaped for HTML.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -43,7 +43,7 @@ def jinja_environment(
 
 
 def render(template: str, **values: object) -> str:
-    """Return a template filled in with these values, as Markdown."""
+    """Return a template filled in with these values, as Markdown without the last line end."""
     environment = jinja_environment(
         ROOT / "templates", ROOT / "docs", finalize=escape_markdown, keep_trailing_newline=True
     )

@@ -17,7 +17,7 @@ def folder() -> Path | None:
 
 
 def source_text(*names: str) -> str:
-    """Return the text of a file of vLLM. Empty if vLLM is not installed, or only a part of it is there."""
+    """Return the text of the file of vLLM whose path has these parts. Empty if vLLM or the file is not there."""
     place = folder()
     path = place.joinpath(*names) if place else None
     if path is None or not path.is_file():
@@ -27,7 +27,7 @@ def source_text(*names: str) -> str:
 
 @cache
 def enumerations() -> frozenset[str]:
-    """Return all values of the enumerations among vLLM's settings. Empty without vLLM."""
+    """Return all values of the enumerations (`Literal`) among vLLM's settings. Empty without vLLM."""
     place = folder()
     if place is None:
         return frozenset()

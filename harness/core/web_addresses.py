@@ -1,8 +1,8 @@
-"""Addresses of servers, taken apart once: whether one can be used, and how one is shown."""
+"""Addresses of web servers: which can be used."""
 
 from urllib.parse import urlsplit
 
-ADDRESS_VARIABLES = {"HF_ENDPOINT": "https://hub.example:8443"}  # with an example of each
+ADDRESS_VARIABLES = {"HF_ENDPOINT": "https://hub.example:8443"}  # environment variables, with an example of a value
 
 
 def is_usable(address: str) -> bool:

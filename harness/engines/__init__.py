@@ -15,18 +15,18 @@ from harness.engines.protocol import Engine, Sampling
 
 
 def sampling_of(plan: Plan) -> Sampling:
-    """Return how a run's answers are generated.
+    """Return how a run's answers are generated: of the length that the longest of all requests asks for at most.
 
-    If requests differ in their longest answer, the longest of all counts.
+    They are `exact` if the user's own requests say so.
     """
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 
 
 def create(plan: Plan, traces: Path, may_score: bool = False) -> Engine:
-    """Return the engine of `--backend`, not started yet.
+    """Return the engine of `--backend`, not started yet. The module of this package with the backend's name makes it.
 
-    The module of the backend's name makes it. With --profile, the engine's profiler writes its traces to the folder
-    `traces`. `may_score` is True if the engine will be asked by `score_choices`.
+    With --profile, the engine's profiler writes its traces to the folder `traces`. `may_score` is True if
+    `score_choices` of the engine will be called.
     """
     engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, may_score)
     return engine

@@ -9,18 +9,18 @@ from typing import NamedTuple, Self
 from harness.core import schema
 from harness.core.formatting import number
 
-# The limits from which the way in which answers came makes our own figures doubtful.
+# Beyond these limits, the way in which answers came makes our own figures doubtful.
 RUSH_S = 1e-4  # two messages of one answer that are closer together came from a buffer
 COUNT_TOLERANCE = 0.02  # a server's count of tokens and ours may differ by this share
 CACHED_PERCENT = 1.0  # a higher percentage of prompt tokens from a server's cache is reported
-WHOLE_SHARE = 0.1  # a share of answers in one message from here on is reported
+WHOLE_SHARE = 0.1  # this share of answers in one message, or a larger one, is reported
+TEMPLATE_TOKENS = 64  # tokens that a chat template may add to a prompt without being reported
 FEWER_READ_REASON = "it truncates prompts, or leaves out of `usage` what came from its cache"
 MORE_READ_REASON = "it adds to them, as a chat template or a system prompt does"
-TEMPLATE_TOKENS = 64  # only if a chat template adds more tokens to a prompt is it reported
 
 
 class TokenCounts(NamedTuple):
-    """A server's own counts of the tokens of one answer; None where it does not give one."""
+    """A server's own counts of the tokens of one answer. None for a count that it does not give."""
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -29,19 +29,19 @@ class TokenCounts(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """The delivery of an answer over the wire."""
+    """The delivery of one answer over the wire: what came of it, when, and how it ended."""
 
-    tokens: int  # the count that the result is of (docs/reference/metrics.md)
+    tokens: int  # the count that results use (docs/reference/metrics.md)
     client_tokens: int = 0  # tokens as this client counts them
-    first_tokens: int = 0  # tokens that came at once with the first
-    messages: int = 0  # messages that held tokens, if it was streamed
+    first_tokens: int = 0  # tokens that came in the same read of the connection as the first one
+    messages: int = 0  # messages that held tokens, if the answer was streamed
     usage: TokenCounts | None = None  # the server's own counts
-    rushed: int = 0  # messages that came less than RUSH_S after the one before
-    is_capped: bool = False  # it ended by length with fewer tokens than were asked for
-    end: str = ""  # the server's word for its end, if it is an unusual one
-    model: str = ""  # the model that the server names beside it, if it named another one at first
-    is_hidden: bool = False  # `usage` counts its tokens, and none came
-    why_empty: str = ""  # why it has no token, in words
+    rushed: int = 0  # messages that came less than RUSH_S after the message before
+    is_capped: bool = False  # the answer ended by length with fewer tokens than were asked for
+    end: str = ""  # the server's word for the end of the answer, if it is an unusual one
+    model: str = ""  # the model that the server names in the answer, if it named another one at first
+    is_hidden: bool = False  # `usage` counts tokens of the answer, but none came
+    why_empty: str = ""  # why the answer has no token, in words
 
     @property
     def is_whole(self) -> bool:
@@ -52,20 +52,20 @@ class Delivery(NamedTuple):
     def is_bundled(self) -> bool:
         """Tell whether a buffer held the answer back.
 
-        A buffer did so if the answer came whole, if its first tokens were more than twice the mean of a message, or if
-        half of its messages were rushed. Messages of several tokens at even distances are steps of an engine.
+        A buffer did so if the answer came whole, if its first tokens were more than twice those of a mean message, or
+        if half of its messages were rushed. Messages of several tokens at even distances are steps of an engine.
         """
         if self.is_whole:
             return True
         if self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens:
             return True
-        return self.messages > 1 and 2 * self.rushed >= self.messages - 1
+        return self.messages > 1 and 2 * self.rushed >= self.messages - 1  # the first message cannot be rushed
 
 
 @dataclass(slots=True)
 class Exchange:
-    """An engine's notes on a request that it sends on: when it was sent, by time.perf_counter, which the processes
-    of a machine share, and how its answer came. One that sends nothing on leaves both as they are.
+    """An engine's notes on a request that it sends to a server: the time, by time.perf_counter, which all processes of
+    a machine share, and the delivery of the answer. An engine that sends requests nowhere leaves both as they are.
     """
 
     sent_at: float = field(default_factory=time.perf_counter)
@@ -74,10 +74,11 @@ class Exchange:
 
 def known_sum(counts: Iterable[int | None]) -> int | None:
     """Return the sum of counts. None if one of them is unknown, or if there are none."""
-    known = [*counts]
-    if not known or None in known:
+    listed = [*counts]
+    known = [count for count in listed if count is not None]
+    if not listed or len(known) < len(listed):
         return None
-    return sum(filter(None, known))
+    return sum(known)
 
 
 # The fields of ServerUse that are sums over all answers, each with the attribute of a delivery that is summed up.
@@ -143,9 +144,10 @@ class ServerUse(schema.FrozenModel):
         has_template: bool = False,
         replicas: tuple[int, int] = (0, 0),
     ) -> Self:
-        """Return the sums over all answers of a test.
+        """Return the sums over all answers of a test, from the delivery of each. The other arguments are fields.
 
-        A sum by the servers' counts is None if an answer came without them.
+        The sums by the servers' counts are unknown (None, or 0 for the unexplained tokens) if any answer came without
+        `usage`: a sum over the other answers would be misleading.
         """
         totals = dict.fromkeys(DELIVERY_SUMS, 0)
         usages, ends, models = list[TokenCounts](), Counter[str](), set[str]()
@@ -159,8 +161,9 @@ class ServerUse(schema.FrozenModel):
             if delivery.model:
                 models.add(delivery.model)
         uncounted = len(deliveries) - len(usages)
+        has_no_usage = uncounted == len(deliveries)
         if uncounted:
-            usages = []  # a sum over some of the answers would be misleading
+            usages = []
         return cls(
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),
@@ -168,7 +171,7 @@ class ServerUse(schema.FrozenModel):
             unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
             cache_hit_percent=cache_hit_percent,
             answers=len(deliveries),
-            uncounted=uncounted if uncounted < len(deliveries) else 0,  # 0 if no answer had `usage`
+            uncounted=0 if has_no_usage else uncounted,  # answers without `usage` are notable only beside others
             sent_tokens=sent_tokens,
             ends=ends,
             models=sorted(models),
@@ -181,7 +184,7 @@ class ServerUse(schema.FrozenModel):
     def cached_percent(self) -> float | None:
         """The percentage of prompt tokens that came from the server's cache.
 
-        None if unknown. The higher one counts of the percentages by `usage` and by the server's metrics.
+        None if unknown. If both `usage` and the server's metrics tell, the higher percentage counts.
         """
         percentages = []
         if self.cache_hit_percent is not None:
@@ -192,7 +195,7 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def is_buffered(self) -> bool:
-        """Tell whether a buffer held back half of the answers, so that TTFT and TPOT are not those of the engine."""
+        """Tell whether a buffer held back half of the answers or more, so that TTFT and TPOT are not the engine's."""
         return self.messages > 0 and 2 * self.bundled >= self.answers
 
     @property
@@ -207,11 +210,11 @@ class ServerUse(schema.FrozenModel):
         answers = max(1, self.answers)
         counted, came = self.output_tokens, self.client_tokens
         if counted is not None and abs(counted - came) > COUNT_TOLERANCE * came:
-            more = number(100 * (came - counted) / max(1, counted), 3, "+")
+            excess = number(100 * (came - counted) / max(1, counted), 3, "+")
             basis = "`usage`" if self.tokens == counted else "what came"
             yield (
                 f"`usage` has {number(counted / answers)} tokens an answer, {number(came / answers)} are counted here "
-                f"({more} %): the result is by {basis}"
+                f"({excess} %): the result is by {basis}"
             )
         unexplained = self.unexplained_tokens or 0
         if unexplained > COUNT_TOLERANCE * came:
@@ -224,7 +227,10 @@ class ServerUse(schema.FrozenModel):
         yield from self._differing_prompts()
 
     def _differing_prompts(self) -> Iterator[str]:
-        """Yield a sentence if the server read fewer or more prompt tokens than were sent."""
+        """Yield a sentence if the server read fewer or more prompt tokens than were sent.
+
+        COUNT_TOLERANCE is allowed, and the tokens of a chat template if the server has one.
+        """
         read, sent = self.prompt_tokens, self.sent_tokens
         if read is None or not sent:
             return

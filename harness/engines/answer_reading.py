@@ -7,24 +7,23 @@ from harness.engines.answer_delivery import RUSH_S
 from harness.engines.completions import CompletionChunk
 from harness.engines.server_usage import StatedUsage
 
-REPORT_INTERVAL_S = 1.0  # an answer that goes on says so this often
+REPORT_INTERVAL_S = 1.0  # the pause between two reports that an answer goes on
 
-# Returns the token ids of pieces, and half a character if the pieces end with one.
+# A function that returns the token ids of pieces, and half a character if the pieces end with one.
 Encoder = Callable[[Sequence[CompletionChunk]], tuple[list[int], str]]
 
 
 class AnswerReading:
-    """The part of one answer that has come. `first` are the token ids that came at once with the first, `opening`
-    counts those of the whole read of the connection that brought it, `messages` those with tokens, and `rushed` those
-    that came less than RUSH_S after the one before.
-    """
+    """The part of one answer that has come. `ids_out` says whether the server sends token ids."""
 
     def __init__(self, encode: Encoder, ids_out: bool) -> None:
-        self.pieces: list[CompletionChunk] = []
-        self.first: Sequence[int] = ()
+        self.pieces: list[CompletionChunk] = []  # the messages after those of `first`
+        self.first: Sequence[int] = ()  # the token ids that came up to the first message with a whole token
+        self.first_read_tokens = 0  # tokens of the read of the connection that brought `first`
         self.usage: StatedUsage | None = None
-        self.has_text = False
-        self.count = self.messages = self.rushed = self.opening = 0
+        self.has_text = False  # a message had tokens
+        self.count = 0  # token ids, or messages that have none, to see that an answer does not end
+        self.messages = self.rushed = 0  # messages with tokens, and those less than RUSH_S after the message before
         self._encode, self._ids_out = encode, ids_out
         self._new_messages = 0  # messages with tokens of this read
         self._last_message = self._last_report = time.monotonic()
@@ -48,7 +47,7 @@ class AnswerReading:
         if self.first:
             return ()
         self.first, half = self._encode(self.pieces)
-        if self.first:
+        if self.first:  # keep only what is not among the first tokens: half a character, and the end
             self.pieces = [CompletionChunk(text=half, end=piece.end, word=piece.word, model=piece.model)]
         return self.first
 
@@ -63,16 +62,20 @@ class AnswerReading:
         return bool(piece.text)
 
     def end_read(self, now: float) -> bool:
-        """Note that all messages of a read were taken.
+        """Note that all messages of a read were taken, and count those that came too close to the one before.
 
         The read was at `now`, by time.monotonic. Return whether the caller should report that the answer goes on.
         """
         if self._new_messages:
             is_rushed = self.messages > 0 and now - self._last_message < RUSH_S
-            self.rushed += self._new_messages - 1 + is_rushed
-            self.messages, self._last_message, self._new_messages = self.messages + self._new_messages, now, 0
-        if self.first and not self.opening:
-            self.opening = len(self.first) + len(self._encode(self.pieces)[0])
+            if is_rushed:
+                self.rushed += 1
+            self.rushed += self._new_messages - 1  # all but the first message of a read came at once
+            self.messages += self._new_messages
+            self._last_message, self._new_messages = now, 0
+        if self.first and not self.first_read_tokens:
+            rest_of_read, _ = self._encode(self.pieces)
+            self.first_read_tokens = len(self.first) + len(rest_of_read)
             return False
         if now - self._last_report <= REPORT_INTERVAL_S:
             return False

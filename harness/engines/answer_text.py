@@ -1,4 +1,4 @@
-"""The text of one message of an answer, whatever a server puts it into."""
+"""The text of one message of an answer, under whichever key and in whichever form a server sends it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,12 +14,16 @@ THOUGHT_KEYS = word_list.names_in(
 )
 ANSWER_KEYS = word_list.names_in("content refusal audio")
 CALL_KEYS = word_list.names_in("tool_calls function_call")
-LEADING_HALF = re.compile("[\ud800-\udbff]$")
+# Halves of characters beyond the first 65,536 (surrogates): a first half at the end of a text, and any half.
+FIRST_HALF_AT_END = re.compile("[\ud800-\udbff]$")
 ANY_HALF = re.compile("[\ud800-\udfff]")
 
 
 def part_text(value: object) -> str:
-    """Return the text in a value, which may be a text, a part that holds a text, or a list of such parts."""
+    """Return the text in a value: a text, a part that holds a text under one of PART_KEYS, or a list of these.
+
+    Empty for any other value.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -45,7 +49,7 @@ def call_text(value: object) -> str:
 
 
 def message_text(choice: Mapping[str, object]) -> str:
-    """Return the text of a choice. In a chat, what the model thinks before it answers counts, too."""
+    """Return the text of a choice. In a chat, what the model thinks, refuses or calls counts, too."""
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):
         return part_text(choice.get("text")) + part_text(chat)
@@ -70,12 +74,13 @@ def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
     """Return texts joined into one, without the half character that it may end with, and that half character.
 
     Some servers cut text into UTF-16 units. An emoji then comes in two messages, with half a surrogate pair in each.
+    Two halves that belong together are joined. Any other half is replaced by the mark for a damaged character.
     """
     text = "".join(texts)
     if not ANY_HALF.search(text):
         return text, ""
     half = ""
-    if LEADING_HALF.search(text):
+    if FIRST_HALF_AT_END.search(text):
         half = text[-1:]
     whole = text.removesuffix(half).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole, half

@@ -46,7 +46,7 @@ from harness.engines.completions import (
     choice_logprobs,
     choice_request,
     completion_chunk,
-    error_message,
+    server_text,
 )
 from harness.engines.other_protocols import protocol_hint
 from harness.engines.protocol import ChoiceLogprobs, MessagePrompt, Sampling, TokenStream
@@ -59,16 +59,16 @@ REFUSED_HEADERS = {"accept-encoding", "content-type", "content-length", "host", 
 # that moment fails, so this client drops idle connections earlier.
 IDLE_S = 2.0
 FULL_STATUSES = (429, 503)  # statuses of a server that has no room for a request
-SPARE_MESSAGES = 1000  # messages without a token that a server may send in an answer
+SPARE_MESSAGES = 1000  # messages beyond two a token before an answer counts as endless
 REPLACEMENT = "\ufffd"  # stands for half of a character
-TEXT_SHARE = 0.9  # an engine's text, encoded here, has at least this share of its tokens
+TEXT_SHARE = 0.9  # encoding an engine's text here gives at least this share of the tokens that the engine made
 
 
 def extra_headers() -> dict[str, str]:
     """Return the headers that the user adds to every request.
 
     They are lines such as `X-Team: search` in the variable ENDPOINT_HEADERS. Raises UsageError, which never shows a
-    value.
+    value, for a line that is no header, or for a header that this program sets itself.
     """
     headers = {}
     for number, line in enumerate(environ.get(HEADERS_VARIABLE, "").splitlines(), 1):
@@ -84,16 +84,16 @@ def extra_headers() -> dict[str, str]:
 
 
 def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSession:
-    """Return a session with the key, headers and proxy of the environment.
+    """Return a session with the key, headers and proxy of the environment, which notes when each request is sent.
 
-    Must be called on an event loop. Connections are kept for further requests, unless --new-connections.
+    Must be called on an event loop. Connections are kept for further requests, unless --new-connections is given.
     `with_credentials` is False for a host that must not see the key and the headers. Raises UsageError if the key, a
     header or the proxy cannot be used.
     """
     key = environ.get(KEY_VARIABLE, "")
     if not (key.isascii() and key.isprintable()):
         raise UsageError(f"{KEY_VARIABLE} contains a character that is not allowed in a header, such as a line break.")
-    headers = {"Accept-Encoding": "identity"}
+    headers = {"Accept-Encoding": "identity"}  # asks for answers that are not compressed
     if with_credentials:
         if key:
             headers["Authorization"] = f"Bearer {key}"
@@ -112,7 +112,7 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
 
 
 class WireRequest(NamedTuple):
-    """One request, as a client sends it."""
+    """One request, as a client sends it. `max_new_tokens` is None if it is sampled as all requests are."""
 
     address: str
     prompt: list[int]
@@ -129,7 +129,7 @@ class Client:
     config: run.RunConfig
     sampling: Sampling
     tokenizer: Tokenizer
-    vocabulary: int
+    vocabulary: int  # the number of token ids
     model: str
     form: RequestFormat
     served: object = None  # the model that the server named beside its first answer
@@ -141,11 +141,11 @@ class Client:
         self.session = connect(self.config)
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """Yield the answer's token ids: the ids of the first message that has any, then all others at once.
+        """Yield the answer's token ids: first those of the first message that has any, then all others together.
 
-        In between, an empty list is yielded now and then while the answer goes on. An answer that is not streamed comes
-        as a whole. How the answer came is noted in `exchange`. Raises EndpointError if any part of the answer does not
-        come.
+        In between, an empty list is yielded now and then while the answer goes on. An answer that is not streamed is
+        yielded as a whole. How it came is noted in `exchange`. Raises ServerFullError if the server is full, and any
+        other EndpointError if a part of the answer does not come, or if it does not end.
         """
         address, sampling = request.address, self.sampling.for_request(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
@@ -180,34 +180,36 @@ class Client:
         if rest:
             yield rest
 
-    def _delivery(self, reading: AnswerReading, end: CompletionChunk, here: int, sampling: Sampling) -> Delivery:
+    def _delivery(
+        self, reading: AnswerReading, end: CompletionChunk, client_tokens: int, sampling: Sampling
+    ) -> Delivery:
         """Return the record of how an answer was delivered: its tokens, how it ended, and whether it ended too early.
 
-        `here` is the number of tokens that this client counted. If the server sent text, the tokens in `usage` are
-        used, because an engine may have made more tokens than the text shows.
+        `client_tokens` is the number of tokens that this client counted. If the server sent text, or no text at all,
+        the tokens in `usage` are used, because an engine may have made more tokens than the text shows.
         """
-        usage = reading.usage.counts(here) if reading.usage else None
+        usage = reading.usage.counts(client_tokens) if reading.usage else None
         is_hidden = self._is_hidden(reading)
         has_ids = self.form.ids_out and not is_hidden
-        tokens, fewest_expected_tokens = here, float(sampling.max_new_tokens)
+        tokens, fewest_expected_tokens = client_tokens, float(sampling.max_new_tokens)
         if usage and usage.output_tokens and not has_ids:
             tokens = usage.output_tokens
         elif not has_ids:
-            fewest_expected_tokens *= TEXT_SHARE  # the tokens of a text are counted here, and may be others
+            fewest_expected_tokens *= TEXT_SHARE  # a text may be encoded in fewer tokens than the engine made
         word = model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
             word = end.word
         if end.model not in (None, self.served):
-            model = error_message(end.model)
-        if here == 0 and not is_hidden:
+            model = server_text(end.model)
+        if client_tokens == 0 and not is_hidden:
             why_empty = self._why_empty(end, usage)
         return Delivery(
             tokens,
-            here,
-            reading.opening,
-            reading.messages,
-            usage,
-            reading.rushed,
+            client_tokens=client_tokens,
+            first_tokens=reading.first_read_tokens,
+            messages=reading.messages,
+            usage=usage,
+            rushed=reading.rushed,
             is_capped=end.end == "length" and tokens < fewest_expected_tokens,
             end=word,
             model=model,
@@ -222,9 +224,9 @@ class Client:
         """
         if reading.has_text or not reading.usage or not reading.end:
             return False
-        unsent = 0 if reading.end.end == "length" else 1
-        counted = reading.usage.counts(0).output_tokens or 0
-        return counted > unsent
+        end_tokens = 0 if reading.end.end == "length" else 1
+        counted = reading.usage.counts(came=0).output_tokens or 0
+        return counted > end_tokens
 
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
         """Return why an answer has no token, in words, as far as its end and its counts tell."""
@@ -255,13 +257,13 @@ class Client:
         async with self.post(address, choice_request(self.content(prompt), self.model, choices)) as response:
             page = await read_whole(response, address)
         if response.status >= 500:
-            raise EndpointError(f"{address} answered {response.status}: {error_message(page)}")
+            raise EndpointError(f"{address} answered {response.status}: {server_text(page)}")
         logprobs = choice_logprobs(page, choices)
         if logprobs:
             return logprobs
         problem = f"--endpoint {address} gives no log-probabilities by token id, as vLLM 0.32 does"
         if response.status != 200:
-            problem += f" ({response.status}: {error_message(page)})"
+            problem += f" ({response.status}: {server_text(page)})"
         raise UsageError(f"{problem}.")
 
     def content(self, prompt: list[int]) -> Content:
@@ -273,8 +275,10 @@ class Client:
             return prompt
         if self.form.chat and isinstance(prompt, MessagePrompt):
             return self.salted_messages(prompt)
-        is_begun = prompt[:1] == [self.tokenizer.bos_token_id]
-        return str(self.tokenizer.decode(prompt[is_begun:], skip_special_tokens=False))
+        text_tokens = prompt
+        if prompt[:1] == [self.tokenizer.bos_token_id]:
+            text_tokens = prompt[1:]
+        return str(self.tokenizer.decode(text_tokens, skip_special_tokens=False))
 
     def salted_messages(self, prompt: MessagePrompt) -> list[dict[str, str]]:
         """Return the messages of a conversation, with the text of its salt before the first one."""
@@ -286,8 +290,9 @@ class Client:
     def _rest(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
         """Return the token ids of an answer after its first ones.
 
-        Tokens of text are counted here, so the server may have counted fewer. Raises EndpointError if an answer of
-        exact length ended early, or if the server gives token ids and their number is not what was asked for.
+        If the server sent text, the token that ended the answer is added, as engines count it. Raises EndpointError if
+        an answer of exact length ended early, or if the server gives token ids and their number is not what was asked
+        for. The number of tokens of a text is not judged: here they may be more than the server counted.
         """
         end = reading.end.end if reading.end else None
         if end != "length" and self.sampling.exact:
@@ -298,7 +303,7 @@ class Client:
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
-        # Engines count the token that ends an answer. There is no such token if the limit of tokens ended it.
+        # An answer that the limit of tokens ended has no such token. Neither is one added to hidden answers.
         if end != "length" and not self.form.ids_out and count < most and not self._is_hidden(reading):
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
@@ -306,7 +311,7 @@ class Client:
     def _encode(self, address: str, pieces: Sequence[CompletionChunk]) -> tuple[list[int], str]:
         """Return the token ids of pieces, and half a character if the pieces end with one.
 
-        Raises EndpointError if the ids do not belong to the text that came with them.
+        Raises EndpointError if the server sends ids and a text came without them, or if an id is beyond the vocabulary.
         """
         if not self.form.ids_out:
             text, half = whole_characters(chunk.text for chunk in pieces)
@@ -330,9 +335,10 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
-        """Yield the response to a completion request, whatever its status.
+        """Yield the response to a completion request, whatever its status. The time of sending goes to `exchange`.
 
-        Raises EndpointError if the connection fails.
+        Raises EndpointError if the answer does not come in time, ServerFullError if the connection breaks, and
+        UsageError if the server compresses its answers.
         """
         url = server_addresses.join_url(address, self.form.path)
         headers = {"Content-Type": "application/json"}
@@ -358,7 +364,7 @@ class Client:
                     f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
                 ) from None
-            raise ServerFullError(f"{address} broke the connection off: {error_message(text)}") from None
+            raise ServerFullError(f"{address} broke the connection off: {server_text(text)}") from None
 
 
 def sending_time_trace() -> TraceConfig:
@@ -374,21 +380,24 @@ def sending_time_trace() -> TraceConfig:
 
 
 def is_full(response: ClientResponse, reason: str) -> bool:
-    """Return whether a server refuses a request because it is full, judged by its status, its headers or its words."""
+    """Return whether a server refuses a request because it is full, judged by its status, a header or its `reason`."""
     return response.status in FULL_STATUSES or "Retry-After" in response.headers or OVERLOAD_WORD in reason.lower()
 
 
 async def refusal(response: ClientResponse) -> str:
-    """Return the reason in a response other than 200: the address of a redirect, or the server's own words."""
+    """Return the reason in a response other than 200: the address of a redirect, or the server's own words.
+
+    Only the first MOST_REFUSAL bytes of the words are read.
+    """
     place = response.headers.get("Location")
     if place:
-        return f"a redirect, which is not followed, to {error_message(place)}"
+        return f"a redirect, which is not followed, to {server_text(place)}"
     page = b""
     async for chunk in response.content.iter_any():
         page += chunk
         if len(page) >= MOST_REFUSAL:
             break
-    return error_message(page[:MOST_REFUSAL])
+    return server_text(page[:MOST_REFUSAL])
 
 
 async def limit_bytes(response: ClientResponse, address: str, most: int = LARGEST_ANSWER_BYTES) -> AsyncIterator[bytes]:
@@ -402,7 +411,7 @@ async def limit_bytes(response: ClientResponse, address: str, most: int = LARGES
 
 
 async def read_whole(response: ClientResponse, address: str) -> bytes:
-    """Return the content of a small page. Raises EndpointError if it is larger than LARGEST_ANSWER_BYTES."""
+    """Return the content of a page. Raises EndpointError if it is larger than LARGEST_ANSWER_BYTES."""
     return b"".join([chunk async for chunk in limit_bytes(response, address)])
 
 
@@ -421,13 +430,13 @@ def key_hint(challenge: str) -> str:
 
 
 async def connection_problem(error: ClientError, address: str) -> str:
-    """Return why a server could not be reached.
+    """Return why a server could not be reached: its certificate, another protocol, or no server at the address.
 
-    If it answered, but not in HTTP, it is asked which protocol it speaks.
+    If something answered, but not in HTTP, it is asked which protocol it speaks.
     """
     if isinstance(error, ClientConnectorCertificateError):
         return (
-            f"its certificate is not trusted: {error_message(error.certificate_error)}; SSL_CERT_FILE names a file of "
+            f"its certificate is not trusted: {server_text(error.certificate_error)}; SSL_CERT_FILE names a file of "
             "authorities that are"
         )
     has_own_proxy = bool(environ.get(PROXY_VARIABLE))
@@ -435,7 +444,7 @@ async def connection_problem(error: ClientError, address: str) -> str:
         reason = ""
         if not has_own_proxy:  # a proxy would answer in place of the server
             reason = await protocol_hint(address)
-        return f"it does not answer as {urlsplit(address).scheme}:// does: {reason or error_message(error)}"
+        return f"it does not answer as {urlsplit(address).scheme}:// does: {reason or server_text(error)}"
     text = f"no server there: {connection_reason(error)}"
     if proxy_of(urlsplit(address)) and not has_own_proxy:
         text += f"; a proxy is set in the environment, and not used: {PROXY_VARIABLE} names one that is"
@@ -445,19 +454,23 @@ async def connection_problem(error: ClientError, address: str) -> str:
 def connection_reason(error: ClientError) -> str:
     """Return why a connection failed, in the words of the operating system.
 
-    The message of aiohttp has parts of its connection pool's key, such as "ssl:default". A name that is not known has a
-    number below zero, and attempts at several addresses have none.
+    The message of aiohttp has parts of its connection pool's key, such as "ssl:default". The number of the error is
+    negative for a host name that is not known, and None for attempts at several addresses. Then the error's own text is
+    returned.
     """
     if not isinstance(error, ClientConnectorError):
-        return error_message(error)
+        return server_text(error)
     number = error.os_error.errno
     if number is not None and number > 0:
         return strerror(number)
-    return error.os_error.strerror or error_message(error.os_error)
+    return error.os_error.strerror or server_text(error.os_error)
 
 
 def is_nobody_there(error: ClientError) -> bool:
-    """Return whether a connection failed because there is no server, not because it speaks something else."""
+    """Return whether a connection failed because nothing answers at the address.
+
+    False if something does that speaks another protocol: TLS fails, or it resets the connection.
+    """
     if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
         return False
     return not isinstance(error.os_error, ConnectionResetError)

@@ -23,11 +23,13 @@ from harness.engines.protocol import TokenStream
 PROCESS_ENDED = "a client process ended unexpectedly"
 READY = "ready"
 MessageT = TypeVar("MessageT")
-PROCESS_GRACE_S = 2.0  # so long a process may take to end by itself
+PROCESS_GRACE_S = 2.0  # the time in which a process may end by itself before it is killed
 
 
 class Reply(NamedTuple):
-    """A part of an answer on its way back, by number; with `exchange`, what is known of it, nothing follows."""
+    """A part of an answer on its way back from the process, with the number of its request. The last part of an answer
+    has its `exchange`, and an `error` if the request failed. If the process is gone, it has only an `error`.
+    """
 
     number: int
     tokens: Sequence[int] = ()
@@ -36,7 +38,7 @@ class Reply(NamedTuple):
 
 
 class NumberedRequest(NamedTuple):
-    """A request on its way to the process, with the number that its replies have."""
+    """A request on its way to the process, with the number that its replies will have."""
 
     number: int
     request: WireRequest
@@ -60,20 +62,23 @@ async def receive(reader: asyncio.StreamReader, kind: type[MessageT]) -> Message
 
 
 class RemoteClient:
-    _reader: asyncio.StreamReader  # from `open` on, as the next two
+    """A client in a process of its own, which answers as `Client` does. The process starts when this object is made."""
+
+    # These exist from `open` on.
+    _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter
     _receiving: asyncio.Task[None]
 
     def __init__(self, client: Client) -> None:
         self._ours, theirs = socket.socketpair()
-        # The process loads the tokenizer itself.
+        # The process loads the tokenizer itself, if it needs one.
         work = (replace(client, tokenizer=None), theirs)  # type: ignore[arg-type]
         spawn = multiprocessing.get_context("spawn")
         self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
         self._process.start()
         theirs.close()
-        self._numbers = itertools.count()
-        self._parts: dict[int, asyncio.Queue[Reply]] = {}
+        self._numbers = itertools.count()  # numbers for requests
+        self._parts: dict[int, asyncio.Queue[Reply]] = {}  # the replies to each request that is not answered yet
         self.in_flight = 0
         self.failure: str | None = None
 
@@ -89,7 +94,7 @@ class RemoteClient:
     async def _receive(self) -> None:
         """Hand each reply to the answer that waits for it, until the process is gone.
 
-        Then every answer gets an error.
+        Then every answer that still waits gets an error, and `failure` says so.
         """
         try:
             while True:
@@ -124,14 +129,17 @@ class RemoteClient:
         self._writer.close()
 
     def close(self) -> None:
+        """Wait for the process to end, and kill it if it does not."""
         self._process.join(PROCESS_GRACE_S)
         self._process.kill()
 
 
 def serve(client: Client, theirs: socket.socket) -> None:
-    """Answer requests until the other side is gone. This is the work of the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too, but the command ends it
-    if not (client.form.ids_in and client.form.ids_out):
+    """Answer the requests that come through the socket `theirs` until the other side is gone. This is all that the
+    process does.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
+    if not (client.form.ids_in and client.form.ids_out):  # otherwise nothing is encoded or decoded here
         client.tokenizer = pretrained.load_tokenizer(client.config)
     uvloop.run(answer_all(client, theirs))
 
@@ -152,7 +160,7 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 
 
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
-    """Send the parts of one answer to the other side as they come."""
+    """Send the parts of one answer to the other side as they come, then its exchange, and the error if it failed."""
     exchange = Exchange()
     error: Exception | None = None
     try:

@@ -1,6 +1,4 @@
-"""The OpenAI completions API as servers speak it: how they take a prompt, what an answer holds, what they tell of
-themselves.
-"""
+"""The OpenAI completions API as servers speak it: how they take a prompt, what an answer holds, and their errors."""
 
 import json
 import math
@@ -25,17 +23,18 @@ from harness.engines.server_usage import StatedUsage, usage_in
 # Engines by `owned_by` of their model lists.
 ENGINE_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 VERSION_PAGES = (("/version", "version"), ("/get_server_info", "version"), ("/props", "build_info"))  # path, key
-LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12  # the largest answer, and more for each token that it may have
+# The largest answer: so many bytes, and so many more for each token that it may have.
+LARGEST_ANSWER_BYTES, BYTES_PER_TOKEN = 2**24, 2**12
 MOST_ID = 2**31  # LoadGen gets token ids as 32-bit numbers
 OVERLOAD_WORD = "overloaded"  # a word of servers that are full, whatever their status
-MOST_REFUSAL = 2**16  # bytes of what a server says beside an error
+MOST_REFUSAL = 2**16  # bytes that are kept of what a server says about an error
 NO_END = (None, "", "null")  # values of finish_reason that servers send while an answer goes on
-REASON_KEYS = names_in("error detail message")  # keys of servers for why they failed, the outermost first
+REASON_KEYS = names_in("error detail message")  # keys under which servers say why they failed, the outermost first
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-STOP_WORDS = names_in("stop eos eos_token")  # words of servers for the end of an answer that is all there
-# Words of servers for an answer that has all tokens it may have.
+STOP_WORDS = names_in("stop eos eos_token")  # words of servers for an answer that the model ended
+# Words of servers for an answer that the limit of tokens ended.
 LENGTH_WORDS = names_in("length max_tokens model_length max_length")
-# Words that say that an answer is not all there; any other word is taken as `stop`, and noted.
+# Words of servers for an answer that was broken off. Any other word is taken as `stop`, and noted.
 BROKEN_WORDS = names_in("abort aborted cancel cancelled content_filter error failed insufficient_system_resource")
 
 
@@ -44,16 +43,14 @@ NO_CACHE_FIELDS = {"llama.cpp": (("cache_prompt", False),)}
 
 
 class CompletionChunk(NamedTuple):
-    """The part of an answer that one message holds; `end` is `stop` or `length` where it is the last, `word` the
-    server's own for it, and `model` the one that it names.
-    """
+    """The part of an answer that one message holds."""
 
     text: str = ""
-    ids: Sequence[int] | None = None
-    end: str | None = None
+    ids: Sequence[int] | None = None  # the token ids, if the server sends them
+    end: str | None = None  # `stop` or `length` if the message ends the answer
     usage: StatedUsage | None = None
-    word: str = ""
-    model: object = None
+    word: str = ""  # the server's own word for the end
+    model: object = None  # the model that the server names, if the message ends the answer
 
 
 class AnswerChoice(TypedDict, total=False):
@@ -76,10 +73,10 @@ class Message(TypedDict, total=False):
 
 
 def read_message(data: bytes) -> Message:
-    """Return the value of a message.
+    """Return the value of a message. Raises ValueError if it is no JSON.
 
-    Python's own reader takes half a surrogate pair, which servers send that cut text into UTF-16. The fast reader does
-    not. Raises ValueError if it is no JSON.
+    The fast reader refuses half a surrogate pair, which servers send that cut text into UTF-16 units. Python's own
+    reader takes it.
     """
     message: Message
     try:
@@ -99,39 +96,43 @@ def end_kind(word: str) -> str | None:
 def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
     """Return one message as a part of an answer.
 
-    Raises EndpointError if it is an error of the server or no completion.
+    Raises EndpointError if it is an error of the server, no completion, or the end of an answer that was broken off.
+    The error of a full server is a ServerFullError.
     """
     try:
         message = read_message(data) if isinstance(data, bytes) else data
         error = message.get("error")
         if error:
-            reason = error_message(error)
+            reason = server_text(error)
             kind = ServerFullError if OVERLOAD_WORD in reason.lower() else EndpointError
             raise kind(f"{address} failed while answering: {reason}")
         chunk = chunk_of(message)
     except DAMAGED:
-        raise EndpointError(f"{address} sent an invalid completion: {error_message(data)!r}") from None
+        raise EndpointError(f"{address} sent an invalid completion: {server_text(data)!r}") from None
     if chunk.word.lower() in BROKEN_WORDS:
         raise EndpointError(f"{address} broke an answer off: finish_reason {chunk.word!r}")
     return chunk
 
 
 def chunk_of(message: Message) -> CompletionChunk:
-    """Return the part of an answer in a message. Raises an error of DAMAGED if the message is no completion."""
+    """Return the part of an answer in a message. Raises an error of DAMAGED if the message is no completion.
+
+    Only a message with `usage` may lack choices.
+    """
     usage = usage_in(message)
     choices = message.get("choices") if usage else message["choices"]
-    if not choices:  # the message holds only `usage`
+    if not choices:
         return CompletionChunk(usage=usage)
-    first = choices[0]
-    ids = first.get("token_ids")
+    choice = choices[0]
+    ids = choice.get("token_ids")
     if not all(type(token) is int and 0 <= token < MOST_ID for token in ids or ()):
         raise ValueError
     word = ""
-    if first.get("finish_reason") not in NO_END:
-        word = error_message(first["finish_reason"])
+    if choice.get("finish_reason") not in NO_END:
+        word = server_text(choice["finish_reason"])
     end = end_kind(word)
     model = message.get("model") if end else None
-    return CompletionChunk(message_text(first), ids, end, usage, word, model)
+    return CompletionChunk(message_text(choice), ids, end, usage, word, model)
 
 
 def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
@@ -151,38 +152,37 @@ def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
     """Return the log-probabilities of the choices, from the answer to a request of `choice_request`.
 
-    None if one is missing. The answer's probabilities are over the whole vocabulary. Here they are scaled so that the
-    choices' probabilities sum up to 1.
+    None if one is missing, or if they are no finite numbers. The answer's probabilities are over the whole vocabulary.
+    Here they are scaled so that the choices' probabilities sum up to 1.
     """
     try:
         message = from_json(page)
         top = message["choices"][0]["logprobs"]["top_logprobs"][0]
         logprobs = [float(top[f"token_id:{token}"]) for token in choices]
-        most = max(logprobs)
-        total = math.fsum(math.exp(logprob - most) for logprob in logprobs)
-        scale = most + math.log(total)
+        largest = max(logprobs)  # subtracted before `exp`, which would otherwise underflow
+        total = math.fsum(math.exp(logprob - largest) for logprob in logprobs)
+        log_of_sum = largest + math.log(total)
     except DAMAGED:
         return None
-    if not math.isfinite(scale):
+    if not math.isfinite(log_of_sum):
         return None
-    scaled_logprobs = tuple(logprob - scale for logprob in logprobs)
+    scaled_logprobs = tuple(logprob - log_of_sum for logprob in logprobs)
     usage = usage_in(message)
     return ChoiceLogprobs(scaled_logprobs, usage.cached_tokens if usage else None)
 
 
 class EventReader:
-    """Server-sent events of one answer (WHATWG HTML, section 9.2.6), by whatever line ends and reads they come.
-
-    `stray` keeps what belongs to no answer, at most MOST_REFUSAL bytes: an error without framing, a page, a heartbeat.
+    """Reads the server-sent events of one answer (WHATWG HTML, section 9.2.6), with any line ends, however they are cut
+    into reads.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.stray = b""
+        self.stray = b""  # up to MOST_REFUSAL bytes that belong to no answer: an error without framing, a heartbeat
         self._line = b""  # the beginning of a line whose end has not come
         self._data: list[bytes] = []  # the lines of the event that is being read
-        self._kind = b""
-        self._after_return = False  # a line feed that comes next belongs to the line end before
+        self._kind = b""  # the kind of that event
+        self._after_return = False  # the last read ended with "\r", whose "\n" may come next
 
     def feed(self, chunk: bytes) -> list[Message | bytes]:
         """Return the messages that a read completes, without the closing [DONE].
@@ -204,7 +204,7 @@ class EventReader:
         return list(filter(None, map(self._take, lines)))
 
     def _take(self, line: bytes) -> Message | bytes | None:
-        """Take a line. Return the message that the line ends. None if it ends none."""
+        """Take a line. Return the message if the line, an empty one, ends a message. Otherwise None."""
         if not line:
             return self._dispatch()
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
@@ -219,7 +219,8 @@ class EventReader:
     def _dispatch(self) -> Message | bytes | None:
         """Return the message of the event that an empty line ended.
 
-        None if the event is no part of an answer. A damaged message is returned as bytes.
+        None if the event is no part of an answer. What it holds is then kept in `stray`, except the closing [DONE]. A
+        damaged message is returned as bytes. An event of the kind "error" is returned as a message with that error.
         """
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
@@ -239,11 +240,15 @@ class EventReader:
         return None
 
     def _keep(self, words: bytes) -> None:
+        """Add words to `stray`, once."""
         if words not in self.stray:
             self.stray = (self.stray + words + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
-        """Return the error for an answer whose end did not come, in the server's own words if it left any."""
+        """Return the error for an answer whose end did not come, with the words of the server that belong to no answer.
+
+        An answer in one document instead of a stream gets an error of its own.
+        """
         last_bytes = self.stray
         if not self._line.startswith(b"data:"):
             last_bytes += self._line
@@ -251,12 +256,12 @@ class EventReader:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
         problem = f"{self.address} closed an answer before its end"
         if last_bytes:
-            problem += f": {error_message(last_bytes)}"
+            problem += f": {server_text(last_bytes)}"
         return EndpointError(problem)
 
 
 def reason_of(error: object) -> object:
-    """Return why a server failed, as its error says. None if the error is no object that says so."""
+    """Return the value under the first of REASON_KEYS in a server's error. None if it is no object, or has none."""
     if isinstance(error, dict):
         for key in REASON_KEYS:
             if error.get(key):
@@ -264,17 +269,21 @@ def reason_of(error: object) -> object:
     return None
 
 
-def error_message(error: object, most: int = 200) -> str:
-    """Return a server's words, about an error or about itself, as one short line without secrets."""
-    if isinstance(error, bytes):
-        page = error.decode(errors="replace")
-        error = page
+def server_text(words: object, most: int = 200) -> str:
+    """Return words of a server, such as an error, a name or a page, as one line of at most `most` characters.
+
+    Of a JSON object that gives a reason, also as bytes, only the innermost reason is returned, and of an HTML page its
+    title, or its text if it has none. Secrets are masked, and a full stop at the end is dropped.
+    """
+    if isinstance(words, bytes):
+        page = words.decode(errors="replace")
+        words = page
         with suppress(ValueError, RecursionError):
-            error = reason_of(json.loads(page)) or page
-    while inner := reason_of(error):
-        error = inner
-    text = str(error)
-    if text.lstrip().startswith("<"):  # an HTML page: take its title, or its text if it has no title
+            words = reason_of(json.loads(page)) or page
+    while inner := reason_of(words):
+        words = inner
+    text = str(words)
+    if text.lstrip().startswith("<"):  # an HTML page
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
     line = " ".join(text.split())
     return printable_text(hide_text(line))[:most].rstrip(".")

@@ -20,10 +20,12 @@ NO_NVCC = (
 
 
 def set_cuda_home(engine_args: Mapping[str, object]) -> str:
-    """Set CUDA_HOME to the environment's own packages if kernels will be compiled and there is no toolkit.
+    """Set CUDA_HOME to the toolkit in the packages of this Python environment, if kernels need one and no other is
+    there.
 
-    The packages need links, which the set-up makes. An environment that pip alone has filled has no links, so they are
-    made here. Returns a warning in one line if there is no nvcc, or if the links cannot be made. Empty otherwise.
+    Only FlashInfer, a backend of attention, compiles kernels. The packages need links, which the set-up makes. An
+    environment that pip alone has filled has no links, so they are made here. Return a warning in one line if there is
+    no nvcc, or if the links cannot be made. Empty otherwise.
     """
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
     if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
@@ -51,14 +53,15 @@ def make_links(packages: Path) -> str:
 
     Return why this failed, with the command. Empty if it worked.
     """
-    environment = packages.parents[2]  # The packages lie in environment/lib/python3.N/site-packages.
+    environment = packages.parents[2]  # the packages lie in environment/lib/python3.N/site-packages
     command = f"sh {LINKS_SCRIPT} {environment}"
-    done = subprocess.run(
+    completed = subprocess.run(
         ["sh", str(LINKS_SCRIPT), str(environment)], capture_output=True, text=True, timeout=60, check=False
     )
-    if done.returncode == 0 and links_of(packages):
+    if completed.returncode == 0 and links_of(packages):
         return ""
-    reason = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+    last_line = completed.stderr.strip().rpartition("\n")[2]
+    reason = last_line or f"exit code {completed.returncode}"
     return (
         f"attention_backend=FLASHINFER compiles its kernels, and its links to CUDA cannot be made ({reason}): {command}"
     )

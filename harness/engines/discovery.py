@@ -1,5 +1,5 @@
-"""Discovery of servers by what they tell of themselves: readiness, model and engine before a run, their counters during
-it.
+"""Discovery of servers from what they report of themselves: readiness, model and engine before a run, their counters
+during it.
 """
 
 import asyncio
@@ -19,16 +19,17 @@ from harness.core.errors import EndpointError, UsageError
 from harness.core.given_values import spelling_hint
 from harness.core.json_values import list_or_empty
 from harness.engines.client import connect, connection_problem, key_hint, read_whole, refusal
-from harness.engines.completions import ENGINE_NAMES, VERSION_PAGES, error_message
+from harness.engines.completions import ENGINE_NAMES, VERSION_PAGES, server_text
 from harness.engines.metrics_pages import is_one_of
 from harness.engines.request_formats import RequestFormat
 
-ANSWER_S = 10.0  # a server has so long to describe itself
+ANSWER_S = 10.0  # the time limit for a page on which a server describes itself
 READY_S = 1.0  # the pause between two tries while a server is loading
-PAGE_S = 1.0  # a server has so long for a page that it need not have
+PAGE_S = 1.0  # the time limit for a page that a server need not have
 # Statuses that may pass, how long a server with one of them is asked again, and the pause between two tries.
 BUSY_STATUSES, BUSY_S, PAUSE_S = (429, 502, 503, 504), 20.0, 0.5
-# The weight of a request without a first token, in requests: AMD's of MLPerf v6.1; benchmarks.balance.
+# The weight of a request without a first token when loads are compared, in requests: that of AMD's submission to MLPerf
+# v6.1. Measured by benchmarks.balance.
 UNSTARTED_WEIGHT = 8
 UNNAMED_MODEL = "unknown"  # sglang-router lists its workers' model by this name
 # NVIDIA NIM lists its models as NVIDIA's as well, each as an object "model".
@@ -47,8 +48,8 @@ class Server:
     other_model: str = ""  # the model that it serves, if that is surely not the one that was named
     form: RequestFormat | None = None
     in_flight: int = 0
-    unstarted: int = 0  # requests among them without a first token
-    tells_cache: bool = True  # whether each answer so far says what of its prompt came from a cache
+    unstarted: int = 0  # requests in flight that have no first token yet
+    tells_cache: bool = True  # each answer so far says how many of its prompt's tokens came from a cache
 
     @property
     def version_text(self) -> str:
@@ -56,9 +57,9 @@ class Server:
 
     @property
     def load(self) -> int:
-        """The load for balancing.
+        """The load by which requests are spread over servers.
 
-        A request that waits for its first token weighs as much as several that stream theirs.
+        A request that waits for its first token weighs more, by UNSTARTED_WEIGHT, than one that streams its tokens.
         """
         return self.in_flight + UNSTARTED_WEIGHT * self.unstarted
 
@@ -108,17 +109,18 @@ class Discovery:
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
-        """Return what a server reports of itself.
+        """Return what a server reports of itself, and the name by which to ask for its model.
 
-        Raises UsageError if there is no server, or if its context is too short.
+        That name is the user's, or else the server's, or else this run's own for the model. Raises UsageError if there
+        is no server, or if its context is too short.
         """
         config = self.config
         models, header = await self.models(address)
         listed = listed_model(config, models)
-        most = listed.get("max_model_len")
-        if isinstance(most, int) and most < max_model_len:
+        context = listed.get("max_model_len")
+        if isinstance(context, int) and context < max_model_len:
             raise UsageError(
-                f"--endpoint {address} serves contexts of {most:,} tokens; this run needs {max_model_len:,}: "
+                f"--endpoint {address} serves contexts of {context:,} tokens; this run needs {max_model_len:,}: "
                 "start the server with a longer one, or give --max-model-len."
             )
         model = config.served_model_name or str(listed.get("id", UNNAMED_MODEL))
@@ -130,7 +132,8 @@ class Discovery:
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """Return the models that a server lists, by name, and its Server header.
 
-        Raises UsageError if the server wants a key.
+        A busy server is asked again for BUSY_S seconds. Raises UsageError if the server wants a key, or if no answer
+        comes.
         """
         until = time.monotonic() + BUSY_S
         status, page, header = await self.get(address, "/models")
@@ -146,19 +149,19 @@ class Discovery:
         return models, header
 
     async def version(self, address: str) -> str:
-        """Return the engine's version. Empty if the server does not tell."""
+        """Return the engine's version. Empty if the server does not tell it."""
         for path, key in VERSION_PAGES:
             with contextlib.suppress(UsageError):  # servers need not have this page
-                status, reply, _ = await self.get(join_url(address, "", outside=True), path, PAGE_S)
+                status, reply, _ = await self.get(join_url(address, path="", outside=True), path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
-                    return error_message(reply[key], LONGEST_SERVER_NAME)
+                    return server_text(reply[key], LONGEST_SERVER_NAME)
         return ""
 
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Return the status, the JSON object, and the Server header of a page.
 
         The object is empty if the page has none. For status 401 and 403 the header is WWW-Authenticate. Raises
-        UsageError if no answer comes.
+        UsageError if no answer comes, if it is too large, or if the list of models is redirected.
         """
         try:
             async with self.session.get(
@@ -167,7 +170,7 @@ class Discovery:
                 if path == "/models" and 300 <= response.status < 400:
                     raise UsageError(f"--endpoint {address} answers {response.status}: {await refusal(response)}.")
                 header_name = "WWW-Authenticate" if response.status in (401, 403) else "Server"
-                header = error_message(response.headers.get(header_name, ""), LONGEST_SERVER_NAME)
+                header = server_text(response.headers.get(header_name, ""), LONGEST_SERVER_NAME)
                 try:
                     reply = json.loads(await read_whole(response, address + path))
                 except (ValueError, RecursionError):
@@ -184,7 +187,10 @@ class Discovery:
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
-    """Return the name of the engine that lists such a model. `header` is the server's Server header."""
+    """Return the name of the engine that lists such a model. `header` is the server's Server header.
+
+    An unknown engine is named by this header.
+    """
     owner = str(listed.get("owned_by"))
     if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
         return "NVIDIA Dynamo"
@@ -196,15 +202,16 @@ def engine_name(listed: ListedModel, header: str) -> str:
 
 
 def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> ListedModel:
-    """Return the entry of the run's model in a server's list: the one of its name, or the only one of the list.
+    """Return the entry of the run's model in a server's list.
 
-    Empty if there is no such entry.
+    That is the entry with the model's name, or with --served-model-name if it is given. If it is not, the entry of a
+    list with a single model counts under any name. Empty if there is no such entry.
     """
-    wanted = [config.model, config.model_path]
+    own_names = [config.model, config.model_path]
     if config.served_model_name:
-        wanted = [config.served_model_name]
+        own_names = [config.served_model_name]
     for name, entry in models.items():
-        if name in wanted:
+        if name in own_names:
             return entry
     if not config.served_model_name and is_single_model(models):
         return next(iter(models.values()))
@@ -218,9 +225,9 @@ def is_single_model(models: Mapping[str, ListedModel]) -> bool:
 
 
 def other_model(config: RunConfig, listed: ListedModel) -> str:
-    """Return the hub repository that a server lists as its model, if it is surely not the named model.
+    """Return the hub repository that a server lists as its model, if it is surely not the model that the user named.
 
-    Empty otherwise. If the server uses a name of its own, it may be the named model.
+    Empty otherwise: a path or an alias may stand for the named model, and --served-model-name says that a name does.
     """
     if config.served_model_name:
         return ""
@@ -229,7 +236,7 @@ def other_model(config: RunConfig, listed: ListedModel) -> str:
         return ""
     for name in names:
         if "/" in name.strip("/.") and name[0] not in "/.":
-            return error_message(name)
+            return server_text(name)
     return ""
 
 
@@ -241,12 +248,14 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
     """
 
     async def ask() -> dict[str, ListedModel]:
+        """Ask each server in turn, and return the models that all of them list."""
         async with connect(config) as session:
             discovery = Discovery(config, session, say)
             lists = []
             for address in config.endpoint:
                 await discovery.ready(address)
-                lists.append((await discovery.models(address))[0])
+                models, _ = await discovery.models(address)
+                lists.append(models)
             common_names = set(lists[0]).intersection(*lists)
             return {name: model for name, model in lists[0].items() if name in common_names}
 
@@ -257,7 +266,8 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
     If the server's name for the model is an alias, the default model is kept, since it is needed only for its
-    tokenizer. Raises UsageError.
+    tokenizer. `say` shows it if --served-model-name is not listed. Raises UsageError if the servers serve several
+    models and the named one is not among them, or if the served model's tokenizer is not found.
     """
     if not config.endpoint:
         return config
@@ -273,7 +283,7 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
             f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
-    if config.model != DEFAULT_MODEL or not names:
+    if config.model != DEFAULT_MODEL or not names:  # the user named a model, which may be behind the server's alias
         return config
     served = config
     if "/" in names[0] or names[0] in MODELS:
@@ -289,7 +299,7 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
 
 
 async def read_page(address: str, session: ClientSession) -> str:
-    """Return the text of a page. Raises EndpointError if it does not come in time."""
+    """Return the text of a page. Raises EndpointError if it does not come in time, or with another status than 200."""
     try:
         async with session.get(address, timeout=ClientTimeout(total=PAGE_S), allow_redirects=False) as response:
             if response.status != 200:
@@ -298,4 +308,4 @@ async def read_page(address: str, session: ClientSession) -> str:
     except TimeoutError:
         raise EndpointError(f"no answer within {PAGE_S:g} s") from None
     except (ClientError, ConnectionError) as error:
-        raise EndpointError(error_message(error) or type(error).__name__) from None
+        raise EndpointError(server_text(error) or type(error).__name__) from None

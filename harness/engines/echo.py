@@ -17,7 +17,10 @@ TIME_ARGUMENTS = ("first_token_s", "token_s")
 
 
 def create(plan: Plan, traces: Path, may_score: bool = False) -> "Echo":
-    """Return the engine. Raises UsageError for an unknown setting. `traces` stays empty, since there is no profiler."""
+    """Return the engine. Raises UsageError for an unknown setting.
+
+    `traces` stays empty, since there is no profiler. `may_score` has no effect.
+    """
     times = dict.fromkeys(TIME_ARGUMENTS, 0.0)
     for name, value in plan.config.engine_args.items():
         if name not in TIME_ARGUMENTS or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -43,8 +46,10 @@ class Echo(protocol.Engine):
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.TokenStream:
+        """Yield the first token after the time `first_token_s`, and the others once each has taken `token_s`."""
         count = self.sampling.for_request(max_new_tokens).max_new_tokens
-        answer = (prompt * (count // len(prompt) + 1))[:count]
+        repeats = count // len(prompt) + 1
+        answer = (prompt * repeats)[:count]
         await asyncio.sleep(self.times["first_token_s"])
         yield answer[:1]
         await asyncio.sleep(self.times["token_s"] * (count - 1))

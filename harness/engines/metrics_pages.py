@@ -1,4 +1,4 @@
-"""Whose rows a page of metrics holds: those of this run's model count, and a line says what else is on it."""
+"""The models of the rows on a page of metrics: those of this run's model count, and a note says what else is on it."""
 
 import re
 from collections import defaultdict
@@ -10,7 +10,7 @@ from harness.core.formatting import first_of
 from harness.engines.server_metrics import RANKS, SOURCES, page_with_vllm_names, parse_rows
 
 MODEL_LABELS = word_list.names_in("model_name served_model_name model model_id")
-# Labels that tell replicas of one model apart, or say what a row is about. Rows that differ only in these labels all
+# Labels that distinguish replicas of one model, or say what a row counts. Rows that differ only in these labels all
 # belong to the model.
 OWN_LABELS = frozenset(
     (
@@ -23,14 +23,15 @@ OWN_LABELS = frozenset(
         ),
     )
 )
-MOST_NAMED_MODELS = 4  # models or values that a line names
+MOST_NAMED_MODELS = 4  # models, or values of a label, that a note names
 LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def own_rows(text: str, names: Collection[str]) -> str:
     """Return a page of metrics without the rows of models other than this run's, which is known by `names`.
 
-    If no row has one of these names, the page has another name for the model, and all rows are kept.
+    Rows that name no model are kept. If no row has one of these names, the page has another name for the model, and all
+    rows are kept.
     """
     lines = text.splitlines()
     models = models_of(lines)
@@ -46,9 +47,10 @@ def models_of(lines: Iterable[str]) -> set[str]:
 
 
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
-    """Yield a line for each kind of rows on a page that may not be this run's own.
+    """Yield a note for each kind of rows on a page that may not be this run's own.
 
-    These are rows of other models, and rows that differ in a label that is not known to tell replicas apart.
+    These are rows of other models beside this run's, rows that all name one other model, and rows that are counted
+    together although they differ in a label that may not stand for replicas (one that is not in OWN_LABELS).
     """
     lines = [line for line in page_with_vllm_names(text).splitlines() if metric_name(line) in SOURCES]
     models = models_of(lines)
@@ -57,21 +59,26 @@ def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
         yield f"rows of other models on the page of metrics are left out: model_name {values_text(other_models)}"
     elif len(other_models) == 1:
         yield f"the page of metrics is of model_name {other_models[0]}, which may be another name of the model"
-    for name, values in foreign_labels(own_rows("\n".join(lines), names)).items():
+    own_page = own_rows("\n".join(lines), names)
+    for name, values in foreign_labels(own_page).items():
         yield f"rows on the page of metrics are counted together: {name} {values_text(sorted(values))}"
 
 
 def foreign_labels(text: str) -> Mapping[str, set[str]]:
-    """Return labels with several values among rows that are counted together, with these values."""
+    """Return the labels outside OWN_LABELS that have several values among rows that are counted together.
+
+    The result has these values by label. A row without the label counts as one with an empty value. Rows are counted
+    together if they have the same metric and the same values of OWN_LABELS.
+    """
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):
-        own_labels, foreign = set[tuple[str, str]](), dict[str, str]()
+        own_labels, other_labels = set[tuple[str, str]](), dict[str, str]()
         for name, value in sample.labels.items():
             if name in OWN_LABELS:
                 own_labels.add((name, value))
             else:
-                foreign[name] = value
-        groups[sample.name, frozenset(own_labels)].append(foreign)
+                other_labels[name] = value
+        groups[sample.name, frozenset(own_labels)].append(other_labels)
     several_values: dict[str, set[str]] = defaultdict(set)
     for rows in groups.values():
         for name in set[str]().union(*rows):
@@ -97,7 +104,7 @@ def model_of(line: str) -> str:
 
 
 def is_one_of(model: str, names: Collection[str]) -> bool:
-    """Return whether a model's name is one of `names`. Folders and owners before the name do not count."""
+    """Return whether a model's name is one of `names`. Case, and folders and owners before the name, do not count."""
     return base_name(model) in [base_name(name) for name in names if name]
 
 
@@ -105,5 +112,5 @@ def base_name(model: str) -> str:
     return PurePath(model).name.lower()
 
 
-def values_text(names: Sequence[str]) -> str:
-    return first_of([name or "(none)" for name in names], MOST_NAMED_MODELS)
+def values_text(values: Sequence[str]) -> str:
+    return first_of([value or "(none)" for value in values], MOST_NAMED_MODELS)

@@ -30,7 +30,7 @@ from harness.engines.completions import (
     EventReader,
     Message,
     completion_chunk,
-    error_message,
+    server_text,
 )
 from harness.engines.discovery import BUSY_S, BUSY_STATUSES, PAGE_S, PAUSE_S, Discovery, Server, read_page
 from harness.engines.metrics_pages import own_rows, page_notes
@@ -38,11 +38,11 @@ from harness.engines.protocol import ChoiceLogprobs, Engine, Sampling, TokenStre
 from harness.engines.request_formats import FORMATS_BY_API, NEUTRAL_FIELDS, RequestFormat
 from harness.engines.server_metrics import cached_percent
 
-SPARE_FILES = 256
-PROBE_TOKENS = 2
-LONGEST_NOTE = 300  # characters of a line about a page of metrics
-MOST_CLIENTS = 8  # a client asks some 1,000 requests a second or more (docs/evidence/serving.md)
-GREETING = "Summarize: the quick brown fox jumps over the lazy dog."
+SPARE_FILES = 256  # open files of this process beside its connections
+PROBE_TOKENS = 2  # the longest answer to a probe, in tokens
+LONGEST_NOTE = 300  # characters of a note about a page of metrics
+MOST_CLIENTS = 8  # each sends 1,000 requests a second or more (docs/evidence/serving.md)
+PROBE_TEXT = "Summarize: the quick brown fox jumps over the lazy dog."
 
 
 class RefusedError(Exception):
@@ -50,13 +50,20 @@ class RefusedError(Exception):
 
 
 def create(plan: Plan, traces: Path, may_score: bool = False) -> "OpenAI":
-    """Return the client of a run. `traces` stays empty, since a server's profiler cannot be reached."""
-    return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes=int(may_score))
+    """Return the client of a run. `traces` stays empty, since a server's profiler cannot be reached.
+
+    With `may_score` this process is the only client, since `score_choices` uses no other.
+    """
+    processes = 0
+    if may_score:
+        processes = 1
+    return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes)
 
 
 class OpenAI(Engine):
-    """The client of one or more servers that serve the same model; of several `processes`, or with one this process.
-    0: half of the cores, at most `MOST_CLIENTS`: the other half is LoadGen's, and a local server's.
+    """The client of one or more servers that serve the same model. With one of `processes`, this process sends the
+    requests, otherwise as many others. 0 means half as many as there are cores, at most MOST_CLIENTS: the other cores
+    are for LoadGen, and for a server on this machine.
     """
 
     def __init__(
@@ -79,21 +86,25 @@ class OpenAI(Engine):
             config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMATS_BY_API[config.endpoint_api][0]
         )
         self._slots = asyncio.Semaphore(config.most_in_flight)
-        self._counted = False  # the prompt tokens that come from a cache
+        self._cache_is_counted = False  # the servers tell how many prompt tokens come from a cache
         self._remote: list[RemoteClient] = []
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
     async def load(self) -> None:
-        """Find out what the servers are and how they take prompts. Raises UsageError or EndpointError."""
+        """Find out what the servers are and how they take prompts, then start the client processes.
+
+        A server that is loading is waited for. Raises UsageError if a server cannot be used or differs from the others,
+        EndpointError if a connection fails.
+        """
         config = self.config
-        raise_open_file_limit(config.most_in_flight)
+        allow_open_files(config.most_in_flight)
         self._client.open()
         discovery = Discovery(config, self._client.session)
         for address in config.endpoint:
             await discovery.ready(address)
         self.servers = [await discovery.discover(address, self.max_model_len) for address in config.endpoint]
         for server in self.servers:
-            server.form = await self._probe(server)
+            server.form = await self._best_format(server)
         require_identical(self.servers, "serve different models", attrgetter("model"))
         require_identical(self.servers, "take prompts differently", attrgetter("form"))
         first = self.servers[0]
@@ -103,7 +114,7 @@ class OpenAI(Engine):
         self.ready = f"connected to {versions}"
         self.args = {
             "server": versions,
-            "serves": error_message(first.model),
+            "serves": server_text(first.model),
             "endpoints": [*config.endpoint],
             "exchange": str(self._client.form),
             "client_processes": self.processes,
@@ -115,29 +126,34 @@ class OpenAI(Engine):
             await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _inspect_metrics(self) -> None:
-        """Note what the servers' pages of metrics hold beside this run, and whether cached tokens are counted."""
+        """Note in `cautions` what the servers' pages of metrics hold beside this run's rows.
+
+        Also note whether the servers tell how many prompt tokens come from a cache, in each answer or on these pages.
+        """
         pages = await self._read_pages()
         notes = dict[str, None]()
         for page in pages:
             notes |= dict.fromkeys(page_notes(page, self.model_names))
-        self.cautions = [error_message(note, LONGEST_NOTE) for note in notes]
+        self.cautions = [server_text(note, LONGEST_NOTE) for note in notes]
         if self.cautions:
             self.args["metrics"] = "; ".join(self.cautions)
         rows = [own_rows(page, self.model_names) for page in pages]
-        in_answers = all(server.tells_cache for server in self.servers)
-        self._counted = in_answers or cached_percent(rows, rows) is not None
+        is_in_answers = all(server.tells_cache for server in self.servers)
+        is_on_pages = cached_percent(rows, rows) is not None  # not None if the pages have these counters at all
+        self._cache_is_counted = is_in_answers or is_on_pages
 
-    async def _probe(self, server: Server) -> RequestFormat:
-        """Return the best form of requests that the server takes.
+    async def _best_format(self, server: Server) -> RequestFormat:
+        """Return the best form of requests that the server takes, with the sampling fields that it takes.
 
-        It is tried with requests such as the run will send. Raises UsageError if the server takes no form.
+        The forms are tried with requests such as the run will send. Raises UsageError if the server takes no form, or
+        if it takes only text although prompts must have an exact number of tokens.
         """
         reason: object = ""
         no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())
         for request_format in FORMATS_BY_API[self.config.endpoint_api]:
             form = request_format._replace(no_cache_fields=no_cache_fields)
             try:
-                form = form._replace(ids_out=await self._has_ids(server, form))
+                form = form._replace(ids_out=await self._try_format(server, form))
             except RefusedError as error:
                 reason = error
                 continue
@@ -149,28 +165,31 @@ class OpenAI(Engine):
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {reason}.")
 
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
-        """Return the neutral sampling fields that the server takes. They are tried all at once, then one by one."""
+        """Return the neutral sampling fields that the server takes.
+
+        They are tried together, and only if the server refuses that, one by one.
+        """
         with suppress(RefusedError):
-            await self._has_ids(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
+            await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
             return NEUTRAL_FIELDS
         accepted = list[tuple[str, float]]()
         for field in NEUTRAL_FIELDS:
             with suppress(RefusedError):
-                await self._has_ids(server, form._replace(accepted_fields=(field,)))
+                await self._try_format(server, form._replace(accepted_fields=(field,)))
                 accepted.append(field)
         return tuple(accepted)
 
-    async def _has_ids(self, server: Server, form: RequestFormat) -> bool:
-        """Return whether a small answer comes with its token ids.
+    async def _try_format(self, server: Server, form: RequestFormat) -> bool:
+        """Send a small request in this form, and return whether the answer comes with the token ids that it asks for.
 
-        It is streamed if the run's answers are. Raises RefusedError if another form may work, and UsageError if none
-        can.
+        The answer is streamed if the run's answers are. The model that it names, and whether it counts cached tokens,
+        are noted. Raises RefusedError if another form may work, and UsageError if none can.
         """
         stream = self.config.scenario_rules.pattern.is_streamed
         self._client.form = form
-        content = self._client.content(self.tokenizer.encode(GREETING))
-        asked_for = form.body(content, server.model, self.sampling.for_request(PROBE_TOKENS), stream)
-        status, page, challenge = await self._first_reply(server.address, asked_for)
+        content = self._client.content(self.tokenizer.encode(PROBE_TEXT))
+        body = form.body(content, server.model, self.sampling.for_request(PROBE_TOKENS), stream)
+        status, page, challenge = await self._first_reply(server.address, body)
         check_status(server.address, status, page, challenge)
         try:
             chunks = chunks_of(page, server.address, stream)
@@ -185,7 +204,8 @@ class OpenAI(Engine):
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
         """Return the status, page and WWW-Authenticate header of the reply to a completion request.
 
-        A server that is too busy, or has no backend yet, is asked again for some seconds.
+        A server that is too busy, or has no backend yet, is asked again for BUSY_S seconds, after the pause that it
+        asks for. If the status is not 200, the page is the reason in the reply.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -194,8 +214,7 @@ class OpenAI(Engine):
                 if status == 200:
                     page = await read_whole(response, address)
                 else:
-                    reason = await refusal(response)
-                    page = reason.encode()
+                    page = (await refusal(response)).encode()
             retry_after = headers.get("Retry-After", "")
             pause_s = float(retry_after) if retry_after.isdecimal() else PAUSE_S
             if status not in BUSY_STATUSES or time.monotonic() + pause_s > until:
@@ -209,26 +228,31 @@ class OpenAI(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """Yield the answer of the server with the least load, through the client with the fewest requests."""
+        """Yield the answer of the server with the least load, through the client with the fewest requests.
+
+        If too many requests are in flight, wait for one to end.
+        """
         async with self._least_loaded() as server:
             client = min(self._clients, key=attrgetter("in_flight"))
             server.unstarted += 1
             client.in_flight += 1
-            waiting = 1  # 1 until the first token has come, then 0
+            has_started = False
             try:
-                request = WireRequest(server.address, prompt, max_new_tokens, not is_whole)
+                request = WireRequest(server.address, prompt, max_new_tokens, stream=not is_whole)
                 async for tokens in client.answer(request, exchange or Exchange()):
                     self.last_response_at = time.monotonic()
-                    server.unstarted -= waiting
-                    waiting = 0
+                    if not has_started:
+                        server.unstarted -= 1
+                        has_started = True
                     yield tokens
             finally:
-                server.unstarted -= waiting
+                if not has_started:
+                    server.unstarted -= 1
                 client.in_flight -= 1
 
     @asynccontextmanager
     async def _least_loaded(self) -> AsyncIterator[Server]:
-        """Yield the server with the least load, and count one more request for it meanwhile."""
+        """Yield the server with the least load once a slot is free, and count one more request for it meanwhile."""
         async with self._slots:
             server = min(self.servers, key=attrgetter("load"))
             server.in_flight += 1
@@ -238,6 +262,10 @@ class OpenAI(Engine):
                 server.in_flight -= 1
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
+        """Return the log-probabilities of the ids in `choices` as the next token, by the server with the least load.
+
+        Raises EndpointError if the server fails, and UsageError if it does not give log-probabilities.
+        """
         async with self._least_loaded() as server:
             try:
                 return await self._client.choose(server.address, prompt, choices)
@@ -246,25 +274,33 @@ class OpenAI(Engine):
 
     @property
     def engine_state(self) -> engine.EngineState:
+        """The settings of the servers. Most are unknown, since servers do not report them."""
         other_models = [server.other_model for server in self.servers if server.other_model]
         return engine.EngineState(
             precision="unknown",
             quantization="unknown",
             kv_cache_dtype="unknown",
             prefix_caching=None,
-            cache_counted=self._counted,
+            cache_counted=self._cache_is_counted,
             other_model=other_models[0] if other_models else "",
         )
 
     @property
     def concurrency(self) -> int:
-        """The requests of a trial that make a full load: as many as may be in flight, but fewer for a small model."""
+        """The requests of a trial that make a full load: as many as may be in flight, but fewer for the demo model.
+
+        What the servers themselves compute at once is not known.
+        """
         per_server, most = self.config.model_spec.sequences, self.config.most_in_flight
         if not per_server:
             return most
         return min(most, len(self.config.endpoint) * per_server)
 
     def limit_in_flight(self, most: int) -> int:
+        """Keep at most `most` requests in flight at all servers together, at least one at each.
+
+        Return the limit for each server.
+        """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
         self._slots = asyncio.Semaphore(self.config.most_in_flight)
@@ -286,6 +322,7 @@ class OpenAI(Engine):
         return []
 
     async def _read_pages(self) -> list[str]:
+        """Return the pages of metrics that come: those of --metrics-url, or else each server's /metrics."""
         addresses = list(self.config.metrics_url)
         if not addresses:
             for server in self.servers:
@@ -294,7 +331,7 @@ class OpenAI(Engine):
         return list(filter(None, pages))
 
     async def _metrics(self, url: str) -> str:
-        """Return a page of metrics. Empty if it does not come. Only the endpoints' hosts are sent the key."""
+        """Return a page of metrics. Empty if it does not come. The key is sent only to the endpoints' own hosts."""
         hosts = {urlsplit(server.address).hostname for server in self.servers}
         with suppress(EndpointError):
             if urlsplit(url).hostname in hosts:
@@ -305,13 +342,14 @@ class OpenAI(Engine):
 
     @property
     def failure(self) -> str | None:
-        """Why the client can answer no more. A server that is gone shows in its requests instead."""
+        """The reason why a client process can answer no more. A server that is gone shows in its requests instead."""
         for client in self._clients:
             if client.failure:
                 return client.failure
         return None
 
     def close(self) -> None:
+        """Close the connections, then end the client processes and the loop."""
         if self.servers:
             with suppress(TimeoutError):
                 self.spawn(self._disconnect()).result(timeout=IDLE_S)
@@ -320,30 +358,34 @@ class OpenAI(Engine):
         self.stop_loop()
 
     async def _disconnect(self) -> None:
-        clients = (client.disconnect() for client in self._remote)  # a process may have died while it started
+        clients = (client.disconnect() for client in self._remote)
+        # Errors are ignored: a client process that died while it started has no connection to close.
         await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
 
 
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    It is RefusedError if another form of the request may work, else UsageError. `challenge` is the header
-    WWW-Authenticate.
+    It is RefusedError if another form of the request may work. It is UsageError if the server wants a key, is busy, is
+    not there (404), or redirects. `challenge` is the header WWW-Authenticate.
     """
     if status == 200:
         return
     if status in (401, 403):
         raise UsageError(f"--endpoint {address} {key_hint(challenge)} ({status}).")
     if status >= 400 and status not in (404, *BUSY_STATUSES):
-        raise RefusedError(f"{status}: {error_message(page)}")
-    message = error_message(page)
+        raise RefusedError(f"{status}: {server_text(page)}")
+    message = server_text(page)
     if status == 404 and "/v1" not in address:
         message += "; most servers' addresses end in /v1, as in http://host:8000/v1"
     raise UsageError(f"--endpoint {address} answers {status} to a completion: {message}.")
 
 
 def chunks_of(page: bytes, address: str, stream: bool) -> list[CompletionChunk]:
-    """Return the parts of a whole answer, which came streamed or in one document. Raises EndpointError."""
+    """Return the parts of a whole answer, which came streamed or in one document.
+
+    Raises EndpointError if it is no answer, or if its end did not come.
+    """
     reader = EventReader(address)
     messages: Sequence[Message | bytes] = reader.feed(page) if stream else [page]
     chunks = [completion_chunk(message, address) for message in messages]
@@ -352,25 +394,28 @@ def chunks_of(page: bytes, address: str, stream: bool) -> list[CompletionChunk]:
     return chunks
 
 
-def require_identical(servers: Sequence[Server], trouble: str, what: Callable[[Server], object]) -> None:
-    """Raise UsageError if `what` differs between servers. Servers that share one load must be alike."""
-    addresses = {str(what(server)): server.address for server in servers}
+def require_identical(servers: Sequence[Server], trouble: str, value_of: Callable[[Server], object]) -> None:
+    """Raise UsageError if a value differs between servers. Servers that share one load must be alike.
+
+    `trouble` says in the message what is wrong, such as "serve different models".
+    """
+    addresses = {str(value_of(server)): server.address for server in servers}
     if len(addresses) > 1:
         values = "; ".join(f"{address}: {value}" for value, address in addresses.items())
         raise UsageError(f"the endpoints {trouble}: {values}.")
 
 
-def raise_open_file_limit(connections: int) -> None:
-    """Raise this process's limit of open files so that each connection can have one.
+def allow_open_files(connections: int) -> None:
+    """Increase this process's limit of open files, if it is too low for so many connections.
 
     Raises UsageError if the machine does not allow so many.
     """
     soft, hard = getrlimit(RLIMIT_NOFILE)
-    need = connections + SPARE_FILES
-    if soft != RLIM_INFINITY and soft < need:
-        if hard != RLIM_INFINITY and hard < need:
+    needed = connections + SPARE_FILES
+    if soft != RLIM_INFINITY and soft < needed:
+        if hard != RLIM_INFINITY and hard < needed:
             raise UsageError(
-                f"{connections:,} requests in flight need {need:,} open files; this machine allows {hard:,}: "
+                f"{connections:,} requests in flight need {needed:,} open files; this machine allows {hard:,}: "
                 "use a lower --max-in-flight, or raise ulimit -n."
             )
-        setrlimit(RLIMIT_NOFILE, (need, hard))
+        setrlimit(RLIMIT_NOFILE, (needed, hard))

@@ -1,4 +1,4 @@
-"""The protocol of a server that does not answer as its address says: found by asking it, never guessed."""
+"""The protocol of a server that does not answer as its address says: found by asking the server, never guessed."""
 
 import asyncio
 import contextlib
@@ -6,21 +6,21 @@ import ssl
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from harness.engines.completions import error_message
+from harness.engines.completions import server_text
 
-ASK_S = 3.0  # for each try to find out what a server speaks
-GREETING_BYTES = 64  # enough bytes of an answer to tell a protocol
+ASK_S = 3.0  # the time limit of each try to find out what a server speaks
+GREETING_BYTES = 64  # enough bytes of an answer to recognize a protocol
 REQUEST = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HTTP_2 = "h2"  # as ALPN names it
 
 
 class Greeting(NamedTuple):
-    """The bytes that a server of some protocol sends at `start`, and what that says of the port."""
+    """The bytes that a server of some protocol sends, from position `start` on, and what they mean for the user."""
 
     start: int
     text: bytes
     meaning: str
-    scheme: str = ""  # the address's scheme, if it says so only then
+    scheme: str = ""  # the greeting means this only if the address has this scheme; empty: with any
 
 
 HTTP_2_PORT = "it speaks HTTP/2 alone, as gRPC ports do: give the port of its HTTP API"
@@ -37,10 +37,14 @@ GREETINGS = (
 
 
 async def protocol_hint(address: str) -> str:
-    """Return which protocol the server at an address speaks, and what to do about it, in words. Empty if unknown."""
+    """Return which protocol the server at an address speaks, and what to do about it, in words.
+
+    Empty if the server sends nothing in time, or if nothing is wrong with its protocol.
+    """
     parts = urlsplit(address)
     host = parts.hostname or ""
-    port = parts.port or {"https": 443}.get(parts.scheme, 80)
+    default_ports = {"https": 443}
+    port = parts.port or default_ports.get(parts.scheme, 80)
     head = await first_bytes(host, port)
     if head is None:
         return ""
@@ -68,7 +72,8 @@ def meaning_of_text(head: bytes) -> str:
         return "it closes the connection without an answer"
     if head.startswith((b"HTTP/", b"\x15\x03")):
         return ""
-    return f"it does not speak HTTP; it sends {error_message(repr(head)[2:-1])}: give the port of the API"
+    shown_bytes = repr(head)[2:-1]  # without b'...'
+    return f"it does not speak HTTP; it sends {server_text(shown_bytes)}: give the port of the API"
 
 
 async def first_bytes(host: str, port: int) -> bytes | None:
@@ -99,8 +104,8 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 async def tls_protocol(host: str, port: int) -> str | None:
     """Return the protocol that a server chooses within TLS.
 
-    Empty if it chooses none, None if it does not speak TLS. HTTP/2 is offered only if the server does not accept a
-    connection without it.
+    Empty if it chooses none, None if it does not speak TLS. HTTP/2 is offered only if the server accepts no connection
+    otherwise. The certificate does not matter here.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -120,8 +125,8 @@ async def alpn_protocol(host: str, port: int, context: ssl.SSLContext) -> str | 
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(ASK_S):
             _, writer = await asyncio.open_connection(host, port, ssl=context)
-            shaken: ssl.SSLObject = writer.get_extra_info("ssl_object")
-            chosen = shaken.selected_alpn_protocol() or ""
+            connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
+            chosen = connection.selected_alpn_protocol() or ""
             writer.close()
             return chosen
     return None

@@ -1,8 +1,8 @@
 """Changes to vLLM that `--engine-patch` names, a row each: what is measured is then not vLLM as it is installed.
 
 Every worker of vLLM applies them as it imports `worker`, before it makes the model. vLLM loads compiled graphs by a
-hash of its configuration, so the names stand in that, too (`additional_config`): else a patch would change nothing
-where the graphs are those of a run without it.
+hash of its configuration, so the patches' names are put into that configuration, too (`additional_config`). Otherwise a
+patch would change nothing if the graphs of a run without it are loaded.
 """
 
 import math
@@ -13,7 +13,7 @@ from harness.config.engine import EngineConfig
 from harness.core.errors import UsageError
 from harness.core.given_values import spelling_hint
 
-VARIABLE = "LLAMA31_ENGINE_PATCH"  # a variable of the environment: the workers read the names there
+VARIABLE = "LLAMA31_ENGINE_PATCH"  # the environment variable from which the workers read the names
 TORCH_FP8 = "PerTensorTorchFP8ScaledMMLinearKernel"
 VERSIONS = ("0.32", "0.33")  # versions of vLLM whose sources were read: the files that are changed are equal in both
 
@@ -21,12 +21,12 @@ VERSIONS = ("0.32", "0.33")  # versions of vLLM whose sources were read: the fil
 class Patch(NamedTuple):
     """A change to one place of vLLM."""
 
-    place: str  # the module that it changes, below `vllm.model_executor`
-    versions: tuple[str, ...]  # versions of vLLM that have this place as it was read
+    place: str  # the place that it changes, below `vllm.model_executor`
+    versions: tuple[str, ...]  # versions of vLLM in which this place is as it was when the patch was written
     apply: Callable[[], None]
-    changes: Callable[[object, str], bool]  # whether a layer of the model, with its kernel's name, runs what is changed
-    part: str  # the kind among the engine's kernels, and what stands there of the patch
-    kernel: str
+    changes: Callable[[object, str], bool]  # whether a layer of the model, with its kernel's name, runs that place
+    part: str  # the part of the model under which the engine's kernels name the patch
+    kernel: str  # the words that stand there for the patch
     effect: str  # on answers, and on the speed
     argument: tuple[str, str] | None = None  # an engine argument without which the place is never run
 
@@ -44,6 +44,7 @@ def accumulate_fast() -> None:
         output_shape: list[int],
         **factors: torch.Tensor,
     ) -> torch.Tensor:
+        """Return what vLLM's own method returns, computed with fast accumulation."""
         scales = {"scale_a": factors["As"].view(1, 1), "scale_b": factors["Bs"].view(1, 1)}
         rows, weight = factors["A"], factors["B"]
         output = torch._scaled_mm(rows, weight, out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)
@@ -69,6 +70,7 @@ def multiply_single_rows() -> None:
 
 
 def leave_activation() -> None:
+    """Leave SiluAndMul with its static fp8 quantization to Inductor, in place of vLLM's fused kernel."""
     from vllm.model_executor.layers.activation import SiluAndMul
     from vllm.model_executor.layers.fusion import fused_act_quant
 
@@ -119,9 +121,9 @@ PATCHES = {
 
 
 def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
-    """Return the patches of --engine-patch.
+    """Return the patches of --engine-patch, after a check. `version` is that of the installed vLLM.
 
-    Raises UsageError if a patch is unknown, fits another vLLM, or has no effect.
+    Raises UsageError if a patch is unknown, fits another vLLM, or has no effect without another argument.
     """
     for name in config.engine_patch:
         where = f"--engine-patch {name}"
@@ -139,9 +141,9 @@ def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
 
 
 def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict[str, str]:
-    """Return what the patches changed, by the part of the model.
+    """Return the words for what the patches `names` changed, by the part of the model.
 
-    A patch that changes no layer is left out. `kernels` has the name of each layer's kernel.
+    A patch that changes no layer is left out. `kernels` has the name of the kernel of each layer.
     """
     changes: dict[str, list[str]] = {}
     for name in names:
@@ -152,10 +154,10 @@ def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict
 
 
 def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
-    """Raise UsageError for a patch that changed none of the kernels that run."""
+    """Raise UsageError for a patch that changed none of the kernels that run. `kernels` names them by part."""
     for name in names:
-        row = PATCHES[name]
-        if row.kernel not in kernels.get(row.part, ""):
+        patch = PATCHES[name]
+        if patch.kernel not in kernels.get(patch.part, ""):
             raise UsageError(
-                f"--engine-patch {name} changes nothing: no layer of this model runs vllm.model_executor.{row.place}."
+                f"--engine-patch {name} changes nothing: no layer of this model runs vllm.model_executor.{patch.place}."
             )

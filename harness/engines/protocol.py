@@ -14,8 +14,8 @@ from harness.engines.answer_delivery import Exchange
 
 
 class MessagePrompt(list[int]):
-    """A conversation as token ids, by which it is counted and any engine can read it. A server of the chat API gets
-    its `messages` instead, the first one after the text of `salt`.
+    """A conversation as token ids, which any engine can read and by which its length is counted. A server of the chat
+    API gets the `messages` instead, with the text of `salt` before the first of them.
     """
 
     def __init__(self, tokens: Sequence[int], messages: Sequence[Mapping[str, str]], salt: Sequence[int] = ()) -> None:
@@ -25,13 +25,12 @@ class MessagePrompt(list[int]):
 
 TokenStream = AsyncIterator[Sequence[int]]  # the ids of an answer, as they come
 Result = TypeVar("Result")
-WATCH_INTERVAL_S = 0.1
+WATCH_INTERVAL_S = 0.1  # between two calls of `watch` while a coroutine runs
 
 
 class Sampling(NamedTuple):
-    """The settings by which answers are generated: greedy, as MLPerf asks, unless a test plants a fault.
-
-    `exact`: as many tokens as a request allows, whatever the model says.
+    """The settings by which answers are generated: greedy, as MLPerf asks, unless a test of this program plants a
+    fault. `exact`: an answer has as many tokens as it may, even if the model would end it earlier.
     """
 
     max_new_tokens: int = mlperf.MAX_NEW_TOKENS
@@ -40,18 +39,21 @@ class Sampling(NamedTuple):
     exact: bool = False
 
     def for_request(self, max_new_tokens: int | None) -> "Sampling":
-        """Return the sampling of one request. If its `max_new_tokens` is None, the request is sampled as all are."""
+        """Return the sampling of one request, with its own `max_new_tokens` if that is not None.
+
+        If answers are exact, the request's fewest tokens are its most.
+        """
         most = max_new_tokens or self.max_new_tokens
-        least = most if self.exact else self.min_new_tokens
-        return self._replace(max_new_tokens=most, min_new_tokens=least)
+        fewest = most if self.exact else self.min_new_tokens
+        return self._replace(max_new_tokens=most, min_new_tokens=fewest)
 
 
 GREEDY = Sampling()
 
 
 class ChoiceLogprobs(NamedTuple):
-    """The log-probability of each token allowed, and how many tokens of the prompt came from the prefix cache; None
-    where a server does not tell.
+    """The log-probability of each token that was allowed, and how many tokens of the prompt came from the prefix cache,
+    None if unknown.
     """
 
     logprobs: tuple[float, ...]
@@ -61,14 +63,15 @@ class ChoiceLogprobs(NamedTuple):
 class Engine:
     """One engine, with a loop on its own thread: `start` it, `spawn` coroutines from any thread, `close` it."""
 
-    name, version, starting, ready = "", "", "", ""  # the last two: words for its start and its end, if it has any
+    name, version = "", ""
+    starting, ready = "", ""  # messages for the beginning and the end of its start, in place of the usual ones
 
     def __init__(self, args: dict[str, object] | None = None, sampling: Sampling = GREEDY) -> None:
         self.args, self.sampling = args or {}, sampling
-        self.start_s = 0.0
+        self.start_s = 0.0  # how long the start took
         self.last_response_at = 0.0  # when it last answered anything, by time.monotonic
-        self.kernels: dict[str, str] = {}  # once started: its attention backend and linear kernel, as far as it tells
-        self.cautions: list[str] = []  # once started: what its user should know of its settings
+        self.kernels: dict[str, str] = {}  # once started: its attention backend and linear kernel, as far as known
+        self.cautions: list[str] = []  # once started: what the user should know about its settings
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="engine", daemon=True)
 
@@ -84,11 +87,9 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[object, object, Result], watch: Callable[[], None]) -> Result:
-        """Run a coroutine on the loop.
+        """Run a coroutine on the loop, and return its result or raise its error, which may be a TimeoutError.
 
-        Return its result or raise its error, which may be a TimeoutError.
-
-        `watch` is called again and again while the coroutine runs, and may raise an error.
+        `watch` is called every WATCH_INTERVAL_S while the coroutine runs. It may raise an error, which ends the wait.
         """
         future = self.spawn(work)
         while not wait([future], timeout=WATCH_INTERVAL_S).done:
@@ -96,7 +97,10 @@ class Engine:
         return future.result()
 
     def start(self, watch: Callable[[], None] = lambda: None) -> None:
-        """Get the engine ready. `watch` is called again and again meanwhile. Raises EngineError or UsageError."""
+        """Load the engine, and note how long that took. `watch` is called again and again meanwhile.
+
+        Raises EngineError or UsageError, or an error of `watch`.
+        """
         self._thread.start()
         begin = time.monotonic()
         self.run(self.load(), watch)
@@ -114,9 +118,10 @@ class Engine:
     ) -> TokenStream:
         """Yield the answer's token ids as they come, the first ones at once.
 
-        At most `max_new_tokens` ids come or, if it is None, as many as the engine's `sampling` allows. With `is_whole`,
-        nobody looks at the answer before its end, so the ids may come all at once. An engine that sends the request on
-        notes in `exchange` when it did so, and how the answer came. Raises EngineError.
+        At most `max_new_tokens` ids come. If it is None, the engine's `sampling` sets the limit. With `is_whole`,
+        nobody looks at the answer before its end, so all ids may come at once. An engine that sends the request to a
+        server notes in `exchange` when it did so, and how the answer came. Raises EngineError, or EndpointError if a
+        server fails.
         """
         raise NotImplementedError
 
@@ -146,9 +151,9 @@ class Engine:
         raise NotImplementedError
 
     def limit_in_flight(self, most: int) -> int:
-        """Keep at most `most` requests in flight at the servers from the next test on.
+        """Keep at most `most` requests in flight at all servers together, from the next test on.
 
-        The others wait in this client. Returns the limit for each server. Only a client of servers has this method,
+        The others wait in this client. Return the limit for each server. Only a client of servers has this method,
         since only a server may refuse a request.
         """
         raise NotImplementedError
@@ -167,7 +172,7 @@ class Engine:
 
     @property
     def failure_text(self) -> str:
-        """The text of `failure` after the engine's name, which for a client of servers holds their addresses."""
+        """The text of `failure` after the engine's name, which tells the addresses of a client's servers."""
         return f"{self.name}: {self.failure or ''}"
 
     def close(self) -> None:

@@ -15,13 +15,13 @@ Content = Sequence[int] | str | Sequence[Mapping[str, str]]
 class RequestFormat(NamedTuple):
     """The form in which a server takes prompts and gives answers, found out with one small request."""
 
-    ids_in: bool
-    ids_out: bool
-    min_tokens: bool  # taken; whether it is obeyed only the server knows
-    usage: bool  # at the end of streams, too
-    chat: bool = False  # the prompt as messages, which the server puts into its chat template
-    no_cache_fields: tuple[tuple[str, bool], ...] = ()  # fields that only this server has
-    accepted_fields: tuple[tuple[str, float], ...] = ()  # the neutral settings that the server takes
+    ids_in: bool  # prompts are token ids, not text
+    ids_out: bool  # answers have token ids beside their text
+    min_tokens: bool  # the server takes min_tokens; whether it obeys is not known
+    usage: bool  # the server takes stream_options, by which a stream ends with `usage`
+    chat: bool = False  # the prompt is sent as messages, which the server puts into its chat template
+    no_cache_fields: tuple[tuple[str, bool], ...] = ()  # fields of this server's own that turn its cache off
+    accepted_fields: tuple[tuple[str, float], ...] = ()  # the NEUTRAL_FIELDS that the server takes
 
     @property
     def path(self) -> str:
@@ -54,6 +54,7 @@ class RequestFormat(NamedTuple):
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
+        """Describe the form, and what the server does not take, in words."""
         prompt = "token ids in" if self.ids_in else "text in"
         if self.chat:
             prompt = "chat messages in"
@@ -71,12 +72,14 @@ class RequestFormat(NamedTuple):
         return "; ".join(parts)
 
 
+# All combinations of the first four traits, from the best, which has them all, to the one that has none.
 COMPLETIONS = tuple(RequestFormat(*traits) for traits in product((True, False), repeat=4))  # type: ignore[arg-type]
-FORMATS_BY_API = {  # formats by `--endpoint-api`, best first
+FORMATS_BY_API = {  # formats by `--endpoint-api`, the best first
     "completions": COMPLETIONS,
     "chat": tuple(form._replace(chat=True) for form in COMPLETIONS if not form.ids_in),
 }
-# Settings that leave greedy answers to the model alone: unsaid, they come from the server's generation_config.json.
+# Settings that do not change what the model answers greedily. Without them, the server would take settings from its
+# generation_config.json.
 NEUTRAL_FIELDS = (
     ("top_p", 1.0),
     ("presence_penalty", 0.0),

@@ -12,14 +12,14 @@ from prometheus_client.samples import Sample
 
 from harness.core.formatting import Measured
 
-Readings = dict[str, list[float]]  # values by metric, one of each replica
+Readings = dict[str, list[float]]  # the values of each metric, one for each replica
 
 
 class MetricColumn(NamedTuple):
-    """A column of the table, and the metrics it is made of, by whichever name an engine has for it.
+    """A column of the table, and the metrics that it is made of, by the names that engines have for them.
 
-    sum, mean: of all replicas, now; rate: the increase since the last time, a second; ratio: the increase in percent,
-    or whatever `scale` says, of that of the metrics `of_all`.
+    `how` is one of these: the sum or the mean over all replicas now, the rate of increase per second since the last
+    reading, or the ratio of that increase to the increase of the metrics `of_all`. The value is multiplied by `scale`.
     """
 
     name: str
@@ -29,7 +29,7 @@ class MetricColumn(NamedTuple):
     of_all: str = ""
 
 
-# The older names last: vLLM's before 0.11, SGLang's before 0.5.
+# Older names come last: vLLM's before 0.11, SGLang's before 0.5.
 INTER_TOKEN = (
     "vllm:inter_token_latency_seconds{0} sglang:inter_token_latency_seconds{0} vllm:time_per_output_token_seconds{0} "
     "sglang:time_per_output_token_seconds{0} dynamo_frontend_inter_token_latency_seconds{0}"
@@ -47,7 +47,7 @@ GENERATED = (
     "vllm:generation_tokens_total sglang:generation_tokens_total llamacpp:tokens_predicted_total "
     "dynamo_frontend_output_tokens_total"
 )
-# Dynamo's frontend counts the same requests as the engines behind it.
+# The beginning of the names of Dynamo's frontend, which counts the same requests as the engines behind it.
 FRONTEND_PREFIX = "dynamo_frontend_"
 METRIC_COLUMNS = (
     MetricColumn(
@@ -81,15 +81,16 @@ METRIC_COLUMNS = (
     ),
     MetricColumn("generation_tokens_per_sec", "rate", GENERATED),
 )
-# The mean waits in ms of a request before its first token: for its turn, and for the prefill of its prompt. vLLM has
-# histograms of them.
+# The mean waits of a request before its first token, in ms: in the queue, and during the prefill of its prompt. vLLM
+# has histograms of them.
 WAITS = tuple(
     MetricColumn(
         name, "ratio", f"vllm:request_{name}_time_seconds_sum", 1000, f"vllm:request_{name}_time_seconds_count"
     )
     for name in ("queue", "prefill")
 )
-RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # each tells of its whole engine (SGLang)
+RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")  # labels of an engine's ranks, each of which reports the whole engine
+# The names of all metrics that the columns are made of.
 SOURCES = frozenset(
     source for column in (*METRIC_COLUMNS, *WAITS) for source in f"{column.metrics} {column.of_all}".split()
 )
@@ -111,7 +112,10 @@ def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measur
 
 
 def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds: float) -> tuple[Measured, Measured]:
-    """Return the two numbers whose quotient is a column's value."""
+    """Return the dividend and the divisor of a column's value, as `MetricColumn.how` says, before it is scaled.
+
+    The dividend is None, or the divisor None or 0, if the engine does not report the column.
+    """
     if column.how == "rate":
         return counter_increase(before, now, column.metrics), seconds
     if column.how == "ratio":
@@ -121,11 +125,14 @@ def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds:
         values += now.get(source, [])
     if column.how == "mean":
         return sum(values), len(values)
-    return sum(values), 1 if values else 0
+    return sum(values), 1 if values else 0  # without values there is no sum
 
 
 def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
-    """Return how much counters have increased between two readings. None if no counter is in both readings."""
+    """Return how much counters have increased together between two readings. None if no counter is in both.
+
+    If they decreased, as by a server's restart, the increase is 0.
+    """
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
         return None
@@ -134,9 +141,9 @@ def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
 
 
 def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
-    """Return a function that tells how much counters have increased between two readings of all servers.
+    """Return a function that returns how much the counters it is given increased between two readings of all servers.
 
-    The function returns None if a reading lacks a server or the counters.
+    That is None if the readings are of another number of servers, or if one lacks the counters.
     """
     if len(before) != len(after):
         return partial(counter_increase, {}, {})
@@ -149,30 +156,32 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
     None if the servers do not report it.
     """
     increase_of = growth(before, after)
-    part, whole = increase_of(CACHE.metrics), increase_of(CACHE.of_all)
-    if part is None or whole is None:
+    cached, total = increase_of(CACHE.metrics), increase_of(CACHE.of_all)
+    if cached is None or total is None:
         return None
-    return CACHE.scale * part / max(1.0, whole)
+    return CACHE.scale * cached / max(1.0, total)  # 0 if there were no prompts
 
 
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """Return how many replicas computed no token between two readings of all servers, and how many replicas there are.
 
-    Both are 0 if a reading lacks a replica.
+    Replicas are counted by each engine's counter of tokens. A counter is left out if the readings have it for another
+    number of replicas, so both numbers are 0 if nothing can be compared.
     """
-    then, now = metric_values(before), metric_values(after)
+    values_before, values_after = metric_values(before), metric_values(after)
     idle = replicas = 0
     for source in GENERATED.split():
-        if len(then[source]) == len(now[source]):
-            replicas += len(now[source])
-            idle += sum(first == last for first, last in zip(then[source], now[source], strict=True))
+        counts_before, counts_after = values_before[source], values_after[source]
+        if len(counts_before) == len(counts_after):
+            replicas += len(counts_after)
+            idle += sum(first == last for first, last in zip(counts_before, counts_after, strict=True))
     return idle, replicas
 
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
     """Return the mean milliseconds of each of WAITS, over the requests that ended between two readings.
 
-    Empty unless all of WAITS are reported.
+    Empty unless all of WAITS are reported, or if no request ended.
     """
     increase_of = growth(before, after)
     means = {}
@@ -186,20 +195,21 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 
 def metric_values(expositions: Iterable[str]) -> Readings:
-    """Return the values of the metrics in SOURCES, one for each replica.
+    """Return the values of the metrics in SOURCES on the servers' pages, one for each replica.
 
-    Damaged rows are left out. The metrics of a frontend are left out if an engine has its own, since each request would
-    count twice.
+    Of an engine's ranks, each of which reports the whole engine, the largest value counts. Damaged rows are left out.
+    The metrics of a frontend are left out if an engine has its own, since each request would count twice.
     """
-    samples_by_name = defaultdict(list)
+    values_by_name = defaultdict(list)
     for text in expositions:
-        for name, _, values in row_groups(parse_rows(page_with_vllm_names(text), SOURCES), RANKS):
-            samples_by_name[name].append(max(values))
-    frontend_names = [name for name in samples_by_name if name.startswith(FRONTEND_PREFIX)]
-    if len(frontend_names) < len(samples_by_name):
+        rows = parse_rows(page_with_vllm_names(text), SOURCES)
+        for name, _, values_of_ranks in row_groups(rows, RANKS):
+            values_by_name[name].append(max(values_of_ranks))
+    frontend_names = [name for name in values_by_name if name.startswith(FRONTEND_PREFIX)]
+    if len(frontend_names) < len(values_by_name):
         for name in frontend_names:
-            del samples_by_name[name]
-    return samples_by_name
+            del values_by_name[name]
+    return values_by_name
 
 
 def page_with_vllm_names(text: str) -> str:
@@ -208,9 +218,9 @@ def page_with_vllm_names(text: str) -> str:
 
 
 def row_groups(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
-    """Yield the name, labels and values of each group of rows that differ only in the labels `parts`.
+    """Yield the name, the other labels and the values of each group of rows that differ only in the labels `parts`.
 
-    These labels split one thing into several rows.
+    Such a label splits one thing into several rows, as that of the parts of a GPU does.
     """
     values_by_name = defaultdict(list)
     for row in rows:
@@ -223,7 +233,8 @@ def row_groups(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple
 def parse_rows(text: str, names: Container[str]) -> list[Sample]:
     """Return the samples of the metrics `names` on a page in Prometheus' text format.
 
-    Damaged rows are left out, so that one of them does not cost the others.
+    The rows are parsed together, which is faster. If one of them is damaged, they are parsed one by one, and damaged
+    rows are left out.
     """
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
     try:
@@ -238,7 +249,10 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
 
 
 def parse_page(text: str) -> list[Sample]:
-    """Return the samples of a page in Prometheus' text format. Raises ValueError if the page is no such text."""
+    """Return the samples of a page in Prometheus' text format, without those that are NaN.
+
+    Raises ValueError if the page is no such text.
+    """
     families = text_string_to_metric_families(f"{text}\n")
     samples = list[Sample]()
     for family in families:

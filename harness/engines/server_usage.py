@@ -1,4 +1,4 @@
-"""A server's own counts of one answer, by whichever names and rules it counts."""
+"""A server's own counts of one answer, under the names and by the rules of each kind of server."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -8,10 +8,11 @@ from harness.core.json_values import dict_or_empty, list_or_empty
 from harness.core.plain_numbers import whole_number
 from harness.engines.answer_delivery import COUNT_TOLERANCE, TokenCounts
 
-MOST_COUNT = 2**31  # the most tokens that a server may name
+MOST_COUNT = 2**31  # a count of tokens from here on is taken as no count
+# Dictionaries within `usage`, whose counts are read as if they stood in it.
 DETAILS = word_list.names_in(
     "prompt_tokens_details input_tokens_details completion_tokens_details output_tokens_details tokens"
-)  # dictionaries within `usage`, whose counts are read as if they stood in it
+)
 PROMPT_NAMES = word_list.names_in("prompt_tokens input_tokens promptTokenCount inputTokens prompt_eval_count")
 OUTPUT_NAMES = word_list.names_in("completion_tokens output_tokens candidatesTokenCount outputTokens eval_count")
 TOTAL_NAMES = word_list.names_in("total_tokens totalTokenCount totalTokens")
@@ -22,17 +23,17 @@ CACHED_NAMES = word_list.names_in(
     cachedContentTokenCount cacheReadInputTokens cached_prompt_tokens
     """
 )
-# Prompt tokens that were put into a cache. A server that counts cached tokens apart from the prompt does so with these.
+# Prompt tokens that were put into a cache. A server whose count of the prompt lacks the cached tokens lacks these, too.
 CACHE_WRITE_NAMES = word_list.names_in(
     "cache_creation_input_tokens cache_write_tokens cacheWriteInputTokens cache_creation_tokens"
 )
 REASONING_NAMES = word_list.names_in("reasoning_tokens thoughtsTokenCount thinking_tokens")
-APART_NAME = "cache_read_input_tokens"  # a name of the convention that always counts a prompt's cached tokens apart
+APART_NAME = "cache_read_input_tokens"  # a name of the convention that never counts cached tokens in the prompt
 
 
 class StatedUsage(NamedTuple):
-    """The counts that a server states. `unexplained` are those of its total that are neither prompt nor output: the
-    server may leave out what it thought, or what came from its cache.
+    """The counts that a server states. `unexplained` are the tokens of its total that are neither prompt nor output:
+    what the model thought, or what came from a cache, if the server counts these only in the total.
     """
 
     prompt_tokens: int | None = None
@@ -43,24 +44,26 @@ class StatedUsage(NamedTuple):
     def counts(self, came: int) -> TokenCounts:
         """Return the counts of an answer of which this client counted `came` tokens.
 
-        Tokens of the total that are neither prompt nor output count as output only if that agrees with `came`.
+        The unexplained tokens count as output only if the output agrees with `came` with them, but not without them.
         """
         output = self.output_tokens
-        with_rest = (output or 0) + self.unexplained
-        if self.unexplained and not is_near(output or 0, came) and is_near(with_rest, came):
-            return TokenCounts(self.prompt_tokens, with_rest, self.cached_tokens)
+        output_with_unexplained = (output or 0) + self.unexplained
+        if self.unexplained and not is_near(output or 0, came) and is_near(output_with_unexplained, came):
+            return TokenCounts(self.prompt_tokens, output_with_unexplained, self.cached_tokens)
         return TokenCounts(self.prompt_tokens, output, self.cached_tokens, self.unexplained)
 
 
 def is_near(stated: int, came: int) -> bool:
+    """Return whether a server's count agrees with the tokens that came, within COUNT_TOLERANCE."""
     return abs(stated - came) <= COUNT_TOLERANCE * came
 
 
 def read_usage(usage: object) -> StatedUsage | None:
-    """Return a server's counts of one answer.
+    """Return a server's counts of one answer. None if it gives none.
 
-    None if it gives none. A zero counts as no count of a prompt or an answer, since servers write it if they do not
-    count.
+    Some servers count what the model thinks, or what came from a cache, apart from output and prompt. The total shows
+    it: what is missing in it then is just that count, which is added. A zero counts as no count of a prompt or an
+    answer, since servers write it if they do not count.
     """
     if not isinstance(usage, dict):
         return None
@@ -73,22 +76,23 @@ def read_usage(usage: object) -> StatedUsage | None:
     unexplained = 0
     if prompt:
         unexplained = max(0, total - prompt - (output or 0))
-    apart = (cached or 0) + (first_count(counts, CACHE_WRITE_NAMES) or 0)
+    of_cache = (cached or 0) + (first_count(counts, CACHE_WRITE_NAMES) or 0)
     if reasoning and unexplained == reasoning:
         output, unexplained = (output or 0) + reasoning, 0
-    elif apart and unexplained == apart:
-        prompt, unexplained = (prompt or 0) + apart, 0
-    elif prompt and apart and not total and (APART_NAME in counts or apart > prompt):
-        prompt += apart
-    if cached is not None and cached > (prompt or cached):
+    elif of_cache and unexplained == of_cache:
+        prompt, unexplained = (prompt or 0) + of_cache, 0
+    elif prompt and of_cache and not total and (APART_NAME in counts or of_cache > prompt):
+        # Without a total, the name shows that the prompt lacks these tokens, or that they are more than it has.
+        prompt += of_cache
+    if cached is not None and prompt and cached > prompt:
         cached = None  # more tokens than the prompt has cannot come from a cache
     return StatedUsage(prompt, output, cached, unexplained)
 
 
 def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
-    """Return the counts of `usage` and of the dictionaries within it.
+    """Return the counts of `usage` and of the dictionaries DETAILS within it, by name.
 
-    If both have a count, the one in `usage` itself is kept.
+    If both have a count of the same name, that of `usage` itself is kept.
     """
     counts = dict[str, object]()
     for name in DETAILS:
@@ -100,7 +104,7 @@ def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
 
 
 def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | None:
-    """Return the count under the first of the names that has one. None if no name has one."""
+    """Return the count under the first of the names that has a whole number below MOST_COUNT. None if no name has."""
     for name in names:
         count = whole_number(counts.get(name))
         if count is not None and count < MOST_COUNT:
@@ -109,9 +113,9 @@ def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | N
 
 
 def usage_in(message: Mapping[str, object]) -> StatedUsage | None:
-    """Return the counts that a message of an answer holds.
+    """Return the counts that a message of an answer holds. None if it holds none.
 
-    None if it holds none. Moonshot has them in the choice, Groq in an object of its own.
+    Most servers have them in `usage`, Moonshot in the choice, Groq in an object of its own.
     """
     places = [message.get("usage")]
     for choice in list_or_empty(message, "choices")[:1]:

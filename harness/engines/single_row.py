@@ -10,18 +10,19 @@ import triton
 import triton.language as tl
 from triton.language import constexpr
 
-# Rows, columns and warps of a program by the shape of the weight: the fastest of 24 that were measured on an H200.
+# The rows, columns and warps of a program by the shape of the weight: the fastest of 24 that were measured on an H200.
 TILES = {(6144, 4096): (4, 512, 4), (4096, 4096): (16, 1024, 8), (28672, 4096): (4, 2048, 8)}
-OTHER_TILE = (8, 1024, 8)  # also the fastest for (4096, 14336)
+OTHER_TILE = (8, 1024, 8)  # for all other shapes; the fastest for (4096, 14336)
 
 
+# Writes the products of the row `x` with `rows` rows of the weight, which has `width` columns, read `cols` at a time.
 @triton.jit
 def kernel(x, weight, out, scale_x, scale_w, width: constexpr, rows: constexpr, cols: constexpr, pdl: constexpr):
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.arange(0, cols)
     place = weight + row[:, None] * width + column[None, :]
-    weights = tl.load(place)  # nobody writes weights: they are read while the kernel before this one still runs
-    if pdl:
+    weights = tl.load(place)  # weights never change, so they may be read while the previous kernel still runs
+    if pdl:  # let the next kernel begin, then wait for the previous one, which makes `x`
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
     total = weights.to(tl.float32) * tl.load(x + column).to(tl.float32)[None, :]
@@ -59,7 +60,7 @@ def multiply(
 def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Return vLLM's `apply_scaled_mm` changed so that a single row is multiplied here.
 
-    More rows are left to `apply_many`.
+    Several rows, a bias, another type than bf16, and shapes that are no whole tiles are left to `apply_many`.
     """
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())

@@ -46,11 +46,10 @@ def profiler(traces: Path) -> dict[str, object]:
     return {"profiler_config": config}
 
 
-# Other processes of the engine that may still be ending when it is closed get this long before they are killed.
-SHUTDOWN_GRACE_S = 3.0
-EXTENSION_ARGUMENT = "worker_extension_cls"  # an --engine-arg: a class whose module each worker imports
+SHUTDOWN_GRACE_S = 3.0  # the time in which vLLM may shut its processes down before they are killed
+EXTENSION_ARGUMENT = "worker_extension_cls"  # the argument that names a class whose module each worker imports
 WORKER_CLASS = "harness.engines.worker.Extension"
-RPC_S = 10.0
+RPC_S = 10.0  # the time limit of a call to the workers
 AMX_WARNING = (
     f"{EXTENSION_ARGUMENT} is yours, so nobody asks Linux for AMX: bf16 may end in SIGILL on this CPU unless your "
     "class's module calls torch.cpu._init_amx()"
@@ -105,20 +104,25 @@ class VLLM(Engine):
         self._links: RemoteEngineConnections | None = None
 
     def _prepare_process(self) -> None:
-        """Set what vLLM and its processes read when they begin."""
+        """Set what vLLM and its processes read when they begin, and note a caution for each patch.
+
+        Also let processes that vLLM leaves behind become children of this one, so that `close` ends them.
+        """
         processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         nvml.use_order_of_nvml()
-        faulthandler.enable(2)  # a process that dies by a signal says where, in engine.log: this one, what is forked,
-        environ.setdefault("PYTHONFAULTHANDLER", "1")  # and what is begun anew
+        # A process that dies by a signal writes its stack to engine.log: this one and its forks, then programs that it
+        # starts.
+        faulthandler.enable(2)
+        environ.setdefault("PYTHONFAULTHANDLER", "1")
         environ[patches.VARIABLE] = ",".join(self.patch_names)
         for name in self.patch_names:
             self.cautions.append(f"vLLM is patched, {name}: {patches.PATCHES[name].effect}")
 
     async def load(self) -> None:
-        """Start vLLM's engine, on the loop.
+        """Start vLLM's engine, on the loop, and note the kernels that it runs.
 
-        Raises UsageError if vLLM refuses the settings, EngineError if it does not start.
+        Raises UsageError if vLLM refuses the settings or a patch changes nothing, EngineError if vLLM does not start.
         """
         self._prepare_process()
         import vllm
@@ -128,7 +132,7 @@ class VLLM(Engine):
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.version = vllm.__version__
-        # Nobody looks between the first token and the end, so an output for each of these two is enough.
+        # Nobody looks at an answer between its first token and its end, so two outputs are enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         if current_platform.is_cpu() and EXTENSION_ARGUMENT in args and "amx_tile" in system.cpu_flags():
             self.cautions.append(AMX_WARNING)
@@ -157,14 +161,15 @@ class VLLM(Engine):
 
     @property
     def llm(self) -> AsyncEngine:
-        """vLLM's own engine. It exists only between start and end."""
+        """vLLM's own engine. Must only be read after it was started and before it was closed."""
         assert self._llm is not None
         return self._llm
 
     async def _kernels(self) -> dict[str, str]:
-        """Return the kernels that the workers say they run.
+        """Return the kernels that the first worker says it runs.
 
-        Empty with other hosts, or with a worker extension of the user's.
+        Empty if vLLM has engines on other hosts, if the user gave a worker extension in place of this program's, or if
+        the workers do not answer.
         """
         if "data_parallel_size_local" in self.args or EXTENSION_ARGUMENT in self.args:
             return {}
@@ -184,11 +189,18 @@ class VLLM(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        async for output in self._outputs(prompt, sampling_params(self.sampling.for_request(max_new_tokens), is_whole)):
+        """Yield the token ids of an answer as vLLM's outputs bring them. `exchange` is not used: nothing is sent on."""
+        params = sampling_params(self.sampling.for_request(max_new_tokens), is_whole)
+        async for output in self._outputs(prompt, params):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
-        params = sampling_params(Sampling(1, 0), True, tuple(choices))
+        """Return the log-probabilities of the ids in `choices` as the next token.
+
+        Raises EngineError if one of them is missing or no number.
+        """
+        one_token = Sampling(max_new_tokens=1, min_new_tokens=0)
+        params = sampling_params(one_token, is_whole=True, choices=tuple(choices))
         outputs = [output async for output in self._outputs(prompt, params)]
         by_token = outputs[-1].outputs[0].logprobs[0]
         logprobs = [by_token[token].logprob for token in choices if token in by_token]
@@ -197,6 +209,7 @@ class VLLM(Engine):
         return ChoiceLogprobs(tuple(logprobs), outputs[-1].num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
+        """Yield vLLM's outputs for a prompt, and note when each came. Raises EngineError."""
         from vllm.inputs.engine import tokens_input
 
         try:
@@ -210,6 +223,7 @@ class VLLM(Engine):
 
     @property
     def engine_state(self) -> EngineState:
+        """The settings that vLLM resolved, some of them only from the checkpoint."""
         settings = self.llm.vllm_config
         model, cache, scheduler = settings.model_config, settings.cache_config, settings.scheduler_config
         speculation = kv_connector = None
@@ -265,12 +279,13 @@ class VLLM(Engine):
 
     @property
     def failure(self) -> str | None:
+        """The reason why vLLM can answer no more, with the signals by which its processes died. None while it can."""
         if self._links and self._links.is_broken:
             return "an engine on another host broke its connection off"
         if self._llm is None or not self._llm.errored:
             return None
         text = "vLLM's engine process ended unexpectedly"
-        with suppress(AttributeError):  # if vLLM can tell
+        with suppress(AttributeError):  # not every vLLM has these attributes
             exit_codes = self._llm.engine_core.resources.engine_manager.finished_procs()
             for name, code in exit_codes.items():
                 if code < 0:
@@ -285,9 +300,10 @@ class VLLM(Engine):
         return self.failure or ""
 
     def close(self) -> None:
+        """Shut vLLM down, for at most SHUTDOWN_GRACE_S, then end every process that is left."""
         if self._llm is not None:
             handler = self._llm.output_handler
-            if handler:  # it would log the engine's end as a failure
+            if handler:  # otherwise it would log the engine's end as a failure
                 self.loop.call_soon_threadsafe(handler.cancel)
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
@@ -303,12 +319,12 @@ def shut_down(llm: AsyncEngine) -> None:
 
 
 class RemoteEngineConnections:
-    """The connections between vLLM's client in this process and its engines; to be made once all are there."""
+    """The connections between vLLM's client in this process and its engines. To be created once all are connected."""
 
     def __init__(self, client: EngineClient) -> None:
         import zmq
 
-        # The client's sockets belong to its event loop; what ZeroMQ tells of them may be read on any one thread.
+        # The client's socket belongs to its event loop. ZeroMQ's events about the socket may be read on another thread.
         shadow: zmq.Socket[bytes] = zmq.Socket.shadow(client.resources.input_socket)
         self._socket = shadow.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._events: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket)

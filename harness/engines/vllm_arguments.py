@@ -14,15 +14,15 @@ from harness.engines import patches
 from harness.engines.vllm_library import ModelConfig
 
 DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
-CPU_BLOCK = 32
+CPU_BLOCK = 32  # tokens of a block of the prefix cache
 
 
 def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
-    """Return a run's arguments for vLLM's AsyncEngineArgs.
+    """Return a run's arguments for vLLM's AsyncEngineArgs. Those of --engine-arg replace all others.
 
-    `may_score` is True if `Engine.score_choices` will be called. The prefix cache is off unless the user turns it on. A
-    benchmark repeats its samples, so answers from the cache would flatter every number. With `may_score` the cache is
-    on, since questions share their beginnings. Log-probabilities are then those after the restriction to the choices.
+    The prefix cache is off unless the user turns it on. A benchmark repeats its samples, so answers from the cache
+    would flatter every number. `may_score` is True if `Engine.score_choices` will be called. The cache is then on,
+    since questions share their beginnings, and log-probabilities are those after the restriction to the choices.
     """
     config = plan.config
     quantization = None if config.quantization == "none" else config.quantization
@@ -55,16 +55,16 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
 
 
 def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
-    """Return the arguments that vLLM needs on a CPU, unless the run sets them itself."""
+    """Return the arguments that vLLM needs on a CPU. The caller uses those that the run does not set itself."""
     args: dict[str, object] = {}
     spec = config.model_spec
     if may_score:
         args["block_size"] = CPU_BLOCK  # smaller than vLLM's 128 tokens, since only whole blocks are shared
     if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
-        # vLLM would take this share of main memory, which other programs need too.
+        # vLLM would otherwise take 0.9 of the main memory, which other programs need, too.
         args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
     if spec.sequences:
-        args["enforce_eager"] = True  # to compile so small a model for a CPU would take longer than the run
+        args["enforce_eager"] = True  # compiling so small a model for a CPU would take longer than the run
         args["max_num_seqs"] = spec.sequences
     return args
 
@@ -72,7 +72,7 @@ def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
 def extra_args(config: EngineConfig) -> dict[str, object]:
     """Return the arguments of --engine-arg, and the names of --engine-patch so that vLLM includes them in its hash.
 
-    Raises UsageError if the installed vLLM has no such argument.
+    Raises UsageError if the installed vLLM has no such argument, or if a patch cannot be used.
     """
     known = vllm_source.arguments()
     for key in config.engine_args:
@@ -89,9 +89,10 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 
 
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
-    """Return which engine arguments and VLLM_ variables the installed vLLM does not support, in words.
+    """Return which of these engine arguments and environment variables the installed vLLM does not support, in words.
 
-    Empty if none. An argument that has no effect with this number of `copies` of the model is not supported either.
+    Empty if there are none. An argument that has no effect with this number of `copies` of the model counts as not
+    supported. Of the variables only vLLM's own, VLLM_..., are judged.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     for name in variables:
@@ -112,7 +113,10 @@ def installed_version() -> tuple[int, ...]:
 
 
 def refusal(error: Exception) -> str:
-    """Return the first reason why vLLM refuses its arguments. pydantic, which checks them, puts it below a heading."""
+    """Return the first reason why vLLM refuses its arguments, after the name of the argument if it is known.
+
+    The message of pydantic, which checks the arguments, would begin with a heading.
+    """
     errors = getattr(error, "errors", None)
     if errors is None:
         return first_line(error)
@@ -134,9 +138,10 @@ def check_quantization(model: ModelConfig) -> None:
     in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
     if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
-    online = model.quantization_config
-    dense = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
-    if online is not None and not dense and not model.is_moe:
+    online = model.quantization_config  # the quantization on loading
+    # If it does not say whether it quantizes linear layers, it is taken to do so.
+    quantizes_linear = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
+    if online is not None and not quantizes_linear and not model.is_moe:
         raise UsageError(
             f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
         )

@@ -23,7 +23,7 @@ class AnswerOutput(Protocol):
 
 
 class RequestOutput(Protocol):
-    """A step of a request; `outputs` has one item for each answer to it, so that there is one."""
+    """A step of a request. `outputs` has one item for each answer to the request, so here it has one."""
 
     outputs: Sequence[AnswerOutput]
     num_cached_tokens: int | None

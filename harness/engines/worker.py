@@ -1,10 +1,10 @@
-"""Imported by each of vLLM's worker processes: asks Linux for AMX, patches vLLM, and tells which kernels it runs.
+"""Imported by each of vLLM's worker processes: asks Linux for AMX, patches vLLM, and reports which kernels it runs.
 
 vLLM's bf16 attention on a CPU uses AMX tiles without asking. Linux ends a process by SIGILL that uses tile registers
 before `arch_prctl(ARCH_REQ_XCOMP_PERM, 18)` (the kernel's Documentation/arch/x86/xstate.rst). oneDNN makes that request
 at the first large matrix product; vLLM's attention kernel does not, and a short prompt reaches it first. Permission
-is lost at exec, so each worker asks for itself: vLLM imports the module of `worker_extension_cls` in every one. Where a
-CPU has no AMX, the call does nothing.
+is lost at exec, so each worker asks for itself: vLLM imports the module of `worker_extension_cls` in every worker. On a
+CPU without AMX, the call does nothing.
 """
 
 from os import environ
@@ -24,16 +24,16 @@ torch.cpu._init_amx()
 for name in CHOSEN_PATCHES:
     patches.PATCHES[name].apply()
 
-KERNELS = "vllm.model_executor.kernels"  # the package of vLLM's classes that are one kernel each
+KERNELS_PACKAGE = "vllm.model_executor.kernels"  # each class in it stands for one kernel
 
 
 class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
-        """Return the kernels that run: the attention backend, and the kernel of most linear layers, by vLLM's names.
+        """Return vLLM's names of the kernels that run: the attention backend and the linear kernel of most layers.
 
-        What patches change in them is added. A part that vLLM does not tell is left out.
+        The words for what patches change are added. A part that vLLM does not tell is left out.
         """
         backend_names, linear_kernels = list[str](), dict[torch.nn.Module, str]()
         for layer in self.vllm_config.compilation_config.static_forward_context.values():
@@ -54,16 +54,16 @@ class Extension:
 
 
 def linear_kernel(module: torch.nn.Module) -> str:
-    """Return the name of the kernel class that a layer's method holds.
+    """Return the name of the kernel class that a layer's quantization method or scheme holds.
 
-    If it holds none, return the method's own class name.
+    If neither holds one, return the class name of the scheme, or of the method if there is no scheme.
     """
     name = "none"
     for holder in (module.quant_method, getattr(module, "scheme", None)):
         if holder is None:
             continue
         for value in vars(holder).values():
-            if type(value).__module__.startswith(KERNELS):
+            if type(value).__module__.startswith(KERNELS_PACKAGE):
                 return type(value).__name__
         name = type(holder).__name__
     return name

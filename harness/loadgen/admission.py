@@ -1,4 +1,4 @@
-"""The requests that a server took and those that it refused: how many it answers at once where it is full."""
+"""The requests that a server took and those that it refused, and how many it was answering when it refused others."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -11,11 +11,11 @@ class Admission:
     """The requests of a test or a trial at a server. Times are in seconds, by time.perf_counter."""
 
     answer_spans: list[tuple[float, float]] = field(default_factory=list)
-    """The times at which each was sent, and answered."""
+    """For each answered request, when it was sent and when it was answered."""
     refusal_times: list[float] = field(default_factory=list)
-    """The time at which each was refused."""
+    """For each refused request, when it was refused."""
     in_progress: dict[int, float] = field(default_factory=dict)
-    """The time at which each was sent, by its number."""
+    """For each request in flight, by its number, when it was sent."""
     sent: int = 0
 
     def send(self, at_s: float) -> int:
@@ -25,7 +25,7 @@ class Admission:
         return self.sent
 
     def answer(self, number: int, at_s: float, sent_s: float | None = None) -> None:
-        """Note an answer. `sent_s` is given if the request was sent later than it was noted."""
+        """Note an answer. `sent_s` is the time of sending, if that was later than `send` noted it."""
         noted_s = self.in_progress.pop(number)
         if sent_s is None:
             sent_s = noted_s
@@ -36,7 +36,7 @@ class Admission:
         self.in_progress.pop(number, None)
 
     def refuse(self, number: int, at_s: float, error: ServerFullError) -> None:
-        """Note a refusal.
+        """Note a refusal, caused by `error`.
 
         Raises EndpointError if no other request is in progress, since the server is then not full.
         """
@@ -51,27 +51,28 @@ class Admission:
     def full_at(self) -> int | None:
         """The median number of requests that the server was answering when it refused others.
 
-        None if it refused none.
+        None if it refused none. A request counts as being answered from its sending to the end of its answer.
         """
         if not self.refusal_times:
             return None
         import numpy as np
 
-        begins, ends = list(self.in_progress.values()), [inf] * len(self.in_progress)
+        begins = list(self.in_progress.values())
+        ends = [inf] * len(self.in_progress)  # these have not ended yet
         for begin, end in self.answer_spans:
             begins.append(begin)
             ends.append(end)
         begins.sort()
         ends.sort()
-        refused = np.sort(self.refusal_times)
-        answering = np.searchsorted(begins, refused, "right") - np.searchsorted(ends, refused, "right")
-        return max(1, int(np.median(answering)))
+        refusals = np.sort(self.refusal_times)
+        begun, ended = np.searchsorted(begins, refusals, "right"), np.searchsorted(ends, refusals, "right")
+        return max(1, int(np.median(begun - ended)))
 
 
 def advice(others: int) -> str:
-    """Return which flag avoids a refusal, as the end of an error message.
+    """Return which flag avoids a refusal while `others` requests were in flight, as the end of an error message.
 
-    Empty if no other request was in flight. `others` is the number of other requests in flight.
+    Empty if there were no others: a lower limit would then not help.
     """
     if not others:
         return ""

@@ -1,4 +1,4 @@
-"""Load that is not ours: what other programs took of the machine while a test ran."""
+"""Background load: what other programs took of the machine while a test ran. The speed alone does not show it."""
 
 import os
 import re
@@ -18,10 +18,10 @@ from harness.core.formatting import Measured
 from harness.core.nvml import ask_gpus, memory_of
 from harness.core.system import container_cpu_s, core_count, cores
 
-# A speed does not show how much of the machine other programs used during a test, so it is measured here.
-CPU_SHARE = 0.1  # if answers are computed on the CPU, others' load counts from this share of the cores
-SPARE_CPU_SHARE = 0.5  # the share if a GPU or a server computes the answers
-CLIENT_SHARE = 0.9  # a client process that takes this share of a core may be what is slow
+# The load of other programs counts if they use more than this share of the cores: the first if the CPU computes the
+# answers, the second if a GPU or a server does, which leaves cores to spare.
+CPU_SHARE, SPARE_CPU_SHARE = 0.1, 0.5
+CLIENT_SHARE = 0.9  # a client process that takes more than this share of a core may be what is slow
 PRECISION_FLAGS = ("--dtype", "--quantization")  # flags of vLLM and SGLang
 # Programs that forward connections into containers.
 RELAYS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "kube-proxy")
@@ -30,34 +30,35 @@ GPU_SLACK_BYTES = 2**31  # bytes of a GPU that a driver or a display server may 
 
 @dataclass
 class BackgroundLoad:
-    """The load of other programs during a test: CPU cores on average, None beside a server on this machine; GPUs by
-    index.
-    """
+    """The load of other programs during a test."""
 
-    cpu_cores: Measured = None
-    cores: int = field(default_factory=core_count)
-    gpus: list[int] = field(default_factory=list)
-    share: float = CPU_SHARE  # the share of the cores from which it counts
-    unknown: str = ""  # why the cores are not known
-    client_share: Measured = None  # the share of a core that the busiest process takes that asks an endpoint
+    cpu_cores: Measured = None  # the cores that they used on average; None if unknown
+    cores: int = field(default_factory=core_count)  # the cores of this process
+    gpus: list[int] = field(default_factory=list)  # the indices of GPUs whose memory they used
+    share: float = CPU_SHARE  # if they used more than this share of the cores, it counts
+    unknown: str = ""  # the reason why `cpu_cores` is unknown
+    client_share: Measured = None  # the share of a core that the busiest of this client's processes took
 
     def warnings(self, when: str = "during the test") -> list[str]:
         """Return in words each kind of load that may have cost speed."""
-        why = []
+        texts = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
-            why.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
+            texts.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
         if self.gpus:
-            why.append(f"other programs used memory of GPU {', '.join(map(str, self.gpus))}")
+            texts.append(f"other programs used memory of GPU {', '.join(map(str, self.gpus))}")
         if self.client_share is not None and self.client_share > CLIENT_SHARE:
-            why.append(
+            texts.append(
                 f"this client's busiest process used {100 * self.client_share:.0f} % of a core: times may be its own, "
                 "not the server's"
             )
-        return why
+        return texts
 
 
 def warning_lines(warnings: Sequence[str], has_endpoint: bool) -> list[str]:
-    """Return warnings as the screen shows them. Without an endpoint they say that this machine's speed is in doubt."""
+    """Return warnings as the screen shows them.
+
+    Without an endpoint, the measured speed is this machine's, so each warning adds that it may be too low.
+    """
     if has_endpoint:
         return list(warnings)
     return [f"{warning}: the speed may be lower than this machine's" for warning in warnings]
@@ -75,7 +76,7 @@ def busy_s() -> float:
     container_s = container_cpu_s()
     if container_s is not None:
         return container_s
-    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # psutil lists the same cores in this order
+    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # psutil lists the same cores in the same order
     usable = cores()
     total_s = 0.0
     for core, times in zip(map(int, online), psutil.cpu_times(percpu=True), strict=False):
@@ -96,6 +97,7 @@ class CoreTimes(Protocol):
 
 
 def busy_time(times: CoreTimes) -> float:
+    """Return the seconds that a core was not idle."""
     guests = times.guest + times.guest_nice  # user time holds these already
     return float(sum(times) - times.idle - times.iowait - guests)
 
@@ -103,15 +105,16 @@ def busy_time(times: CoreTimes) -> float:
 def cpu_by_process(roots: Iterable[int]) -> dict[int, float]:
     """Return the CPU seconds of these processes and all processes below them, by process id.
 
-    The seconds of a child that has ended count for its parent.
+    The seconds of a child that has ended count for its parent. Processes that cannot be read are left out.
     """
-    total = {}
+    seconds_by_process = {}
     for root in roots:
         with suppress(psutil.Error):
             for process in (psutil.Process(root), *psutil.Process(root).children(recursive=True)):
                 with suppress(psutil.Error):
-                    total[process.pid] = float(sum(process.cpu_times()[:4]))
-    return total
+                    times = process.cpu_times()[:4]  # user and system time, its own and that of ended children
+                    seconds_by_process[process.pid] = float(sum(times))
+    return seconds_by_process
 
 
 class LocalServers(NamedTuple):
@@ -126,21 +129,28 @@ class UnknownProcessError(Exception):
 
 
 def servers_here(addresses: Sequence[str]) -> LocalServers:
-    """Return the servers on this machine that are behind the addresses; none if all are elsewhere."""
+    """Return the servers on this machine that are behind the addresses. None of them if all are elsewhere.
+
+    If the processes of one server are not known, return only the reason.
+    """
     process_ids = set[int]()
     for address in addresses:
         parts = urlsplit(address)
-        if not is_here(parts.hostname or ""):
+        if not is_this_machine(parts.hostname or ""):
             continue
+        default_ports = {"https": 443}
         try:
-            process_ids |= listening_processes(parts.port or {"https": 443}.get(parts.scheme, 80))
+            process_ids |= listening_processes(parts.port or default_ports.get(parts.scheme, 80))
         except UnknownProcessError as error:
             return LocalServers(unknown=str(error))
     return LocalServers(frozenset(process_ids))
 
 
 def listening_processes(port: int) -> set[int]:
-    """Return the ids of the topmost processes that listen on a port. Raises UnknownProcessError."""
+    """Return the ids of the processes that started the servers listening on a port, as `top_of` finds them.
+
+    Raises UnknownProcessError if a server belongs to another user or is behind a relay, or if no process listens.
+    """
     owners = set[int]()
     for connection in psutil.net_connections("tcp"):
         if connection.status == "LISTEN" and connection.laddr.port == port:
@@ -155,45 +165,47 @@ def listening_processes(port: int) -> set[int]:
 def precision_of(addresses: Sequence[str]) -> dict[str, str]:
     """Return the flags for the weights' number format with which the servers on this machine were started.
 
-    Only processes that tell their command line count.
+    The flags are keyed by names such as "server_dtype". Processes whose command line cannot be read are left out.
     """
     flags = dict[str, str]()
     for pid in servers_here(addresses).process_ids:
         with suppress(psutil.Error):
             words = list[str]()
             for word in psutil.Process(pid).cmdline():
-                words += word.split("=", 1)
+                words += word.split("=", 1)  # FLAG=VALUE becomes two words, as FLAG VALUE is
             for name, value in pairwise(words):
                 if name in PRECISION_FLAGS:
                     flags[f"server_{name[2:]}"] = value
     return flags
 
 
-def is_here(host: str) -> bool:
-    """Return whether the host of an address is this machine."""
+def is_this_machine(host: str) -> bool:
+    """Return whether the host of an address is this machine. False if its name cannot be resolved."""
     own_addresses = set[str]()
     for interfaces in psutil.net_if_addrs().values():
         own_addresses.update(interface.address for interface in interfaces)
     with suppress(OSError):
-        host_addresses = {str(resolved[4][0]) for resolved in socket.getaddrinfo(host, None)}
+        host_addresses = set[str]()
+        for _, _, _, _, socket_address in socket.getaddrinfo(host, None):
+            host_addresses.add(str(socket_address[0]))
         return not host_addresses.isdisjoint(own_addresses)
     return False
 
 
 def top_of(pid: int) -> int:
-    """Return the id of the process that started a server.
+    """Return the id of the process that started a server: the topmost ancestor that runs the same program.
 
-    This is the topmost ancestor that runs the same program and did not start this process. Raises UnknownProcessError
+    It is looked for below the ancestors of this process, which are no part of the server. Raises UnknownProcessError
     for a relay, whose server is elsewhere, and for a process that cannot be read.
     """
     try:
         process = psutil.Process(pid)
         name = process.name()
-        ours = {ancestor.pid for ancestor in psutil.Process().parents()}
+        own_ancestors = {ancestor.pid for ancestor in psutil.Process().parents()}
         if any(relay in name for relay in RELAYS):
             raise UnknownProcessError(f"{name} forwards the server's port")
         parent = process.parent()
-        while parent and parent.pid not in ours and parent.exe() == process.exe():
+        while parent and parent.pid not in own_ancestors and parent.exe() == process.exe():
             process, parent = parent, parent.parent()
     except psutil.Error as error:
         raise UnknownProcessError(f"the server's process {pid} cannot be read ({type(error).__name__})") from None
@@ -201,7 +213,10 @@ def top_of(pid: int) -> int:
 
 
 def busy_gpus() -> list[int]:
-    """Return the indices of visible GPUs whose memory is in use. Must be asked before the engine starts."""
+    """Return the indices of visible GPUs of which more memory than GPU_SLACK_BYTES is in use.
+
+    Must be called before the engine starts, whose own memory would count.
+    """
     memory = ask_gpus(memory_of)
     return [index for index, usage in enumerate(memory) if usage and usage.used > GPU_SLACK_BYTES]
 
@@ -210,10 +225,11 @@ def busy_gpus() -> list[int]:
 def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:
-    """Yield what other programs use while the block runs.
+    """Yield what other programs use while the block runs. The result is complete once the block has ended.
 
-    It is complete once the block has ended. `gpus` were in use before the engine started. The processes of a server
-    behind `endpoints` on this machine do not count as other programs.
+    `gpus` were in use before the engine started. `has_gpus` says that GPUs compute the answers. The processes of a
+    server behind `endpoints` on this machine do not count as other programs. If these are not known, neither is the
+    CPU's load. A block of a second or less is too short to be measured.
     """
     load = BackgroundLoad(gpus=list(gpus))
     if has_gpus or endpoints:
@@ -221,13 +237,13 @@ def watch_others(
     own_processes = {os.getpid()}
     servers = servers_here(endpoints)
     load.unknown = servers.unknown
-    known = own_processes | servers.process_ids
-    begin, busy_before, cpu_before = time.monotonic(), busy_s(), cpu_by_process(known)
+    known_processes = own_processes | servers.process_ids
+    begin, busy_before, cpu_before = time.monotonic(), busy_s(), cpu_by_process(known_processes)
     yield load
     seconds = time.monotonic() - begin
     if seconds <= 1:
         return
-    used = {pid: cpu_s - cpu_before.get(pid, 0.0) for pid, cpu_s in cpu_by_process(known).items()}
+    used = {pid: cpu_s - cpu_before.get(pid, 0.0) for pid, cpu_s in cpu_by_process(known_processes).items()}
     if endpoints:
         busiest_s = max(used.get(pid, 0.0) for pid in cpu_by_process(own_processes))
         load.client_share = round(busiest_s / seconds, 2)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from aiohttp import ClientSession
 
-from harness.config.server_addresses import exporter
+from harness.config.server_addresses import parse_exporter_address
 from harness.core.errors import BenchmarkError, UsageError
 from harness.core.message_text import first_line
 from harness.engines import discovery, server_metrics
@@ -14,8 +14,8 @@ from harness.loadgen.gpu_readings import GPUs
 from harness.loadgen.test_run import Recording
 
 # The names of an NVIDIA DCGM exporter's fields are in its etc/default-counters.csv.
-LARGEST_READING = 1e6  # the largest value of any quantity
-DCGM_COLUMNS = {  # columns of machine.csv, in its units but for the memory's, MiB
+LARGEST_READING = 1e6  # no quantity has a larger value
+DCGM_COLUMNS = {  # columns of machine.csv by field, in the same units except for the memory, which DCGM gives in MiB
     "DCGM_FI_DEV_GPU_UTIL": "load_percent",
     "DCGM_FI_DEV_FB_USED": "memory_gib",
     "DCGM_FI_DEV_POWER_USAGE": "power_w",
@@ -43,25 +43,25 @@ class ExporterReading(NamedTuple):
 
 
 class GpuSample(NamedTuple):
-    """One value of a GPU's on an exporter's page."""
+    """One value of a GPU on an exporter's page."""
 
     gpu: str
     host: str
     model: str
     column: str
     value: float
-    is_split: bool  # whether the GPU is (MIG)
+    is_split: bool  # the GPU is split into parts (MIG)
 
 
 def exporter_reading(urls: Sequence[str]) -> ExporterReading:
     """Return what the exporters' pages report about the GPUs that the addresses name.
 
-    Raises UsageError if a page is no exporter's page, or if it lacks one of the GPUs.
+    Raises UsageError if a page is no exporter's page, or if it lacks one of the GPUs, or all GPUs of the host.
     """
     values: GPUs = {}
     models, split = {}, set[str]()
     for url in urls:
-        address, gpus, host = exporter(url)
+        address, gpus, host = parse_exporter_address(url)
         seen = set[str]()
         for sample in gpu_samples(address):
             if (gpus and sample.gpu not in gpus) or (host and sample.host != host):
@@ -95,7 +95,10 @@ def remote_gpus(urls: Sequence[str]) -> GPUs:
 
 
 def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
-    """Yield a line for values that the exporters did not report during a test, with the reason if it is known."""
+    """Yield a note on values that the exporters did not report during a test, with the reason if it is known.
+
+    `exported` is their reading before the test.
+    """
     if exported.split:
         count = f"{len(exported.split):,} of {len(exported.gpus):,} GPUs"
         yield (f"--telemetry-url: {count} are split (MIG): their power is the whole card's, so energy is not recorded")
@@ -111,7 +114,7 @@ async def exporter_page(address: str) -> str:
 
 
 def gpu_samples(address: str) -> Iterator[GpuSample]:
-    """Yield each value of each GPU on a page.
+    """Yield each value of each GPU on a page. The rows of a split GPU's parts (MIG) become one value.
 
     Values that no GPU can have are left out. Raises UsageError if no exporter's page comes in time.
     """
@@ -142,9 +145,10 @@ def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
 
 
 def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
-    """Return the column and the value of a GPU's row, or of the rows of its parts.
+    """Return the column and the value of a GPU's row, or of the rows of its parts: their largest value.
 
-    The column is empty if the row is not used.
+    The memory of the parts is summed up, and turned from MiB into GiB. The column is empty if the row is not used: the
+    load of the engines within a GPU that is not split, and what a split GPU reports of the whole card.
     """
     if name == ENGINE_ACTIVE:
         column = "load_percent" if is_split else ""

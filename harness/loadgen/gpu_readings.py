@@ -21,10 +21,10 @@ from harness.engines import server_metrics
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
 TOO_HOT = 0x8 | 0x20 | 0x40  # hardware slowdown, thermal slowdown by software and by hardware
-GPUs = dict[str, dict[str, float]]  # values by page, GPU and column
+GPUs = dict[str, dict[str, float]]  # values by GPU, which is named by its page, host and number, and by column
 Remote = Callable[[], GPUs]
-MEMORY_CLOCK, GPU_SENSOR = 2, 0
-READ_TIMEOUT_S = 2.0  # for one reading of all GPUs
+MEMORY_CLOCK, GPU_SENSOR = 2, 0  # NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU
+READ_TIMEOUT_S = 2.0  # the time limit of one reading of all GPUs
 RECORDER_TIMEOUT_S = 10.0  # the longest wait until the last line is written and the reading process has ended
 MEMORY_SENSOR = 82  # NVML_FI_DEV_MEMORY_TEMP, a field
 PCIE_SENT, PCIE_RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
@@ -50,14 +50,18 @@ ALL_LINKS = 0xFFFFFFFF
 COUNTERS = {"nvlink_sent_gb_per_s": 138, "nvlink_received_gb_per_s": 139}  # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, RX
 
 
-GpuQuery = Callable[[NVML, GPUHandle], Measured]  # takes NVML and a GPU; raises if the GPU does not tell
+GpuQuery = Callable[[NVML, GPUHandle], Measured]  # raises an exception if the GPU has no answer
 
 
 def counter_rate(field: int) -> GpuQuery:
-    """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called."""
+    """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called.
+
+    It returns None at its first call for a GPU, and if the counter decreased, as after a reset.
+    """
     before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 
     def read(nvml: NVML, handle: GPUHandle) -> Measured:
+        """Return the rate since the last call for this GPU, and note the time and the count for the next."""
         count = int(field_value(nvml, handle, (field, ALL_LINKS)).ullVal)
         index = nvml.nvmlDeviceGetIndex(handle)
         now_s = time.monotonic()
@@ -72,10 +76,9 @@ def counter_rate(field: int) -> GpuQuery:
 
 
 def null_if_split(read: GpuQuery) -> GpuQuery:
-    """Return `read` changed so that it returns None for a split card (MIG).
+    """Return `read` changed so that it returns None for a split GPU (MIG).
 
-    NVML reports no load for such a card, or some drivers report 0. Its power is that of the whole card, which others
-    may use, too.
+    Drivers report no load of such a GPU, or 0. Its power is that of the whole card, which others may use, too.
     """
 
     def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
@@ -107,9 +110,10 @@ GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 
 
 def joules(gpus: int | None) -> Measured:
-    """Return the energy in J that GPUs have used since their driver was loaded.
+    """Return the energy in J that the first `gpus` visible GPUs, or all if it is None, used since their driver was
+    loaded.
 
-    None if a GPU does not report it. The first `gpus` visible GPUs count, or all if it is None.
+    None if a GPU does not report it, or if there is no GPU.
     """
     energies = energies_mj()[:gpus]
     known = [energy for energy in energies if energy is not None]
@@ -132,9 +136,10 @@ def record_machine(
 ) -> Iterator[list[str]]:
     """Write one line a second to the CSV file `path` while the block runs, if `wanted`.
 
-    Yield a list of what went wrong. The list is complete once the block has ended. Values that are not reported are
-    left empty. `prometheus_metrics` returns the engine's metrics in Prometheus' text format. The first `gpus` visible
-    GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere, by GPU and column.
+    Yield a list of messages about what went wrong. The list is complete once the block has ended. Values that are not
+    reported are left empty. `prometheus_metrics` returns the engine's metrics in Prometheus' text format. The first
+    `gpus` visible GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere. The GPUs of its first
+    reading get columns after those of this machine's GPUs.
     """
     stop, troubles = threading.Event(), list[str]()
 
@@ -145,7 +150,7 @@ def record_machine(
             table = csv.writer(file)
             remote_gpus = sorted(remote())
             table.writerow(column_names(count + len(remote_gpus)))
-            psutil.cpu_percent()  # each call covers the time since the call before
+            psutil.cpu_percent()  # each call covers the time since the previous call
             last_s, last_metrics = 0.0, server_metrics.metric_values(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds = time.monotonic() - begin
@@ -175,39 +180,41 @@ def record_machine(
 
 @contextmanager
 def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
-    """Yield the number of visible GPUs that are read, and a function that reads all their columns.
+    """Yield the number of visible GPUs that are read, at most `most`, and a function that reads all their columns.
 
     The GPUs are read in a separate process, since a driver's library that crashes takes its process with it. Values
-    that do not come in time are None.
+    that do not come in time are None. If the process has ended at the end of the block, a message is added to
+    `troubles`.
     """
     count = len(ask_gpus(name_of)[:most])
     spawn = multiprocessing.get_context("spawn")
-    mine, theirs = spawn.Pipe()
-    process = spawn.Process(target=serve_gpu_values, args=(theirs, count), name="telemetry", daemon=True)
+    own_end, reader_end = spawn.Pipe()
+    process = spawn.Process(target=serve_gpu_values, args=(reader_end, count), name="telemetry", daemon=True)
     if count:
         process.start()
-    theirs.close()
+    reader_end.close()
     value_count = count * len(GPU_NAMES)
 
     def read() -> list[Measured]:
+        """Ask the process for the values of all GPUs, and return them, or None for each if they do not come in time."""
         with suppress(OSError, EOFError):
-            discard_pending(mine)  # values that came too late
-            mine.send(None)
-            if mine.poll(READ_TIMEOUT_S):
-                values = list[Measured](mine.recv())
+            discard_pending(own_end)  # values that came too late
+            own_end.send(None)
+            if own_end.poll(READ_TIMEOUT_S):
+                values = list[Measured](own_end.recv())
                 if len(values) == value_count:
                     return values
         return [None] * value_count
 
     def is_gone() -> bool:
-        """Return whether the process has closed its end of the pipe, which it does only as it ends."""
+        """Return whether the process has closed its end of the pipe, which it does only when it ends."""
         try:
-            discard_pending(mine)
+            discard_pending(own_end)
         except (OSError, EOFError):
             return True
         return False
 
-    with closing(mine):
+    with closing(own_end):
         yield count, read
         if count and is_gone():
             process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
@@ -219,7 +226,7 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
 
 
 def discard_pending(connection: Connection) -> None:
-    """Read and drop what waits in a pipe. Raises OSError or EOFError if its other end is closed."""
+    """Read and discard what waits in a pipe. Raises OSError or EOFError if its other end is closed."""
     while connection.poll():
         connection.recv()
 
@@ -231,12 +238,12 @@ def exit_text(code: int) -> str:
     return f"ended with code {code}"
 
 
-def serve_gpu_values(asked: Connection, count: int) -> None:
-    """Send the values of the GPUs at each request, until the other side is gone.
+def serve_gpu_values(connection: Connection, count: int) -> None:
+    """Send the values of the first `count` GPUs at each request, until the other side is gone.
 
-    This is the work of the reading process.
+    This is all that the reading process does. The first values are sent without a request.
     """
-    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but the command ends it
+    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         # Counters start anew in each test, so their functions are made here.
         reads = GPU_COLUMNS | {name: counter_rate(field) for name, field in COUNTERS.items()}
@@ -245,5 +252,5 @@ def serve_gpu_values(asked: Connection, count: int) -> None:
             if nvml:
                 for gpu in handles[:count]:
                     values += [answer_or_none(read, nvml, gpu) for read in reads.values()]
-            asked.send(values)  # the first values start the counters, so they are sent unasked
-            asked.recv()
+            connection.send(values)  # at first only to start the counters: the reader discards these values
+            connection.recv()

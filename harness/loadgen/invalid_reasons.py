@@ -19,12 +19,12 @@ ENTRY_BY_CHECK: dict[Check, str] = {
 
 
 class Limit(NamedTuple):
-    """A latency that LoadGen holds against a limit, both in nanoseconds, by the entries that hold them."""
+    """A latency that LoadGen compares with a limit, both in nanoseconds, with the keys of their entries in the log."""
 
     name: str
-    latency: str  # {} stands for the percentile
+    latency: str  # the key of the latency, in which {} stands for the percentile
     limit: str
-    early_stopping: str  # LoadGen's sentence on whether there were queries enough
+    early_stopping: str  # the key of LoadGen's sentence on whether there were enough queries
 
 
 TOKEN_LIMITS = (
@@ -41,7 +41,7 @@ TOKEN_LIMITS = (
         "early_stopping_tpot_result",
     ),
 )
-MORE_SAMPLES_REMEDY = re.compile(r"at least (\d+) more queries")  # in what early stopping says
+MORE_SAMPLES_REMEDY = re.compile(r"at least (\d+) more queries")  # in LoadGen's sentences on early stopping
 QUERY_LIMITS = (
     Limit("latency", "result_{}_percentile_latency_ns", "effective_target_latency_ns", "early_stopping_result"),
 )
@@ -55,7 +55,7 @@ Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
-    """Return why a result is INVALID, in one or more statements for each failed check."""
+    """Return why a result is INVALID, in one or more statements for each failed check, or for all if none is logged."""
     problems = []
     for check in failed_checks(values):
         for what, remedy in REASONS_BY_CHECK[check](values):
@@ -64,11 +64,14 @@ def reasons(values: Entries) -> list[Statement]:
 
 
 def exceeded_latency(values: Entries) -> Reasons:
-    """Yield how far each latency is over its limit, and what to do."""
+    """Yield how far each latency is over its limit, and what to do.
+
+    If the log does not show which one is, yield a sentence without numbers.
+    """
     remedy = f"lower the target rate{current_value(values.number('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (measured, allowed) in exceeded.items():
-        digits = 0 if measured > 1.1 * allowed else 1
+        digits = 0 if measured > 1.1 * allowed else 1  # a small excess would otherwise be "0 %"
         over_by = f"{100 * (measured / allowed - 1):,.{digits}f} % over the limit of {ms_text(allowed)}"
         yield f"{limit.name} p{target_percentile(values):g} was {ms_text(measured)}, {over_by}", remedy
     if not exceeded:
@@ -76,6 +79,7 @@ def exceeded_latency(values: Entries) -> Reasons:
 
 
 def target_percentile(values: Entries) -> float:
+    """Return the percentile for which LoadGen's latency limits hold, such as 99, its default."""
     share = values.number("effective_target_latency_percentile")
     if share is None:
         share = 0.99
@@ -100,43 +104,45 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 def min_duration(values: Entries) -> Reasons:
     """Yield how much too short the test was, and which setting makes it longer."""
     target = values.number("effective_target_qps")
-    expected = values.number("requested_single_stream_expected_latency_ns")
+    expected_ns = values.number("requested_single_stream_expected_latency_ns")
+    expected_ms = expected_ns / 1e6 if expected_ns else expected_ns
     match values["effective_scenario"]:
         case "Offline":
             remedy = f"raise --offline-expected-qps{current_value(target, 'samples/s')}"
         case "Server":
             remedy = f"raise --server-target-qps{current_value(target, 'queries/s')}"
         case _:
-            remedy = f"lower the expected latency{current_value(expected and expected / 1e6, 'ms')}"
+            remedy = f"lower the expected latency{current_value(expected_ms, 'ms')}"
     # In Server, LoadGen compares the minimum with the time up to the last scheduled sample.
-    ran = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
-    least = values.number("effective_min_duration_ms")
-    short = "too short"
-    if least and ran:
-        short = f"{number(least / 1000 - ran, 3)} s short of its minimum of {least / 1000:g} s"
-    yield f"the test ran {number(ran)} s, {short}", remedy
+    ran_s = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
+    min_ms = values.number("effective_min_duration_ms")
+    shortfall = "too short"
+    if min_ms and ran_s:
+        shortfall = f"{number(min_ms / 1000 - ran_s, 3)} s short of its minimum of {min_ms / 1000:g} s"
+    yield f"the test ran {number(ran_s)} s, {shortfall}", remedy
 
 
 def min_queries(values: Entries) -> Reasons:
-    queries, least = values.count("result_query_count"), values.count("effective_min_query_count")
-    fewer = "too few"
-    if least and queries is not None:
-        fewer = f"{least - queries:,} fewer than the minimum of {least:,}"
+    """Yield how many queries too few were issued, and what to do."""
+    queries, minimum = values.count("result_query_count"), values.count("effective_min_query_count")
+    shortfall = "too few"
+    if minimum and queries is not None:
+        shortfall = f"{minimum - queries:,} fewer than the minimum of {minimum:,}"
     remedy = "raise the maximum duration or query count, or see the log's errors for what ended the test early"
-    yield f"{number(queries, 9)} queries were issued, {fewer}", remedy
+    yield f"{number(queries, 9)} queries were issued, {shortfall}", remedy
 
 
 def early_stopping(values: Entries) -> Reasons:
     """Yield for which percentiles the queries are too few, and what to do.
 
     LoadGen's sentences hold the number of queries that are missing. A percentile over its limit is left out, since more
-    queries would not help.
+    queries would not help. If no sentence has a number, yield one without it, unless a latency is over its limit.
     """
-    late = "latency" in failed_checks(values)
-    remedy = "lower the target rate" if late else "run longer (a higher minimum duration or query count)"
+    is_over_limit = "latency" in failed_checks(values)
+    remedy = "lower the target rate" if is_over_limit else "run longer (a higher minimum duration or query count)"
     queries = number(values.count("result_query_count"), 9)
     percentile = f"p{target_percentile(values):g}"
-    unsure = f"{queries} queries are too few to be sure of the {{}} {percentile} (early stopping)"
+    too_few = f"{queries} queries are too few to be sure of the {{}} {percentile} (early stopping)"
     problems = []
     exceeded = exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
@@ -144,13 +150,13 @@ def early_stopping(values: Entries) -> Reasons:
             continue
         logged_text = str(values.get(limit.early_stopping) or "")
         more = MORE_SAMPLES_REMEDY.search(logged_text)
-        least = re.search(r"Need to process at least (\d+) queries", logged_text)
+        fewest = re.search(r"Need to process at least (\d+) queries", logged_text)
         if more:
-            problems.append(f"{unsure.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
-        elif least:
-            problems.append(f"{unsure.format('latency')}, {int(least[1]):,} are needed")
-    if not problems and not late:
-        problems = [unsure.format("latency")]
+            problems.append(f"{too_few.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
+        elif fewest:
+            problems.append(f"{too_few.format('latency')}, {int(fewest[1]):,} are needed")
+    if not problems and not is_over_limit:
+        problems = [too_few.format("latency")]
     for sentence in dict.fromkeys(problems):
         yield sentence, remedy
 

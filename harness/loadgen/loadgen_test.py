@@ -13,7 +13,8 @@ from harness.loadgen.requests import ANSWERS_FILE, TRACE_FILE
 from harness.loadgen.sut import SUT
 from harness.runs.run_folder import Test
 
-# Settings that a plan changes from test to test, by LoadGen's attributes: the key in a user.conf, which has ms for ns.
+# The attributes of LoadGen's settings that a plan changes from test to test, each with its key in a user.conf. An
+# attribute that ends in _ns is in nanoseconds, its key in milliseconds.
 CHANGING_SETTINGS = {
     "min_duration_ms": "min_duration",
     "min_query_count": "min_query_count",
@@ -24,7 +25,8 @@ CHANGING_SETTINGS = {
     "single_stream_expected_latency_ns": "target_latency",
     "multi_stream_expected_latency_ns": "target_latency",
 }
-SAMPLE_LOGS = (TRACE_FILE, ANSWERS_FILE)  # LoadGen begins these in every test, and leaves them empty in most
+SAMPLE_LOGS = (TRACE_FILE, ANSWERS_FILE)  # LoadGen creates these in every test, and leaves them empty in most
+EMPTY_LOG = "[\n]\n"
 
 
 def user_conf(plan: Plan) -> str:
@@ -48,7 +50,7 @@ FIXED_SETTINGS = {
 
 
 class LoadGenSettings:
-    """LoadGen's settings of a run, for the plan of the test that comes.
+    """LoadGen's settings for the tests of a run.
 
     LoadGen reads a user.conf once in a process and calls a second one an error. So the tests of a run share what was
     read for the first, and each sets what changes from test to test. A second run in the process sets everything.
@@ -57,14 +59,17 @@ class LoadGenSettings:
     has_read_user_conf = False  # whether LoadGen has read one in this process
 
     def __init__(self) -> None:
-        self._read = None
-        self._official: dict[str, int | float] = {}  # values of mlperf.conf
+        self._settings = None  # the settings that were read for the first test
+        self._official: dict[str, int | float] = {}  # the values of CHANGING_SETTINGS in mlperf.conf
 
     def prepare(self, plan: Plan, folder: Path) -> lg.TestSettings:
-        """Write the user.conf of a plan to the folder, and return the settings for its test. Raises LoadGenError."""
+        """Write the user.conf of a plan to the folder, and return the settings for its test. Raises LoadGenError.
+
+        A setting that the plan does not have gets its value in mlperf.conf, as an earlier test may have changed it.
+        """
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
-        settings = self._read = self._read or self.read(plan, conf)
+        settings = self._settings = self._settings or self.read(plan, conf)
         values = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official = self._official[name]
@@ -78,9 +83,9 @@ class LoadGenSettings:
         return settings
 
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
-        """Return the settings of `mlperf.conf` and of the user.conf at `conf`.
+        """Return the settings of `mlperf.conf` and of the user.conf at `conf`, with the plan's seeds.
 
-        Raises LoadGenError if LoadGen refuses them.
+        Also keep the values of CHANGING_SETTINGS in mlperf.conf. Raises LoadGenError if LoadGen refuses the settings.
         """
         scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
@@ -107,7 +112,7 @@ def set_fixed(settings: lg.TestSettings, plan: Plan) -> None:
 
 
 def log_settings(folder: Path) -> lg.LogSettings:
-    """Return LoadGen's settings for logs in a folder, and none on standard output."""
+    """Return LoadGen's settings for logs that are written to a folder, and not to standard output."""
     output = lg.LogOutputSettings()
     output.outdir = str(folder)
     output.copy_summary_to_stdout = False
@@ -123,7 +128,7 @@ def ignore(*arguments: object) -> None:
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> None:
-    """Run one test to its end.
+    """Run one test to its end. Logs of samples that LoadGen left empty are deleted.
 
     `watch` is called ten times a second on this thread, and may raise an error to give up. LoadGen itself cannot be
     stopped, since it waits in C++ for every answer. After giving up, the process must therefore be ended. An
@@ -133,7 +138,7 @@ def run_test(
     if mode == "accuracy":
         settings.mode = lg.TestMode.AccuracyOnly
     logging = log_settings(folder)
-    logging.enable_trace = mode == "performance" and not sut.by_client  # the times of each sample
+    logging.enable_trace = mode == "performance" and not sut.is_timed_by_client  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, ignore)
     library = lg.ConstructQSL(samples, samples, ignore, ignore)
     # LoadGen would otherwise read an audit.config in the working folder, which would change the test unnoticed.
@@ -156,5 +161,5 @@ def run_test(
     lg.DestroyQSL(library)
     lg.DestroyFastSUT(system)
     for path in map(folder.joinpath, SAMPLE_LOGS):
-        if path.is_file() and path.stat().st_size <= len("[\n]\n"):
+        if path.is_file() and path.stat().st_size <= len(EMPTY_LOG):
             path.unlink()

@@ -1,7 +1,7 @@
-"""LoadGen's detail log, the stable source of a result, and why it calls one INVALID.
+"""LoadGen's detail log, the stable source of a result, and why LoadGen calls a result INVALID.
 
-Its own reason is a recommendation without numbers, empty where only early stopping failed; the numbers behind each
-check are entries of the detail log. Source: PerformanceSummary::LogDetail in loadgen/results.cc.
+LoadGen's own reason is a recommendation without numbers, and is empty if only early stopping failed. The numbers behind
+each check are entries of the detail log. Source: PerformanceSummary::LogDetail in loadgen/results.cc.
 """
 
 import json
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LATENCY_KINDS = ("ttft", "tpot", "latency")
 SEED_NAMES = names_in("qsl sample_index schedule")
 
-# The kinds of the entries that a result is read from.
+# The entries that a result is read from, by the kind of their value.
 TEXT_ENTRIES = names_in(
     """
     loadgen_version test_datetime effective_scenario effective_test_mode result_validity result_invalid_reason
@@ -42,9 +42,7 @@ TEXT_ENTRIES = names_in(
     """
 )
 UNIQUE_PREFIXES = names_in("result_ effective_ early_stopping")  # entries that no log has twice with different values
-COUNT_ENTRIES = re.compile(
-    r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors"
-)  # whole numbers
+COUNT_ENTRIES = re.compile(r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors")
 RATE_ENTRIES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
 BOOLEAN_ENTRIES = {*ENTRY_BY_CHECK.values(), "requested_use_token_latencies"}
 
@@ -73,8 +71,8 @@ def p99_of(latency: Latency | None) -> float | None:
 class TestResult:
     """The result of one LoadGen test by its log.
 
-    Fields that its scenario or mode does not have are None; so are numbers that LoadGen could not compute, which it
-    logs as NaN or Infinity (a rate over a single query).
+    Fields that its scenario or mode does not have are None. So are numbers that LoadGen could not compute, such as a
+    rate over a single query, which it logs as NaN or Infinity.
     """
 
     __test__ = False  # no test of pytest's
@@ -84,9 +82,9 @@ class TestResult:
     mode: str
     started: str | None
     token_latencies: bool  # whether LoadGen took the times of tokens (use_token_latencies)
-    valid: bool | None
+    valid: bool | None  # None for an accuracy test
     failed: tuple[Check, ...]  # the checks that make it INVALID
-    invalid_reasons: list[Statement]  # the same in words
+    invalid_reasons: list[Statement]  # the reasons for which these checks failed
     ran_short: bool  # LoadGen ran out of queries before its minimum duration
     samples: int | None
     queries: int | None
@@ -105,17 +103,16 @@ class TestResult:
     errors: list[str]
     warnings: list[str]
     single_token: int = 0  # answers that have no time per output token
-    tpot_judged: bool = True  # whether the answers that have one are enough to hold them against a limit
+    tpot_judged: bool = True  # whether the answers with a time per output token are enough to judge it by its limit
 
 
-FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")
+FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")  # the log of every test has these
 
 
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
     """Return the result of the test whose logs are in `folder`.
 
-    Raises LogError if the log cannot be trusted. Also raises LogError if the log is of a LoadGen scenario or mode other
-    than the given one.
+    Raises LogError if the log cannot be trusted, or if it is of another LoadGen scenario or mode than a given one.
     """
     path = folder / DETAIL
     values = Entries()
@@ -155,11 +152,14 @@ def check_beginning(path: Path, values: Entries) -> None:
 
 
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
-    """Add an entry. Raises ValueError if it contradicts an earlier one, or is not of the kind that LoadGen writes."""
+    """Add an entry. Raises ValueError if it contradicts an earlier one, or is not of the kind that LoadGen writes.
+
+    A log may have an entry twice with the same value, except the verdict and the version, which begins a test's log.
+    """
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
-    twice = key.startswith(UNIQUE_PREFIXES) and key in values
-    if twice and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
+    is_repeated = key.startswith(UNIQUE_PREFIXES) and key in values
+    if is_repeated and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
         raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
     if not is_of_kind(key, value):
         raise ValueError(f"a damaged value: {key} is {value!r:.40}")
@@ -167,7 +167,11 @@ def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
 
 
 def is_of_kind(key: str, value: object) -> bool:
-    """Return whether a value is of the kind that LoadGen writes for this entry."""
+    """Return whether a value is of the kind that LoadGen writes for this entry.
+
+    A result that this program does not know must be a number or null, a setting in effect any simple value. Other
+    entries may hold anything.
+    """
     number = number_of(value)
     if key in TEXT_ENTRIES:
         return isinstance(value, str)
@@ -185,7 +189,7 @@ def is_of_kind(key: str, value: object) -> bool:
 
 
 def number_of(value: object) -> int | float | None:
-    """Return a value that is a number. None for any other value, or if it exceeds the 64 bits of LoadGen's integers."""
+    """Return a value if it is a number. None for any other value, and beyond the 64 bits of LoadGen's integers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < 2**64 else None
@@ -194,8 +198,8 @@ def number_of(value: object) -> int | float | None:
 def last_entries(values: Entries) -> list[str]:
     """Return the entries that a log has only if its test finished.
 
-    Since 5.0.16, LoadGen writes num_errors last. Older versions end with the throughput in tokens if they take the
-    times of tokens, else with the highest percentile.
+    An accuracy test ends with power_end. A performance test ends with num_errors since LoadGen 5.0.16. Older versions
+    end it with the throughput in tokens if they take the times of tokens, else with the highest percentile.
     """
     if values["effective_test_mode"] != "PerformanceOnly":
         return ["power_end"]
@@ -222,16 +226,21 @@ def seeds_of(values: Entries) -> dict[str, int]:
 
 
 def sample_count(values: Entries) -> int | None:
-    """Return the number of samples in all queries. None if the log does not tell."""
+    """Return the number of samples in all queries. None if the log does not tell it."""
     queries = values.count("result_query_count")
-    if not entries(values).multi_sample_queries:
+    if not entries(values).multi_sample_queries or not queries:
         return queries
     samples_per_query = values.count("generated_samples_per_query")
-    return queries and samples_per_query and queries * samples_per_query
+    if not samples_per_query:
+        return samples_per_query
+    return queries * samples_per_query
 
 
 def sample_rate(values: Entries) -> Measured:
-    """Return the samples per second: LoadGen's own rate, or else the samples by the seconds that they took."""
+    """Return the samples per second: LoadGen's own rate, or else the samples divided by the seconds that they took.
+
+    None if unknown.
+    """
     scenario_entries = entries(values)
     if scenario_entries.samples:
         return values.number(scenario_entries.samples)
@@ -244,12 +253,13 @@ def sample_rate(values: Entries) -> Measured:
 def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """Return the result of one finished test from its entries.
 
-    Raises ValueError, TypeError or KeyError if they are damaged.
+    If LoadGen counted more errors than its log shows, an error is added that says so. Raises ValueError, TypeError or
+    KeyError if the entries are damaged.
     """
     scenario_entries = entries(values)
     verdict = values.text("result_validity")
     failed = failed_checks(values)
-    check_known(values, verdict, failed)
+    check_verdict(values, verdict, failed)
     error_count = values.count("num_errors") or 0
     if error_count > len(errors):
         errors = [*errors, f"{error_count:,} errors were counted (num_errors), of which the log shows {len(errors):,}"]
@@ -286,10 +296,13 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
     )
 
 
-def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -> None:
-    """Raise ValueError if the scenario, mode or verdict is unknown, or if a VALID result has a failed check."""
-    for name, allowed in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
-        if values[name] not in allowed:
+def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check]) -> None:
+    """Raise ValueError if LoadGen cannot have written this scenario, mode or verdict, or a VALID with a failed check.
+
+    An accuracy test has no verdict (None).
+    """
+    for name, known_values in (("effective_scenario", ENTRIES_BY_SCENARIO), ("effective_test_mode", MODES)):
+        if values[name] not in known_values:
             raise ValueError(f"{name} is {values[name]!r:.40}, which LoadGen does not know")
     if verdict not in ("VALID", "INVALID", None):
         raise ValueError(f"a damaged value: result_validity is {verdict!r:.40}")
@@ -298,7 +311,11 @@ def check_known(values: Entries, verdict: str | None, failed: Sequence[Check]) -
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
-    """Return one kind of latency. None if the log does not have it."""
+    """Return one kind of latency. None if the log does not have all its values, or has a negative one.
+
+    `edge` is the key of the minimum, mean and maximum, in which {} stands for these words. `percentile` is the key of
+    the percentiles, in which {} stands for the percentile.
+    """
     names = [*map(edge.format, ("min", "mean", "max")), *map(percentile.format, PERCENTILES)]
     times_ns = [time for time in map(values.number, names) if time is not None]
     if len(times_ns) < len(names):

@@ -1,4 +1,4 @@
-"""The entries of LoadGen's detail log, by scenario: read one by one, checked, and kept by key."""
+"""The entries of LoadGen's detail log: read one by one, checked, kept by key, and which of them a scenario has."""
 
 import json
 import math
@@ -22,7 +22,7 @@ PERCENTILES = names_in("50.00 90.00 95.00 97.00 99.00 99.90")
 
 
 class LogError(BenchmarkError):
-    """A log that cannot be trusted; the message names the file and what is wrong."""
+    """A log that cannot be trusted. The message names the file and what is wrong."""
 
     exit_code = BAD_INPUT
 
@@ -36,15 +36,17 @@ def finite_or_none(number: str | float) -> Measured:
 
 
 def read_null(name: str) -> None:
-    """Read NaN and Infinity, which LoadGen writes and JSON does not have, as null."""
+    """Return None, so that NaN and Infinity are read as null. LoadGen writes them although JSON does not have them."""
 
 
 DECODER = json.JSONDecoder(parse_float=finite_or_none, parse_constant=read_null)
 
 
 class Entries(dict[str, "JsonValue"]):
-    """The values of a log's entries by key. What asks for a kind of value raises TypeError for one of another kind; it
-    is None where the log does not have the entry, or could not compute it.
+    """The values of a log's entries by key.
+
+    The methods return None for an entry that the log does not have, or whose value LoadGen could not compute. They
+    raise TypeError for a value of another kind.
     """
 
     def text(self, key: str) -> str | None:
@@ -69,7 +71,8 @@ class Entries(dict[str, "JsonValue"]):
 def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
     """Yield the log's entries one by one: the key, the value, and the metadata, such as is_error and is_warning.
 
-    The log is never in memory as a whole, so it may be of any size. Raises LogError if an entry is damaged.
+    The log is never in memory as a whole, so it may be of any size. Raises LogError if an entry is damaged, or if the
+    file cannot be read.
     """
     try:
         with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
@@ -93,7 +96,9 @@ def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, obj
 
 
 def entry_fault(lines: TextIO) -> str:
-    """Return what a damaged entry means. This depends on whether other lines follow it in its file."""
+    """Return what a damaged entry means, in words. `lines` are those after it in the file: if there are any, the entry
+    was not cut off.
+    """
     if next(lines, None) is None:
         return "the log ends in the middle of an entry: the run was ended, or its copy is cut short"
     return "a damaged entry, with others after it: the file was changed, or its copy is damaged"
@@ -106,7 +111,10 @@ def offline_duration(values: Entries) -> Measured:
 
 
 def duration_at(values: Entries, entry: str) -> Measured:
-    """Return the seconds of a test from an entry that is a rate. LoadGen's rates are (samples - 1) / seconds."""
+    """Return the seconds of a test from an entry that is a rate, since LoadGen's rates are (samples - 1) / seconds.
+
+    None if the log does not have the rate.
+    """
     rate, queries = values.number(entry), values.count("result_query_count")
     if not queries or not rate:
         return None
@@ -122,9 +130,9 @@ def scheduled_duration(values: Entries) -> Measured:
 
 
 def sequential_duration(values: Entries) -> Measured:
-    """Return the seconds that the queries of a MultiStream test took in all, without the time between them.
+    """Return the seconds that the queries of a MultiStream test took together, without the time between them.
 
-    LoadGen logs no rate of samples for this scenario.
+    LoadGen logs no rate of samples for this scenario, from which the seconds of the test would follow.
     """
     queries, mean_ns = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
     if not queries or not mean_ns:
@@ -133,16 +141,14 @@ def sequential_duration(values: Entries) -> Measured:
 
 
 class ScenarioEntries(NamedTuple):
-    """The entries of the log that hold a scenario's results; `seconds` gives the length of the measured part, from the
-    numbers that LoadGen divided by it.
-    """
+    """The keys of the log's entries that hold a scenario's results."""
 
-    samples: str | None  # a second
+    samples: str | None  # samples per second; None if LoadGen does not log them
     tokens: str = "result_completed_tokens_per_second"
-    seconds: Callable[[Entries], Measured] = scheduled_duration
+    seconds: Callable[[Entries], Measured] = scheduled_duration  # returns the length of the measured part
     multi_sample_queries: bool = False  # a query holds several samples
-    edges: str = "result_{}_latency_ns"
-    percentiles: str = "result_{}_percentile_latency_ns"
+    edges: str = "result_{}_latency_ns"  # {} stands for min, mean and max
+    percentiles: str = "result_{}_percentile_latency_ns"  # {} stands for the percentile
 
 
 ENTRIES_BY_SCENARIO = {
@@ -163,8 +169,8 @@ MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance
 
 
 def entries(values: Entries) -> ScenarioEntries:
-    """Return the names of the entries of a log's scenario.
+    """Return the keys of the entries that hold the results of a log's scenario.
 
-    For an unknown scenario, no entry gives a rate of samples.
+    For an unknown scenario, they are the usual ones, without a rate of samples.
     """
     return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(None))

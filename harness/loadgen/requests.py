@@ -1,8 +1,8 @@
 """The requests of a test: a line of requests.csv each, written once when the test ends.
 
-LoadGen's times are taken from its trace wherever it times: all of MLPerf's scenarios. At fixed concurrency and with
-arrivals of the user's own it issues one Offline query and cannot know when each request was sent: there the system
-under test takes the times. The column `clock` says whose they are; a time that nobody took is empty.
+In all of MLPerf's scenarios the times are LoadGen's, from its trace. At fixed concurrency and with arrivals of the
+user's own, LoadGen issues one Offline query and cannot know when each request was sent, so the system under test takes
+the times. The column `clock` says whose they are. A time that nobody took is empty.
 """
 
 import csv
@@ -24,25 +24,27 @@ from harness.core.word_list import names_in
 from harness.loadgen.log import Latency
 from harness.loadgen.log_entries import DECODER, PERCENTILES, LogError, entry_fault
 
-# LoadGen's trace: the times of each sample of a test.
-TRACE_FILE = "mlperf_log_trace.json"
-ANSWERS_FILE = "mlperf_log_accuracy.json"  # its log of the token ids of an accuracy test
+TRACE_FILE = "mlperf_log_trace.json"  # LoadGen's trace: the times of each sample of a test
+ANSWERS_FILE = "mlperf_log_accuracy.json"  # LoadGen's log of the token ids of an accuracy test
 
 
 @dataclass(slots=True)
 class Sample:
-    """One sample as LoadGen's trace has it; times in milliseconds since the first entry of the trace."""
+    """One sample as LoadGen's trace has it."""
 
     order: int  # the order of issue
-    index: int  # in the sample library
-    scheduled_ms: float
-    ttft_ms: Measured
+    index: int  # the index in the sample library
+    scheduled_ms: float  # milliseconds since the first entry of the trace
+    ttft_ms: Measured  # from the scheduled time, as the others below
     latency_ms: float
-    delay_ms: float  # from its scheduled time until LoadGen issued it
+    delay_ms: float  # until LoadGen issued the sample
 
 
 def read_trace(folder: Path) -> list[Sample]:
-    """Return every sample of a test from LoadGen's trace, in the order of issue. Raises LogError."""
+    """Return every sample of a test from LoadGen's trace, in the order of issue.
+
+    Raises LogError if the trace cannot be read, is damaged, or is cut short.
+    """
     path = folder / TRACE_FILE
     reader = TraceReader()
     try:
@@ -60,7 +62,7 @@ def read_trace(folder: Path) -> list[Sample]:
 
 
 class EventArguments(TypedDict, total=False):
-    """The times and numbers of an event in LoadGen's trace; which of them it has depends on its name."""
+    """The times and numbers of an event in LoadGen's trace. The event's name decides which of them it has."""
 
     issue_delay: int
     issue_to_done: int
@@ -71,7 +73,7 @@ class EventArguments(TypedDict, total=False):
 
 
 class TraceEvent(TypedDict):
-    """An event of LoadGen's trace; `ts` is in microseconds, other times are in nanoseconds."""
+    """An event of LoadGen's trace. `ts` is in microseconds, all other times are in nanoseconds."""
 
     name: str
     ts: float
@@ -88,11 +90,12 @@ class TraceReader:
     def __init__(self) -> None:
         self.samples: list[Sample] = []
         self.has_end = False
+        # Times of first tokens, in ms, by scheduled time and delay of the sample, and by number of the sample.
         self._first_by_time: dict[tuple[float, float], float] = {}
         self._first_by_number: dict[int, float] = {}
 
     def take(self, line: str) -> None:
-        """Take a line of the trace. Raises an error of DAMAGED if the line is damaged."""
+        """Take a line of the trace. A line of no interest is not parsed. Raises an error of DAMAGED."""
         if '"LastTrace"' in line:
             self.has_end = True
         if '"Token_Latency"' in line:
@@ -104,15 +107,18 @@ class TraceReader:
             self._take_completion(read_event(line))
 
     def _take_completion(self, event: TraceEvent) -> None:
-        """Keep the time of a first token, or the sample that an event completes."""
+        """Note the time of a first token, or the sample that an event completes, with its first token's time.
+
+        That time was noted by the sample's scheduled time and delay, or else by its number.
+        """
         about = event["args"]
         number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
         if event["name"] == "Token":
             self._first_by_number[number] = done_ms
             return
         delay_ns = about["issue_start_ns"]
-        by_number = self._first_by_number.pop(number, None)
-        first_ms = self._first_by_time.pop((event["ts"], delay_ns), by_number)
+        ms_by_number = self._first_by_number.pop(number, None)
+        first_ms = self._first_by_time.pop((event["ts"], delay_ns), ms_by_number)
         sample = Sample(
             order=number,
             index=int(about["sample_idx"]),
@@ -130,7 +136,7 @@ def read_event(line: str) -> TraceEvent:
 
 
 REQUESTS_FILE = "requests.csv"
-COMPRESSION_LEVEL = 1  # the level of compression: a tenth of the size at a hundred MB/s
+COMPRESSION_LEVEL = 1  # gzip's level: a tenth of the size at a hundred MB/s
 COUNT_COLUMNS = names_in("sample prompt_tokens output_tokens first_tokens")
 TIME_COLUMNS = names_in("issued_s sent_ms ttft_ms latency_ms")
 REQUEST_COLUMNS = (*COUNT_COLUMNS, *TIME_COLUMNS, "clock", "failure")
@@ -140,9 +146,7 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 @dataclass(slots=True)
 class Request:
-    """One request of a test. Its latencies count from `issued_s`: LoadGen's scheduled time, the time at which an
-    arrival was due, or when a closed loop sent it; in seconds since the first of the test.
-    """
+    """One request of a test. Its times in milliseconds count from `issued_s`."""
 
     sample: int  # the index in the sample library
     prompt_tokens: int = 0
@@ -150,15 +154,17 @@ class Request:
     # The tokens that TPOT leaves out: those of the first message, or one token if LoadGen takes the times. 0 if no
     # token came.
     first_tokens: int = 1
+    # LoadGen's scheduled time, the time at which an arrival was due, or when a closed loop sent the request. In seconds
+    # since the first request of the test.
     issued_s: Measured = None
-    sent_ms: Measured = None  # until it was handed to the engine, or written to a connection
+    sent_ms: Measured = None  # until the request was handed to the engine, or written to a connection
     ttft_ms: Measured = None
     latency_ms: Measured = None
-    clock: Clock = ""
-    failure: str = ""  # its error message; the times are those of the failure
-    order: int = 0  # the order of issue, its line
-    round: int = 0  # how often its sample was issued before, and ...
-    id: int = 0  # ... LoadGen's number of it, as long as it is sent
+    clock: Clock = ""  # whose clock took the times
+    failure: str = ""  # the error message if the request failed; the times are then those of the failure
+    order: int = 0  # the order of issue, which is that of the lines
+    round: int = 0  # how often the sample was issued before; only while the test runs, as the next
+    id: int = 0  # LoadGen's number of the request
 
     @property
     def begin_s(self) -> float:
@@ -179,11 +185,14 @@ class Request:
 
     @property
     def tpot_ms(self) -> Measured:
-        """Milliseconds per output token after the first ones. None if no token came after them."""
-        after = self.output_tokens - self.first_tokens
-        if self.ttft_ms is None or self.latency_ms is None or after < 1 or self.failure:
+        """Milliseconds per output token after the first ones.
+
+        None if no token came after them, if the times are unknown, or if the request failed.
+        """
+        later_tokens = self.output_tokens - self.first_tokens
+        if self.ttft_ms is None or self.latency_ms is None or later_tokens < 1 or self.failure:
             return None
-        return (self.latency_ms - self.ttft_ms) / after
+        return (self.latency_ms - self.ttft_ms) / later_tokens
 
 
 def write_requests(folder: Path, requests: Iterable[Request]) -> None:
@@ -212,7 +221,7 @@ def decimal_text(value: Measured) -> str:
 
 
 def read_requests(folder: Path) -> list[Request]:
-    """Return the rows of requests.csv. Raises UsageError, which names the line, if one is damaged."""
+    """Return the rows of requests.csv. Raises UsageError, which names the file, and the line if one is damaged."""
     path = folder / REQUESTS_FILE
     requests = list[Request]()
     try:
@@ -305,7 +314,7 @@ def times_of(requests: Sequence[Request]) -> RequestTimes:
 def latency_summary(times: Iterable[Measured]) -> Latency | None:
     """Return a summary of times as LoadGen does it.
 
-    None if no time is known. Each percentile is one of the times: the one at this share of their number. Unknown times
+    None if no time is known. Each percentile is one of the times, as `statistics.percentile` chooses it. Unknown times
     do not count.
     """
     ranked = sorted(time for time in times if time is not None)
@@ -319,8 +328,9 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
 def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
-    Only the client knows when a request was sent, and by its own clock. The difference of the two clocks is taken from
-    the request that went fastest from LoadGen to the client's code. Raises LogError if the trace is of another test.
+    Only the client knows when a request was sent, and by its own clock. That time is converted to LoadGen's clock: the
+    difference of the two clocks is taken from the request that went fastest from LoadGen to the client's code. Raises
+    LogError if the trace is of another test.
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:

@@ -1,4 +1,4 @@
-"""Ways to send requests: in batches, at random times, so many in flight, or at recorded times."""
+"""Ways to send requests: in batches, at random times, with a fixed number in flight, or at recorded times."""
 
 import asyncio
 import random
@@ -17,15 +17,15 @@ from harness.engines.protocol import TokenStream
 from harness.loadgen.requests import Request
 from harness.workloads.sample_library import Prompt
 
-SentItem = TypeVar("SentItem")  # a request, or what stands for one
-AnswerOne = Callable[[SentItem], Coroutine[object, object, None]]  # sends one, and returns when it is answered
-Turn = Callable[[SentItem], tuple[int, int, int]]  # its round, its conversation, and its place in that
+SentItem = TypeVar("SentItem")  # a request of a test, or a prompt of a trial
+AnswerOne = Callable[[SentItem], Coroutine[object, object, None]]  # sends an item, and returns when it is answered
+Turn = Callable[[SentItem], tuple[int, int, int]]  # an item's round, its conversation, and its place in that
 
 
 class Batches(NamedTuple, Generic[SentItem]):
-    """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered; None: all at once.
+    """Offline, SingleStream, MultiStream: `size` items at a time, the next when all are answered.
 
-    With `order`, the longest first within each pass of so many items: MLPerf forbids sorting beyond its end.
+    If `size` is None, all are sent at once. `order`, if given, is the key by which the items are sorted.
     """
 
     size: int | None = None
@@ -48,28 +48,30 @@ class RandomArrivals(NamedTuple):
     seed: int
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
-        chance = random.Random(self.seed)
+        """Send the items, and wait for all answers. Returns no items, since all are sent."""
+        source = random.Random(self.seed)
         async with tasks() as group:
             for item in items:
                 group.create_task(answer(item))
-                await asyncio.sleep(chance.expovariate(self.rate))
+                await asyncio.sleep(source.expovariate(self.rate))
         return ()
 
 
 class FixedConcurrency(NamedTuple, Generic[SentItem]):
-    """Fixed concurrency: so many items in flight, the next as soon as one is answered.
+    """Fixed concurrency: `at_once` items in flight, the next as soon as one is answered.
 
-    After `seconds`, and `least` items, no more are sent. `turn` gives an item's round, its conversation in the round,
-    and its place there: the items of a conversation follow one another, and a round that was begun is sent whole.
+    After `seconds`, and at least `fewest` items, no more are sent. `turn`, if given, returns an item's round, its
+    conversation in the round, and its place there. The items of a conversation are then sent one after another, and a
+    round that was begun is sent whole.
     """
 
     at_once: int
     seconds: float = inf
-    least: int = 0
+    fewest: int = 0
     turn: Turn[SentItem] | None = None
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
-        """Send the items, always `at_once` of them in flight.
+        """Send the items, `at_once` of them at a time, and wait for their answers.
 
         Return the items that were not sent before the time was over.
         """
@@ -81,13 +83,15 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         end = time.perf_counter() + self.seconds
         sent, latest_round = 0, -1
 
-        async def follow() -> None:
+        async def send_one_by_one() -> None:
+            """Take conversations from the common source, and send their items one after another."""
             nonlocal sent, latest_round
             for conversation in source:
                 round = sent  # without conversations, each item is a round of its own
                 if self.turn:
                     round, _, _ = self.turn(conversation[0])
-                if sent >= self.least and time.perf_counter() >= end and round > latest_round:
+                is_over = sent >= self.fewest and time.perf_counter() >= end
+                if is_over and round > latest_round:
                     unsent.extend(conversation)
                     return
                 latest_round = max(latest_round, round)
@@ -97,20 +101,24 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
 
         async with tasks() as group:
             for _ in range(self.at_once):
-                group.create_task(follow())
+                group.create_task(send_one_by_one())
         return [*unsent, *chain.from_iterable(source)]
 
 
 class TimedArrivals(NamedTuple):
-    """Arrivals of the user's own: each request at its time, in seconds since the first, answered or not those before
-    it. `by_sample`: each of a trace at its own time.
+    """Arrivals of the user's own: each request is sent at its time, even if earlier ones are not answered yet.
+
+    `times` are in seconds since the first request. They are those of the requests in the order of issue, or, if
+    `by_sample`, in the order of the samples: each sample of a trace has its own time.
     """
 
     times: Sequence[float]
     by_sample: bool
 
     async def send(self, items: Iterable[Request], answer: AnswerOne[Request]) -> Sequence[Request]:
-        """Send each request at its time. Returns no requests, since all are sent."""
+        """Send each request at its time, which is noted in it, and wait for all answers. Returns no requests, since all
+        are sent.
+        """
         start = time.perf_counter()
         if self.by_sample:
             items = sorted(items, key=attrgetter("sample"))
@@ -130,7 +138,7 @@ RequestSender = Sender[Request] | TimedArrivals
 
 @asynccontextmanager
 async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a group of tasks that raises the first error of one of its tasks, not an exception group."""
+    """Yield a group of tasks that raises the first error of its tasks itself instead of an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -139,15 +147,19 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
-    """Return the items of each conversation in order. Conversations are in the order in which their first item came."""
-    by_conversation = defaultdict[tuple[int, ...], list[SentItem]](list)
+    """Return the items of each conversation in order. Conversations are in the order in which their first item came.
+
+    A conversation is another one in each round.
+    """
+    by_conversation = defaultdict[tuple[int, int], list[SentItem]](list)
     for item in items:
-        by_conversation[turn(item)[:2]].append(item)
-    return [sorted(talk, key=turn) for talk in by_conversation.values()]
+        round, conversation, _ = turn(item)
+        by_conversation[round, conversation].append(item)
+    return [sorted(items_of_one, key=turn) for items_of_one in by_conversation.values()]
 
 
 class StreamingEngine(Protocol):
-    """An engine, or what stands for one, that answers a prompt as `Engine.stream` does."""
+    """An engine, or a wrapper of one, that answers a prompt as `Engine.stream` does."""
 
     def stream(
         self, prompt: list[int], max_new_tokens: int | None, exchange: Exchange | None, is_whole: bool, /
@@ -155,6 +167,8 @@ class StreamingEngine(Protocol):
 
 
 async def ask(engine: StreamingEngine, prompt: Prompt, pattern: LoadPattern) -> None:
-    """Send one prompt outside LoadGen's tests, and wait for its answer. Raises EngineError."""
-    async for _ in engine.stream(*prompt, None, not pattern.is_streamed):
+    """Send one prompt outside LoadGen's tests, and wait for its answer, which is dropped. Raises EngineError."""
+    tokens, max_new_tokens = prompt
+    exchange, is_whole = None, not pattern.is_streamed
+    async for _ in engine.stream(tokens, max_new_tokens, exchange, is_whole):
         pass

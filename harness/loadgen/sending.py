@@ -1,4 +1,4 @@
-"""The sending of requests: one `send` for each load pattern, for LoadGen's queries, for trials and under the profiler.
+"""The sender of each load pattern, for LoadGen's queries, for trials and under the profiler.
 
 LoadGen itself paces Server and SingleStream: there the system under test sends each query as it comes.
 """
@@ -11,22 +11,26 @@ from harness.loadgen.requests import Request
 from harness.loadgen.senders import Batches, FixedConcurrency, RandomArrivals, RequestSender, Sender, TimedArrivals
 from harness.workloads.sample_library import Library, Prompt
 
-STREAM_TRIAL = 10  # queries of a trial that sends one after another
-QUEUE_FACTOR = 2  # requests at the engine for each that it computes, in Offline: some always wait
+TRIAL_QUERIES = 10  # queries of a trial that sends one after another, and at least of one at fixed concurrency
+QUEUE_FACTOR = 2  # requests at the engine for each that it computes at once, so that some always wait
 
 
 def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
-    """Return the sender for queries that LoadGen issues at once.
+    """Return the sender for queries that LoadGen issues at once. None if LoadGen sets the pace.
 
-    None if LoadGen sets the pace. If LoadGen sets the pace, each query is sent as it comes.
+    `timed` is False in an accuracy test, which sends all its queries, and has no need of arrival times.
     """
     config, prompts, conversations = plan.config, library.prompts, library.conversations
 
     def pass_and_length(request: Request) -> tuple[int, int]:
-        """Return a key that puts the longest prompt first in each pass of the samples, as MLPerf allows."""
+        """Return a key that puts the longest prompt first in each pass of the samples.
+
+        MLPerf forbids sorting beyond the end of a pass.
+        """
         return request.order // len(prompts), -len(prompts[request.sample])
 
     def turn(request: Request) -> tuple[int, int, int]:
+        """Return the round of a request, its conversation, and its place there: samples of one are in order."""
         assert conversations
         return request.round, conversations[request.sample], request.sample
 
@@ -36,48 +40,50 @@ def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender |
         case Burst():
             return Batches(config.batch_size)
         case ClosedLoop() if plan.concurrency:
-            seconds = plan.min_duration_s if timed else inf  # an accuracy test sends all its queries
+            seconds = plan.min_duration_s if timed else inf
             return FixedConcurrency(plan.concurrency, seconds, plan.min_queries, turn if conversations else None)
-        case Schedule() if timed:  # the user's, or each sample of a trace at its own time
+        case Schedule() if timed:  # a trace has a time for each of its samples, a shape for each query
             return TimedArrivals(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
-        case ClosedLoop() | Schedule():
+        case ClosedLoop() | Schedule():  # without times or a known number in flight: all at once
             return Batches()
     return None
 
 
-def endless_sender(plan: Plan, engine: int) -> Sender[Prompt]:
-    """Return a sender of the same load from an endless source, for the profiler.
+def pattern_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
+    """Return a sender of the plan's load outside LoadGen, which takes prompts from any source, even an endless one.
 
-    In Offline it sends one batch at a time, or keeps more requests at the engine than this computes at once, so that
-    some always wait.
+    `engine_concurrency` is how many requests the engine computes at once. In Offline, prompts are sent in batches of
+    --batch-size. Without it, more requests are kept at the engine than it computes at once, since an endless source
+    cannot be sent all at once.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:
-            return FixedConcurrency(QUEUE_FACTOR * engine)
+            return FixedConcurrency(QUEUE_FACTOR * engine_concurrency)
         case Burst():
             return Batches(plan.config.batch_size)
         case Sequential():
             return Batches(plan.samples_per_query)
         case ClosedLoop():
-            return FixedConcurrency(plan.concurrency or engine)
+            return FixedConcurrency(plan.concurrency or engine_concurrency)
     return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
 
 
-def trial_sender(plan: Plan, engine: int) -> Sender[Prompt]:
+def trial_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
     """Return the sender of a short trial, which runs before the rate is known.
 
-    A load that needs a rate is sent all at once or in batches.
+    A load that has no rate is sent as in a test. Any other load is sent in batches of --batch-size, or without it all
+    at once.
     """
-    if isinstance(plan.pattern, Sequential | ClosedLoop):  # these need no rate
-        return endless_sender(plan, engine)
+    if isinstance(plan.pattern, Sequential | ClosedLoop):
+        return pattern_sender(plan, engine_concurrency)
     return Batches(plan.config.batch_size)
 
 
-def trial_size(plan: Plan, engine: int) -> int:
-    """Return the number of prompts of a trial."""
+def trial_size(plan: Plan, engine_concurrency: int) -> int:
+    """Return the number of prompts of a trial: some queries, two waves of requests, or one full batch of the engine."""
     match plan.pattern:
         case Sequential():
-            return STREAM_TRIAL * plan.samples_per_query
+            return TRIAL_QUERIES * plan.samples_per_query
         case ClosedLoop():
-            return max(2 * (plan.concurrency or engine), STREAM_TRIAL)
-    return plan.config.batch_size or engine
+            return max(2 * (plan.concurrency or engine_concurrency), TRIAL_QUERIES)
+    return plan.config.batch_size or engine_concurrency

@@ -1,4 +1,4 @@
-"""Others' requests at a server, where its own metrics show more than this run sent and got."""
+"""Requests of others at a server, which its metrics show: they are more than what this run sent and got."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median_low
@@ -6,7 +6,8 @@ from statistics import median_low
 from harness.engines.server_metrics import GENERATED, growth
 from harness.loadgen.test_run import Recording
 
-# An engine's counters may be ahead of what came: by the tokens that end answers, and by requests that were broken off.
+# An engine's counter of tokens may exceed those that came by this share or number, whichever is larger: by the tokens
+# that end answers, and by requests that were broken off.
 TOKEN_MARGIN_SHARE, TOKEN_MARGIN = 0.1, 100
 
 
@@ -15,8 +16,9 @@ def signs_of_others(
 ) -> Iterator[str]:
     """Yield a sentence for each sign in a server's metrics that others use it.
 
-    The signs are more requests running than this client had in flight, and more tokens generated than the `came` tokens
-    that it got. `came` is None if unknown.
+    The signs are more requests running than this client had in flight at most, and more tokens generated between the
+    pages of metrics `before` and `after` the test than the `came` tokens that this client got. `came` is None if
+    unknown.
     """
     readings = [value for value in recording.column("requests_running") if value is not None]
     if readings:

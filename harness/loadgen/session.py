@@ -28,13 +28,13 @@ from harness.loadgen.watchdog import Watchdog
 from harness.runs.run_folder import TEST_FOLDERS, RunFolder, Test
 from harness.workloads.sample_library import Library
 
-SILENT_S = 5.0  # without a token for any request, after which the screen says so
-CLOCK_SET_S = 2.0  # a clock that moves more than this was set, not just corrected
-END_SHOWS_S = 5.0  # the longest time from the death of an engine's first process until the engine reports its end
+SILENT_S = 5.0  # if no request gets a token for longer, the screen says so
+CLOCK_SET_S = 2.0  # a clock that jumps by more was set, not just corrected
+END_REPORT_S = 5.0  # the longest time from the death of one of an engine's processes until the engine reports its end
 
 
 def clock_offset() -> float:
-    """Return the seconds from a clock that nobody sets to the system's clock, which LoadGen uses."""
+    """Return by how many seconds the system's clock, which LoadGen uses, is ahead of a clock that is never set."""
     return time.time() - time.monotonic()
 
 
@@ -45,7 +45,7 @@ def drop_times(requests: Iterable[Request]) -> None:
 
 
 def count_from_first(requests: Sequence[Request]) -> None:
-    """Make the client's times of requests count from the first request."""
+    """Make the client's times of requests count from the first request, and note that they are the client's."""
     begin_s = min((request.begin_s for request in requests), default=0.0)
     for request in requests:
         request.issued_s, request.clock = request.begin_s - begin_s, "client"
@@ -64,17 +64,15 @@ class LoadGenSession:
 
     def __post_init__(self) -> None:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
-        self.run = secrets.token_hex(8)  # a name that no other run has, for its salts
-        self.warned = False  # whether other programs were shown; each test records them anyway
+        self.run = secrets.token_hex(8)  # a name that no other run has, for the salts of this run's tests
+        self.warned = False  # whether the screen has shown other programs' load; each test records it anyway
         self.began = time.monotonic()
-        self.until = math.inf  # the end of its tests and trials, by time.monotonic
+        self.until = math.inf  # the time at which tests and trials must end, by time.monotonic
 
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
-        """Run one test to its end.
+        """Run one test to its end, and return the folder of its logs. Raises EngineError or BenchmarkError.
 
-        Return the folder of its logs. Raises EngineError or BenchmarkError.
-
-        `audit` is the text of the audit.config, which LoadGen reads over all other settings.
+        `audit` is the text of the audit.config, whose settings LoadGen uses in place of all others. Empty for none.
         """
         folder = self.folder.sub(TEST_FOLDERS[mode])
         if audit:
@@ -90,14 +88,15 @@ class LoadGenSession:
     def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """Run one LoadGen test on the engine while watching it, and write the requests of the test to its folder.
 
-        Only a performance test has times. They are LoadGen's, if LoadGen takes them. Raises LogError if LoadGen's trace
-        is of another test.
+        Only a performance test has times. They are LoadGen's, if LoadGen takes them. In a probe (`is_probe`), refusals
+        of a full server are measured, not failures. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
-        total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
+        total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)  # None: not known
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))
-        tested = make_sut(self.engine, self.samples(plan), plan, mode != "accuracy", total or 0, is_probe)
+        is_timed = mode != "accuracy"
+        tested = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=total or 0, is_probe=is_probe)
         shown_total, least_s = total, 0.0
         if mode == "performance":
             shown_total, least_s = plan.pattern.progress(plan)
@@ -107,7 +106,7 @@ class LoadGenSession:
             run_test(mode, settings, tested, plan.samples, folder, watch)
         if mode != "performance":
             drop_times(tested.requests)
-        elif tested.by_client:
+        elif tested.is_timed_by_client:
             count_from_first(tested.requests)
         else:
             take_times(tested.requests, folder)
@@ -115,12 +114,16 @@ class LoadGenSession:
         return tested
 
     def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
-        """Show how far a test is. Raises the error that occurred in it, or the reason why the run cannot go on."""
+        """Show how far a test is. Raises the error that occurred in it, or the reason why the run cannot go on.
+
+        `total` and `least_s` are those of `progress_text`. `offset` is the `clock_offset` at the start of the test. A
+        system clock that was set since then makes LoadGen's times wrong.
+        """
         self.require_time()
-        moved = clock_offset() - offset
-        if tested.timed and not tested.by_client and abs(moved) > CLOCK_SET_S:
+        moved_s = clock_offset() - offset
+        if tested.timed and not tested.is_timed_by_client and abs(moved_s) > CLOCK_SET_S:
             raise LoadGenError(
-                f"the system clock was set by {moved:+,.0f} s in a test that LoadGen times by it: run again."
+                f"the system clock was set by {moved_s:+,.0f} s in a test that LoadGen times by it: run again."
             )
         busy = tested.counters.issued > tested.counters.completed
         silent_s = self.watchdog.looked_at - self.watchdog.since
@@ -128,8 +131,8 @@ class LoadGenSession:
         if busy and silent_s > SILENT_S:
             note = f"nothing received for {silent_s:.0f} s"
         self.display.tick(tested.counters, total, note, least_s=least_s)
-        if isinstance(tested.failure, EmptyAnswerError):  # perhaps the engine ended, which may show a moment later
-            until = time.monotonic() + END_SHOWS_S
+        if isinstance(tested.failure, EmptyAnswerError):  # perhaps since the engine ended, which it may report later
+            until = time.monotonic() + END_REPORT_S
             while not self.engine.failure and time.monotonic() < until:
                 time.sleep(0.1)
             if self.engine.failure:
@@ -145,7 +148,12 @@ class LoadGenSession:
 
     @contextmanager
     def record_test(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
-        """Record what a test takes of the machine and of a server while the block runs."""
+        """Record what a test takes of the machine and of a server while the block runs.
+
+        Afterwards machine.json and, with an endpoint, server.json are written to the folder, and what a user should
+        know is shown. A warning about other programs is shown only once in a run. The energy is taken from the GPUs'
+        own counters, or with --telemetry-url from their recorded power.
+        """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
         exported = exporter.reading_or_empty(urls)
@@ -197,8 +205,8 @@ class LoadGenSession:
         """Return the signs in a server's metrics that others used it during a test, in words."""
         in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
         tokens: int | None = sum(max(delivery.tokens, delivery.client_tokens) for delivery in tested.deliveries)
-        if any(request.failure for request in tested.requests):  # the server generated a part of their answers
-            tokens = None
+        if any(request.failure for request in tested.requests):
+            tokens = None  # the server may have generated a part of their answers, which did not come
         recording = test_run.Recording.read(path)
         return list(signs_of_others(recording, in_flight, before, after, tokens))
 
@@ -210,7 +218,10 @@ class LoadGenSession:
         return self.library.with_test_salt(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return the result of work on the engine outside LoadGen, watched as LoadGen's tests are."""
+        """Return the result of work on the engine outside LoadGen, watched as LoadGen's tests are.
+
+        Raises the error of the work, or the reason why the run cannot go on.
+        """
         self.watchdog.restart_stall_timer()
 
         def watch() -> None:

@@ -13,17 +13,17 @@ LEAST_STEADY_SHARE = 0.1
 
 @dataclass(frozen=True)
 class SteadyWindow:
-    """The time of a test in which the engine had all its work, in seconds since its first request, with its requests.
+    """The part of a test in which the engine was fully occupied, in seconds since the first request, with its requests.
 
-    It begins when as many answers have ended as the engine takes at once, and ends when as few are left.
+    It begins when as many answers have ended as the engine takes at once, and ends when only as many are left.
     """
 
     begin_s: float
     end_s: float
     ended_requests: tuple[Request, ...]
-    """Requests whose answers ended in it."""
+    """Requests whose answers ended in the window."""
     whole_requests: tuple[Request, ...]
-    """Those of them that were also sent in it."""
+    """Requests that were also sent in the window."""
 
     @property
     def seconds(self) -> float:
@@ -51,8 +51,8 @@ class SteadyWindow:
     @property
     def halves(self) -> tuple[int, int]:
         """Output tokens of the answers that ended in the first half of the window, and in the second half."""
-        middle = (self.begin_s + self.end_s) / 2
-        late = output_token_sum(request for request in self.ended_requests if request.end_s > middle)
+        middle_s = (self.begin_s + self.end_s) / 2
+        late = output_token_sum(request for request in self.ended_requests if request.end_s > middle_s)
         return output_token_sum(self.ended_requests) - late, late
 
     @property
@@ -63,22 +63,24 @@ class SteadyWindow:
 
     @cached_property
     def requests(self) -> list[Request]:
-        """The requests that were sent and answered in the window."""
+        """The requests that were sent and successfully answered in the window."""
         return successful_requests(self.whole_requests)
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
     """Return the steady part of a test that computes `at_once` requests at a time.
 
-    None if the requests are too few, or if the part is so short that answers did not come steadily.
+    None if ramp and drain, which have `at_once` answers each, would be more than half of the test, if a time is not
+    known, or if the part is so short, or begins so late, that answers did not come steadily.
     """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None
     done = sorted(requests, key=attrgetter("end_s"))
-    first, last = at_once - 1, len(done) - at_once - 1
-    begin_s, end_s = done[first].end_s, done[last].end_s
+    last_of_ramp, last_before_drain = at_once - 1, len(done) - at_once - 1
+    begin_s, end_s = done[last_of_ramp].end_s, done[last_before_drain].end_s
+    ended_requests = done[last_of_ramp + 1 : last_before_drain + 1]
     whole_requests = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
-    window = SteadyWindow(begin_s, end_s, tuple(done[first + 1 : last + 1]), tuple(whole_requests))
+    window = SteadyWindow(begin_s, end_s, tuple(ended_requests), tuple(whole_requests))
     is_short = window.seconds <= LEAST_STEADY_SHARE * done[-1].end_s
     tokens_in_first_half, _ = window.halves
     if is_short or not tokens_in_first_half:

@@ -23,48 +23,45 @@ from harness.workloads.sample_library import Library
 
 @dataclass
 class SUT:
-    """Answers every query with the engine, and notes what it knows of each in `requests`, in the order of issue: times
-    by time.perf_counter.
-
-    `sender` sends what LoadGen issues at once; None where LoadGen sets the pace, and each is sent as it comes.
-    `failure` is the first exception: from then on LoadGen waits for answers that never come.
+    """Answers every query with the engine, and notes in `requests`, in the order of issue, what it knows of each. Times
+    are by time.perf_counter.
     """
 
     engine: Engine
     library: Library
-    sender: senders.RequestSender | None = None
+    sender: senders.RequestSender | None = None  # sends what LoadGen issues at once; None if LoadGen sets the pace
     streams: bool = True  # whether the time of each first token is taken
-    by_client: bool = False  # whether it takes its own times; else LoadGen takes them, and hears of each
-    timed: bool = True  # whether LoadGen measures; in an accuracy test an empty answer is a bad answer
-    max_failed: str = "0"  # as the flag has it
-    expected: int = 0  # about how many queries there are; 0 if LoadGen issues all at once
+    is_timed_by_client: bool = False  # whether this object takes the times; if not, it reports first tokens to LoadGen
+    timed: bool = True  # False in an accuracy test, in which an empty answer is a bad answer, but no error
+    max_failed: str = "0"  # the value of --max-failed
+    expected: int = 0  # roughly how many queries there are; 0 if not known
     is_probe: bool = False  # whether a refusal by a full server is a measurement, and no failure
-    failure: BaseException | None = None
+    failure: BaseException | None = None  # the first exception, after which LoadGen waits for answers that never come
 
     def __post_init__(self) -> None:
         self.counters, self.requests = progress.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # deliveries and prompt tokens of the answered requests
         self.admission = Admission()
         self._tasks = set[asyncio.Task[None]]()  # the loop itself keeps only weak references
-        self._issues = Counter[int]()  # issues of each sample so far
+        self._issues = Counter[int]()  # how often each sample was issued so far
         self._failed = 0
-        self.in_flight = self.most_in_flight = 0  # requests that were handed to the engine and not answered yet
+        self.in_flight = self.most_in_flight = 0  # requests handed to the engine and not answered yet, now and at most
 
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """Hand a query of LoadGen's over to the engine's loop, in one thread-safe call.
 
-        This is LoadGen's IssueQuery.
+        This is LoadGen's IssueQuery. `ids` are its numbers of the query's samples, `indices` those in the library.
         """
         issued_s = None
-        if not self.by_client:  # with its own times, the client notes and counts each request when it is sent
+        if not self.is_timed_by_client:  # otherwise each request is noted and counted when it is sent
             issued_s = time.perf_counter()
             self.counters.issued += len(ids)
-        new = list[Request]()
+        new_requests = list[Request]()
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
-            new.append(Request(index, issued_s=issued_s, order=order, round=self._issues[index], id=id))
+            new_requests.append(Request(index, issued_s=issued_s, order=order, round=self._issues[index], id=id))
             self._issues[index] += 1
-        self.requests += new
-        self.engine.loop.call_soon_threadsafe(self.start, new)
+        self.requests += new_requests
+        self.engine.loop.call_soon_threadsafe(self.start, new_requests)
 
     def start(self, requests: list[Request]) -> None:
         """Send the queries that LoadGen issued together. Runs on the engine's loop."""
@@ -75,19 +72,23 @@ class SUT:
             self.run(self.send(self.sender, requests))
 
     async def send(self, sender: senders.RequestSender, requests: list[Request]) -> None:
-        """Send queries through the sender. Queries that it does not send are answered with placeholders."""
-        left = await sender.send(requests, self.attempt)
-        unsent = {request.order for request in left}
-        self.requests = [request for request in self.requests if request.order not in unsent]
-        for request in left:
+        """Send requests through the sender. Those that it does not send are dropped from `requests`.
+
+        LoadGen, which waits for an answer to each, gets placeholders.
+        """
+        unsent_requests = await sender.send(requests, self.attempt)
+        unsent_orders = {request.order for request in unsent_requests}
+        self.requests = [request for request in self.requests if request.order not in unsent_orders]
+        for request in unsent_requests:
             self.report(lg.QuerySamplesComplete, request.id, [0] * test_run.PLACEHOLDER_TOKENS)
 
     def run(self, work: Coroutine[object, object, None]) -> None:
-        task = self.engine.loop.create_task(self._guard(work))
+        """Run work as a task of the engine's loop. Its first error is noted in `failure`."""
+        task = self.engine.loop.create_task(self._note_failure(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, work: Coroutine[object, object, None]) -> None:
+    async def _note_failure(self, work: Coroutine[object, object, None]) -> None:
         try:
             await work
         except Exception as error:
@@ -97,7 +98,7 @@ class SUT:
         """Answer a request, or count it as refused or failed.
 
         Raises EndpointError if more requests failed than --max-failed allows. In a probe a refusal is a measurement:
-        `admission.refuse` raises EndpointError only if the server answers no other request either.
+        `admission.refuse` raises EndpointError only if the server answers no other request. Any other error is raised.
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -124,58 +125,64 @@ class SUT:
     def count_failure(self, request: Request, error: EndpointError, remedy: str = "") -> None:
         """Count a failed request.
 
-        Raises EndpointError, with a remedy, if more requests failed than --max-failed allows.
+        Raises EndpointError, with the `remedy`, if more requests failed than --max-failed allows.
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
-        most = failure_allowance(self.max_failed, total)
-        if self._failed > most:
+        allowed = failure_allowance(self.max_failed, total)
+        if self._failed > allowed:
             count = ""
-            if most:
-                count = f" (request {most + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
+            if allowed:
+                count = f" (request {allowed + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
             raise EndpointError(f"{error}{count}{remedy}") from error
         self.end_without_answer(request, error)
 
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
         """Give LoadGen an answer of PLACEHOLDER_TOKENS for a failed request, since LoadGen waits for every answer.
 
-        In an accuracy test the answer is empty, since it is scored.
+        In an accuracy test the answer is empty, since it is scored. If LoadGen takes the times and has heard of no
+        first token, it gets one, too.
         """
         request.failure = str(error)
-        if self.timed and self.streams and not self.by_client and request.ttft_ms is None:
+        if self.timed and self.streams and not self.is_timed_by_client and request.ttft_ms is None:
             self.report(lg.FirstTokenComplete, request.id, [0])
         placeholders = [0] * test_run.PLACEHOLDER_TOKENS if self.timed else []
         self.end(request, placeholders)
 
     async def answer(self, request: Request) -> None:
-        """Send one request and report its answer. Raises EndpointError, EngineError or EmptyAnswerError."""
+        """Send one request, and report its first token, if that is timed, and its answer. Times are noted in `request`.
+
+        Raises EndpointError, EngineError or EmptyAnswerError.
+        """
         exchange, tokens = Exchange(), list[int]()
         begin = exchange.sent_at
-        prompt, most = self.library.request(request.sample, request.order, request.round)
+        prompt, max_new_tokens = self.library.request(request.sample, request.order, request.round)
+        is_whole = not self.streams
         request.prompt_tokens = len(prompt)
-        if self.by_client:
+        if self.is_timed_by_client:
             self.counters.issued += 1
-            if request.issued_s is None:
+            if request.issued_s is None:  # an arrival of the user's own has the time at which it was due
                 request.issued_s = begin
         try:
-            async for new in self.engine.stream(prompt, most, exchange, not self.streams):
-                if self.streams and new and not tokens:
+            async for new_tokens in self.engine.stream(prompt, max_new_tokens, exchange, is_whole):
+                if self.streams and new_tokens and not tokens:
                     now = time.perf_counter()
                     request.ttft_ms = self.ms_since_issue(request, now)
-                    if not self.by_client:
-                        self.report(lg.FirstTokenComplete, request.id, new[:1])
+                    if not self.is_timed_by_client:
+                        self.report(lg.FirstTokenComplete, request.id, new_tokens[:1])
                     self.counters.started += 1
                     self.counters.first_token_s += now - begin
-                tokens.extend(new)
+                tokens.extend(new_tokens)
         finally:
             if self.streams:
                 request.sent_ms = self.ms_since_issue(request, exchange.sent_at)
         self.complete(request, tokens, exchange)
 
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
-        """Report a whole answer to LoadGen.
+        """Note the tokens of a whole answer, and report it to LoadGen.
 
-        Raises EmptyAnswerError if a timed answer has no tokens, since it cannot be timed.
+        Raises EmptyAnswerError if a timed answer has no tokens, since it cannot be timed, unless a server counted its
+        tokens without sending them.
         """
         delivery = exchange.delivery
         is_hidden = delivery is not None and delivery.is_hidden
@@ -202,42 +209,42 @@ class SUT:
         LoadGen needs a first token. It gets one at the end, whose time says nothing about the answer.
         """
         request.first_tokens = 0
-        if self.streams and not self.by_client:
+        if self.streams and not self.is_timed_by_client:
             self.report(lg.FirstTokenComplete, request.id, [0])
         self.end(request, [0] * test_run.PLACEHOLDER_TOKENS)
 
     def end(self, request: Request, tokens: Sequence[int]) -> None:
-        """Report the end of an answer to LoadGen."""
+        """Note the time at which a request ended, and report to LoadGen that it did, with the token ids."""
         request.latency_ms = self.ms_since_issue(request, time.perf_counter())
         self.counters.completed += 1
         self.report(lg.QuerySamplesComplete, request.id, tokens, request.output_tokens)
 
-    def ms_since_issue(self, request: Request, at: float) -> float:
-        """Return the milliseconds since the time from which the request's latencies count."""
-        return 1e3 * (at - request.begin_s)
+    def ms_since_issue(self, request: Request, at_s: float) -> float:
+        """Return the milliseconds from the time from which the request's latencies count until `at_s`."""
+        return 1e3 * (at_s - request.begin_s)
 
-    def report(self, report: Callable[[list[object]], object], id: int, tokens: Sequence[int], count: int = 0) -> None:
-        """Report token ids to LoadGen as int32.
+    def report(
+        self, loadgen_call: Callable[[list[object]], object], id: int, tokens: Sequence[int], count: int = 0
+    ) -> None:
+        """Report token ids to LoadGen as int32, by its function for a first token or for a whole answer.
 
-        LoadGen copies the buffer. `count` is the number of tokens that LoadGen counts. 0 means the number of ids.
+        LoadGen copies the buffer. `id` is its number of the request. `count` is the number of tokens that LoadGen
+        counts. 0 means the number of ids.
         """
         data = array("i", tokens)
         address, length = data.buffer_info()
-        report([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
+        loadgen_call([lg.QuerySampleResponse(id, address, length * data.itemsize, count or length)])
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int, is_probe: bool = False) -> SUT:
-    """Return the system under test for a plan's scenario.
-
-    `expected` is about the number of queries, or 0 if LoadGen issues all at once.
-    """
+    """Return the system under test for a plan's scenario. The other parameters are those of `SUT`."""
     pattern = plan.pattern
     return SUT(
         engine,
         library,
-        sending.loadgen_sender(plan, library, timed),
+        sender=sending.loadgen_sender(plan, library, timed),
         streams=pattern.is_streamed,
-        by_client=pattern.is_own_clock,
+        is_timed_by_client=pattern.is_timed_by_client,
         timed=timed,
         max_failed=plan.config.max_failed,
         expected=expected,

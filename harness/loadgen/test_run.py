@@ -1,5 +1,5 @@
-"""One test, read once: what LoadGen says of it as far as it counts, its requests, the part in which the engine had all
-its work, and what it took of the machine and of a server. What its logs and requests.csv alone tell needs no package.
+"""One test, read once: LoadGen's result as far as it counts, the requests, the part in which the engine was fully
+occupied, and what the test took of the machine and of a server. Reading logs and requests.csv needs no other package.
 
 LoadGen's result is corrected if its own numbers cannot be used. Answers of one token have no time per output token:
 LoadGen counts such an answer as none, divides the time after its first token by -1, and logs an error (logging.cc).
@@ -43,39 +43,39 @@ if TYPE_CHECKING:
     from harness.engines.answer_delivery import ServerUse
     from harness.loadgen.machine_use import MachineUse
 
-PLACEHOLDER_TOKENS = (
-    2  # tokens reported for a request without an answer: the fewest that LoadGen takes without an error
-)
+# The tokens reported for a request without an answer: the fewest that LoadGen takes without an error.
+PLACEHOLDER_TOKENS = 2
 LOWER_RATE_REMEDY = "lower the target rate"
 ONE_TOKEN_ERROR = "Number of tokens need to be greater than 1"  # LoadGen's error for each answer of one token
 
 
 def corrected_result(
-    result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, expected: bool
+    result: TestResult, requests: Sequence[Request], limits: LatencyLimits | None, may_have_single_tokens: bool
 ) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
     LoadGen received placeholders for requests without an answer, which are taken out. Times per output token are
-    computed from answers of two tokens and more. `limits` are the run's latency limits. `expected` says that requests
-    may have answers of one token. LoadGen's errors about such answers then do not count.
+    computed from answers of two tokens and more. `limits` are the run's latency limits, None if it has none.
+    `may_have_single_tokens` says that requests may have answers of one token. LoadGen's errors about such answers then
+    do not count.
     """
     answered = successful_requests(requests)
     result = result_over_one_time(result, answered)
     failed = unanswered = len(requests) - len(answered)
-    if is_timed_by_client(requests):
+    if is_timed_by_client(requests):  # requests that were not sent before the time was over are not in `requests`
         unanswered += (result.samples or 0) - len(requests)
     if has_other_times(requests):
         result = result_with_times(result, answered)
     if unanswered:
         result = result_of_real_answers(result, requests, unanswered)
-    if failed and limits and result.valid:
+    if failed and limits and result.valid:  # placeholders may have kept LoadGen's own percentiles within the limits
         tails = limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))
         result = result_by_limits(tails, "without the failed requests", result)
     if not result.token_latencies or not single_tokens(answered):
         return result
-    if not unanswered:
-        result = result_of_real_answers(result, requests, 0)
-    if expected:
+    if not unanswered:  # otherwise this was done above
+        result = result_of_real_answers(result, requests, unanswered=0)
+    if may_have_single_tokens:
         errors = [error for error in result.errors if ONE_TOKEN_ERROR not in error]
         result = replace(result, errors=errors)
     if result.ttft_ms is None:
@@ -84,9 +84,10 @@ def corrected_result(
 
 
 def has_other_times(requests: Sequence[Request]) -> bool:
-    """Return whether LoadGen's latencies are not those of the real answers.
+    """Return whether LoadGen's latencies are not those of the real answers, which requests.csv then has.
 
-    Either the client took the times, or LoadGen was told of an end or of a first token that did not come.
+    Either the client took the times, or LoadGen was told of an answer or of a first token that did not come. False if
+    requests.csv has no times.
     """
     if is_timed_by_client(requests):
         return True
@@ -103,7 +104,11 @@ def single_tokens(requests: Iterable[Request]) -> int:
 def result_with_longer_answers(
     result: TestResult, answered: Sequence[Request], limits: LatencyLimits | None
 ) -> TestResult:
-    """Return the result with the times per output token of the answers of two tokens and more."""
+    """Return the result with the times per output token of the answers of two tokens and more.
+
+    With `limits` it becomes INVALID if their p99 is over its limit. If it is not, note whether these answers are enough
+    to be sure of that, as LoadGen's early stopping judges it.
+    """
     times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
     tpot_ms = latency_summary(times_ms)
     result = replace(result, tpot_ms=tpot_ms, single_token=single_tokens(answered))
@@ -118,10 +123,11 @@ def result_with_longer_answers(
 
 
 def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> TestResult:
-    """Return a MultiStream result whose rates are all over the same time.
+    """Return a MultiStream result whose rates are all over the same time: that of the whole test.
 
-    Any other result is returned unchanged. LoadGen logs tokens per second over the whole test, and no samples per
-    second. A rate from the queries' latencies would leave out the time between them.
+    Any other result is returned unchanged. In MultiStream LoadGen logs only the tokens per second over the whole test.
+    From these follows the test's time, by which the samples per second are computed. The queries' own latencies would
+    leave out the time between queries.
     """
     tokens = output_token_sum(answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
@@ -147,22 +153,22 @@ def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestRe
 
 
 def result_of_real_answers(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
-    """Return the result with rates that count only real answers.
+    """Return the result with counts and rates of real answers only, without the `unanswered` requests.
 
-    Answers of one token, which LoadGen leaves out, are included.
+    Answers of one token are included, which LoadGen leaves out if it takes the times of tokens.
     """
-    tokens = counted = 0
+    tokens = counted_by_loadgen = 0
     for request in requests:
         tokens += request.output_tokens
         if request.output_tokens > 1 or not result.token_latencies:
-            counted += request.output_tokens
-    counted += PLACEHOLDER_TOKENS * unanswered
+            counted_by_loadgen += request.output_tokens
+    counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
     samples, queries = result.samples, result.queries
-    if queries and queries == samples:  # a query of several samples counts as a whole
+    if queries and queries == samples:  # a query of several samples counts even if some of these have no answer
         queries -= unanswered
     tokens_per_sec = None
-    if result.tokens_per_sec and counted:
-        tokens_per_sec = result.tokens_per_sec * tokens / counted
+    if result.tokens_per_sec and counted_by_loadgen:
+        tokens_per_sec = result.tokens_per_sec * tokens / counted_by_loadgen
     elif result.duration_s:
         tokens_per_sec = tokens / result.duration_s
     samples_per_sec = result.samples_per_sec
@@ -178,9 +184,9 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
 
 
 def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
-    """Return the result, made INVALID if one of the `tails` is over its limit.
+    """Return the result, made INVALID by the check of the latencies if one of the `tails` is over its limit.
 
-    `answers` names the answers in the reason.
+    `answers` says in the reason which answers the tails are of.
     """
     reasons = []
     for tail in tails:
@@ -198,14 +204,17 @@ LONGEST_GAP_S = 5.0  # no energy is summed up over a longer gap between two read
 
 
 class Recording(NamedTuple):
-    """machine.csv: its seconds, and the columns of numbers beside them, None where one was not reported."""
+    """machine.csv: its seconds, and the other columns of numbers, in which None was not reported."""
 
     seconds: list[float]
     columns: csv_files.Columns
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the recording in a file. Empty if there is no file. Raises UsageError if the file is damaged."""
+        """Return the recording in a file. Empty if there is no file. Raises UsageError if the file is damaged.
+
+        A line without seconds counts as damage.
+        """
         if not path.exists():
             return cls([], {})
         columns = csv_files.read_columns(path)
@@ -225,6 +234,7 @@ class Recording(NamedTuple):
 
     @property
     def gpus(self) -> list[str]:
+        """The names with which the columns of each GPU begin, such as "gpu0"."""
         return sorted({name.partition("_")[0] for name in self.columns if name.startswith("gpu")})
 
     def column(self, name: str) -> list[Measured]:
@@ -246,7 +256,10 @@ class Recording(NamedTuple):
 
     @property
     def joules(self) -> Measured:
-        """The energy of all GPUs in J, summed up from their power. None if a GPU reported nothing for too long."""
+        """The energy of all GPUs in J, summed up from their power by the trapezoidal rule.
+
+        None if there is no GPU, or if one reported no power for longer than LONGEST_GAP_S.
+        """
         if not self.gpus:
             return None
         total = 0.0
@@ -263,7 +276,7 @@ class Recording(NamedTuple):
     def power_readings(self, gpu: str) -> list[tuple[float, float]]:
         """Return the seconds and the power in W of each reading of a GPU. Empty if its power was never read.
 
-        The first power counts from the start, and the last power until the end.
+        The first power is added for the start of the recording, and the last power for its end.
         """
         readings = []
         for second, power in zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True):
@@ -281,7 +294,7 @@ MACHINE_FILE, SERVER_FILE = "machine.json", "server.json"
 
 @dataclass(frozen=True)
 class TestRun:
-    """All that one performance test left in its folder; `result` is LoadGen's, mended."""
+    """All that one performance test left in its folder. `result` is LoadGen's, corrected."""
 
     __test__ = False  # no test of pytest's
 
@@ -289,12 +302,12 @@ class TestRun:
     result: TestResult
     requests: tuple[Request, ...]
     concurrency: int | None
-    """Requests in flight, where it was fixed."""
+    """Requests in flight, if their number was fixed."""
     client_delay: Latency | None = None
-    """Milliseconds until each request was sent: from its scheduled time, where it had one, a part of each TTFT; in a
-    closed loop from the end of the answer whose place it took."""
+    """Milliseconds until each request was sent. They count from its scheduled time, if it had one, and are then a part
+    of its TTFT. In a closed loop they count from the end of the answer whose place the request took."""
     at_once: int | None = None
-    """Requests that the engine computes at once, where that is known and LoadGen keeps as many in flight."""
+    """Requests that the engine computes at once, if that is known and at least as many are in flight."""
 
     @classmethod
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
@@ -304,10 +317,11 @@ class TestRun:
         trusted, are of another scenario, or do not belong to the test's requests. Raises UsageError if a file is
         damaged.
         """
-        mixed = plan.request_set is not None
-        test = cls.from_logs(folder, plan.limits, plan.concurrency, plan.config.scenario_rules.loadgen, mixed)
+        has_own_requests = plan.request_set is not None  # which may ask for answers of one token
+        scenario = plan.config.scenario_rules.loadgen
+        test = cls.from_logs(folder, plan.limits, plan.concurrency, scenario, may_have_single_tokens=has_own_requests)
         at_once = None
-        if not plan.config.batch_size:
+        if not plan.config.batch_size:  # in batches, the number in flight falls towards the end of each
             at_once = plan.pattern.steady_concurrency(plan, engine_concurrency)
         return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
@@ -318,17 +332,19 @@ class TestRun:
         limits: LatencyLimits | None,
         concurrency: int | None,
         scenario: str = "",
-        mixed: bool = False,
+        may_have_single_tokens: bool = False,
     ) -> Self:
         """Return the test in a folder without its plan.
 
-        `mixed` says that its requests may have answers of one token.
+        `scenario` is LoadGen's, or empty for any. `may_have_single_tokens` says that requests may have answers of one
+        token. Raises what `read` raises.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         difference = count_difference(folder, result, requests)
         if difference:
             raise LogError(difference)
-        return cls(folder, corrected_result(result, requests, limits, expected=mixed), tuple(requests), concurrency)
+        result = corrected_result(result, requests, limits, may_have_single_tokens)
+        return cls(folder, result, tuple(requests), concurrency)
 
     @cached_property
     def machine(self) -> "MachineUse":
@@ -371,7 +387,7 @@ class TestRun:
 
     @cached_property
     def counted_requests(self) -> list[Request]:
-        """The answers from which the test's latencies are taken."""
+        """The answers from which the test's latencies are taken: those of the `window`, or else all."""
         if self.window and self.window.requests:
             return self.window.requests
         return self.answered_requests
@@ -430,7 +446,10 @@ class TestRun:
 
 
 def count_difference(folder: Path, result: TestResult, requests: Sequence[Request]) -> str:
-    """Return how the number of requests in requests.csv differs from LoadGen's, in words. Empty if it does not."""
+    """Return how the number of requests in requests.csv differs from LoadGen's, in words. Empty if it does not.
+
+    If the client took the times, it may: LoadGen issued more requests than were sent.
+    """
     if result.samples is None or is_timed_by_client(requests) or len(requests) == result.samples:
         return ""
     return (
@@ -439,7 +458,7 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
-    """Return how long requests waited for this client.
+    """Return how long requests waited for this client: after their scheduled time, or in a closed loop for their place.
 
     None if all are sent at once, or one after the other by LoadGen.
     """
@@ -453,7 +472,7 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Yield the milliseconds from the end of each answer until the next request took its place, in a closed loop.
 
-    The place that has been free for longest is taken next.
+    The place that has been free for longest is taken next. The time until the request was sent counts, too.
     """
     ends = list[float]()
     begins = list[tuple[float, float]]()

@@ -1,4 +1,4 @@
-"""Notices an engine that is alive and silent: nothing else would, since LoadGen waits for ever."""
+"""Notices an engine that is alive but silent. Nothing else would, since LoadGen waits forever."""
 
 import time
 from pathlib import Path
@@ -7,16 +7,16 @@ from harness.core.errors import EngineError
 from harness.core.files import check_space
 from harness.engines.protocol import Engine
 
-PATIENCE_FACTOR = 20  # patience is so many times the longest wait for an answer so far
-PAUSED_S = 5.0  # between two checks, which come many times a second
-FIRST_ANSWER_FACTOR = 4  # the first answer gets so many times the patience, since nobody knows how long it takes
-# An engine that starts gets so many times the patience, and at least START_S, since its disk may be slow.
+PATIENCE_FACTOR = 20  # the engine may be silent for so many times the longest silence so far, if that is longer
+PAUSED_S = 5.0  # checks come many times a second: after a longer pause, this process itself did not run meanwhile
+FIRST_ANSWER_FACTOR = 4  # the first answer may take so many times --stall-timeout, since nobody knows how long it takes
+# A start may be silent for so many times --stall-timeout, and at least START_S, since the engine's disk may be slow.
 START_FACTOR, START_S = 6, 300.0
 
 
 class Silence:
-    """The time for which a mark has been the same that whoever is alive changes; time in which this process did not run
-    itself, stopped and continued, does not count.
+    """Measures for how long a mark, which a living program changes, has been the same. Time in which this process
+    itself was stopped does not count.
     """
 
     def __init__(self, mark: object, timeout_s: float) -> None:
@@ -28,7 +28,10 @@ class Silence:
         self.since = self.looked_at = time.monotonic()
 
     def look(self, mark: object) -> float:
-        """Return for how many seconds the mark has been the same. Must be called many times a second."""
+        """Note the present mark, and return for how many seconds it has been the same.
+
+        Must be called many times a second. Also keep the longest silence so far.
+        """
         now = time.monotonic()
         if now - self.looked_at > PAUSED_S:
             self.since += now - self.looked_at
@@ -40,7 +43,7 @@ class Silence:
 
 
 class Watchdog(Silence):
-    """Measures how long a busy engine has not answered anything; `check` is called many times a second."""
+    """Measures how long a busy engine has not answered anything. `check_run` must be called many times a second."""
 
     def __init__(self, engine: Engine, timeout_s: float) -> None:
         super().__init__(engine.last_response_at, timeout_s)
@@ -63,9 +66,9 @@ class Watchdog(Silence):
             )
 
     def check_run(self, folder: Path, busy: bool = True) -> None:
-        """Raise an error if the engine failed, stopped making progress, or the disk is full.
+        """Raise an error if the engine failed, if it makes no progress, or if the disk of `folder` is full.
 
-        LoadGen itself would wait forever. Progress is expected of an engine that is `busy` with requests.
+        LoadGen itself would wait forever. Progress is expected only of an engine that is `busy` with requests.
         """
         if self.engine.failure:
             raise EngineError(self.engine.failure_text)
@@ -77,7 +80,7 @@ class Watchdog(Silence):
 
 
 class StartWatch(Silence):
-    """Notices an engine whose start has stopped: neither its log nor its processes go on."""
+    """Notices an engine whose start has stopped: its log does not grow."""
 
     def __init__(self, log: Path, timeout_s: float) -> None:
         super().__init__(None, max(START_FACTOR * timeout_s, START_S))

@@ -10,7 +10,7 @@ from harness.core import given_values, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_QUESTIONS
 from harness.core.message_text import system_reason
-from harness.core.stored_text import POINTER, data_files, is_pointer
+from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
@@ -247,8 +247,8 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
     for table in tables:
         try:
             reading.check_regular(table.stat(), table, LARGEST_QUESTIONS)
-            if is_pointer(table):
-                raise UsageError(f"{table}: {POINTER}.")
+            if is_lfs_pointer(table):
+                raise UsageError(f"{table}: {LFS_POINTER}.")
             count = parquet.read_metadata(table).num_rows
             if count > MOST_ROWS:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")

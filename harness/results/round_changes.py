@@ -10,7 +10,7 @@ from math import log, sqrt
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
-from harness.core.statistics import chi_squared, student
+from harness.core.statistics import chi_squared, student_quantile
 from harness.results.change import (
     ASSUMED_SCATTER,
     ERROR_RATE,
@@ -52,7 +52,7 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_
         if count < FEWEST_PAIRS:
             quantile = NormalDist().inv_cdf((1 + share) / 2)
         else:
-            quantile = student(unsteady.get(name, common).freedom, share)
+            quantile = student_quantile(unsteady.get(name, common).freedom, share)
         basis = basis_of(logs[name], means[name])
         changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
         if changes[name].verdict() != "unclear":

@@ -40,7 +40,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
         load=load or plan.pattern.number(plan) or 0.0,
         unit=plan.pattern.unit,
         valid=bool(result.valid),
-        has_own_limits=plan.pattern.is_own_clock,
+        has_own_limits=plan.pattern.is_timed_by_client,
         reasons=tuple(reasons(result, plan, queue, is_few=queries < FEWEST_P99)),
         tokens_per_sec=result.tokens_per_sec,
         input_tokens_per_sec=(window or test).input_tokens_per_sec,
@@ -91,7 +91,7 @@ def missing_queries(result: TestResult) -> int | None:
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
     """Yield why a test is INVALID or would be as a full test, or why a level is over its limits."""
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
-    if not plan.pattern.is_own_clock:  # LoadGen judges the latencies as well
+    if not plan.pattern.is_timed_by_client:  # LoadGen judges the latencies as well
         statements += shortfalls(result)
         if queue and queue.has_grown:
             statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))

@@ -33,7 +33,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
         if plan.engine_state.prefix_caching:  # the profile must not use prefixes that the tests left in the cache
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario without end, on the run's samples over and over.
-        sender = sending.endless_sender(plan, engine.concurrency)
+        sender = sending.pattern_sender(plan, engine.concurrency)
         load = sender.send(cycle(requests), lambda prompt: senders.ask(engine, prompt, plan.pattern))
         session.measure(profile_window(engine, load, ramp))
         profile = with_traffic(profile_of(folder), plan)

@@ -10,7 +10,7 @@ from harness.core.errors import BenchmarkError, UsageError
 from harness.core.formatting import plural
 from harness.core.message_text import first_line
 from harness.engines import answer_delivery
-from harness.engines.openai import GREETING, OpenAI
+from harness.engines.openai import PROBE_TEXT, OpenAI
 
 DELIVERY_TOKENS = 32  # tokens of the answer that shows how a server delivers
 
@@ -33,7 +33,7 @@ def probe_servers(config: RunConfig) -> ServerProbe:
     exchange = answer_delivery.Exchange()
 
     async def ask() -> None:
-        async for _ in engine.stream(engine.tokenizer.encode(GREETING), DELIVERY_TOKENS, exchange):
+        async for _ in engine.stream(engine.tokenizer.encode(PROBE_TEXT), DELIVERY_TOKENS, exchange):
             pass
 
     try:

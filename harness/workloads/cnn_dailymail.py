@@ -27,24 +27,27 @@ CNN_DATASET, CNN_SPLIT = ("abisee/cnn_dailymail", "3.0.0"), "validation"
 CNN_COLUMNS = ("article", "highlights")  # article and summary in the data set
 JSON_KEYS = ("input", "output")  # article and summary in MLCommons' file
 OPTIONAL_KEYS = ("tok_input", "instruction")  # keys of MLCommons' records, beside article and summary
-CHECKED_RECORDS = 8  # records whose token ids are compared with their articles
+CHECKED_RECORDS = 8  # roughly how many records' token ids are compared with their articles
 CHECKED_CHARACTERS = 100  # characters of each article that are compared; its end may have been cut off
 SHOWN_CHARACTERS = 60  # characters of a text that a message shows
 MEAN_PROMPT_TOLERANCE = 0.02  # how far the mean length of official prompts may be from MLPerf's, as a share
 
 
 class Article(NamedTuple):
-    """One sample as it is stored; `tokens` only where the prompt came encoded."""
+    """One sample as it is stored."""
 
     article: str
-    reference: str
-    tokens: TokenIds | None
-    instruction: str = ""  # the instruction that the data have around it
-    unread: tuple[str, ...] = ()  # the keys that this program does not read
+    reference: str  # the summary to match
+    tokens: TokenIds | None  # the prompt as token ids, if the data have it
+    instruction: str = ""  # the instruction that the data put around the article
+    unread: tuple[str, ...] = ()  # the record's keys that this program does not read
 
 
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
-    """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used."""
+    """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used.
+
+    The edge category has its samples in an order of its own. Data of the user's own may not be MLPerf's.
+    """
     records, source = stored_articles(config)
     category_samples = config.task.samples
     if config.category == "edge" and len(records) > category_samples:
@@ -78,7 +81,10 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
 
 
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
-    """Return the prompt of each record as token ids. Raises UsageError if the model does not have one of the tokens."""
+    """Return the prompt of each record as token ids: those of the data, or else the article in MLPerf's instruction.
+
+    Raises UsageError if the model does not have one of the tokens.
+    """
     limit = len(tokenizer)
     prompts = []
     for number, record in enumerate(records):
@@ -101,7 +107,7 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
 
-    A few records are decoded. Files for other models have the same name and the same keys.
+    Files for other models have the same name and the same keys. A few records, spread over the data, are decoded.
     """
     encoded = [number for number, record in enumerate(records) if record.tokens]
     step = max(1, len(encoded) // CHECKED_RECORDS)
@@ -123,12 +129,14 @@ def joined_words(text: str) -> str:
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
-    """Yield what a reader must know about how the prompts were made from the data."""
+    """Yield what a reader must know about how the prompts were made: instructions and keys of the data that were not
+    used.
+    """
     unused_instructions = set()
     unread_counts = Counter[str]()
     for record in records:
         unread_counts.update(record.unread)
-        if not record.tokens and record.instruction not in ("", PROMPT):
+        if not record.tokens and record.instruction not in ("", PROMPT):  # token ids have an instruction of their own
             unused_instructions.add(record.instruction)
     if unused_instructions:
         shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]
@@ -169,9 +177,9 @@ def alternative_source(config: RunConfig) -> str:
 
 
 def check_md5(path: Path) -> None:
-    """Compare a data file with the checksum that MLCommons' downloader left beside it, if any.
+    """Raise UsageError if a data file does not have the checksum that MLCommons' downloader left beside it, if any.
 
-    A file that ends in .md5 has lines of a checksum and a name. Raises UsageError if they differ.
+    A file that ends in .md5 has lines of a checksum and a file's name.
     """
     if not path.is_file():
         return
@@ -189,9 +197,10 @@ def check_md5(path: Path) -> None:
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
-    """Return whether a file of the user's own holds MLPerf's samples.
+    """Return whether data of the user's own with `stored` records hold MLPerf's samples.
 
-    This is judged by their number and, if all samples are used, by the lengths of the prompts.
+    This is judged by the number of records and, if all samples of the category are used, by the longest and the mean
+    prompt. Some of the samples need not have the lengths of all.
     """
     category_samples = OFFICIAL_TASKS[category].samples
     all_samples = OFFICIAL_TASKS["datacenter"].samples
@@ -202,13 +211,16 @@ def is_official(library: Library, stored: int, category: str) -> bool:
     longest = max(map(len, library.prompts))
     if longest > LONGEST_PROMPT:
         return False
-    if len(library) >= all_samples and longest != LONGEST_PROMPT:
+    if len(library) >= all_samples and longest != LONGEST_PROMPT:  # the longest may not be among edge's samples
         return False
     return abs(library.mean_prompt_tokens / MEAN_PROMPT - 1) < MEAN_PROMPT_TOLERANCE
 
 
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
-    """Raise UsageError if a prompt and its answer do not fit. A shortened prompt would make it another benchmark."""
+    """Raise UsageError if a prompt and its answer are longer than `max_model_len`.
+
+    A shortened prompt would make it another benchmark.
+    """
     lengths = [len(prompt) + max_new_tokens for prompt in library.prompts]
     longest = max(lengths)
     if longest <= max_model_len:
@@ -222,7 +234,10 @@ def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> 
 
 
 def articles_from_json(path: Path) -> list[Article]:
-    """Return the records of MLCommons' file, a JSON array of records with `input`, `tok_input` and `output`."""
+    """Return the records of MLCommons' file, a JSON array of records with `input`, `tok_input` and `output`.
+
+    Raises UsageError.
+    """
     data = given_values.read_given("--dataset-path", path, "JSON", reading.parse_json, most=LARGEST_ARTICLES)
     if not isinstance(data, list) or not data:
         raise UsageError(
@@ -232,7 +247,7 @@ def articles_from_json(path: Path) -> list[Article]:
 
 
 def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]) -> list[Article]:
-    """Return the records of a source, whose article and summary are under these keys. Raises UsageError."""
+    """Return the records of a source. `keys` are those of the article and of the summary. Raises UsageError."""
     articles = []
     for number, item in enumerate(items):
         articles.append(checked_article(item, f"{source}: record {number}", keys))
@@ -240,7 +255,10 @@ def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]
 
 
 def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
-    """Return a record whose article and summary are under these keys. Raises UsageError if one is missing."""
+    """Return a record. `keys` are those of the article and of the summary.
+
+    Raises UsageError if one of them is missing or no valid text, or if `tok_input` is no list of token ids.
+    """
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
     for key in keys:
@@ -262,7 +280,7 @@ def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
 
 
 def articles_from_columns(data: Rows, source: str) -> list[Article]:
-    """Return the records of a data set as `datasets` holds it. Raises UsageError if a column is missing."""
+    """Return the records of a data set that `datasets` loaded. Raises UsageError if a column is missing."""
     for column in CNN_COLUMNS:
         if column not in data.column_names:
             raise UsageError(f"{source}: no column {column!r}; it has {', '.join(data.column_names)}.")

@@ -1,5 +1,5 @@
-"""A workload as samples: a file's requests, a data set's, drawn lengths, a trace's; as token ids, with the length of
-each answer.
+"""The samples of a workload, as token ids with the length of each answer: from a file of requests, a data set, lengths
+to draw, or a trace.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,10 +28,10 @@ from harness.workloads.synthetic import (
 )
 from harness.workloads.trace_replay import library_of_trace
 
-# Conversations of ShareGPT that count, by their tokens: as in the sampling of vLLM's own benchmark (vllm bench serve).
-SHAREGPT_LEAST_TOKENS = 4  # of a prompt and of an answer
+# Only ShareGPT's conversations within these bounds, in tokens, are used, as in vLLM's own benchmark (vllm bench serve).
+SHAREGPT_FEWEST_TOKENS = 4  # the shortest prompt, and the shortest answer
 SHAREGPT_LONGEST_PROMPT = 1024
-SHAREGPT_MOST_TOKENS = 2048  # of a prompt with its answer
+SHAREGPT_MOST_TOKENS = 2048  # the longest prompt with its answer
 NO_TEMPLATE = "the tokenizer has no chat template: messages are lines such as `User: ...`, the last is `Assistant:`"
 UNCHECKED_IDS = "prompt_token_ids: not checked, since no text stands beside them"
 UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are counted without those of the server's"
@@ -40,7 +40,8 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """Return the requests in place of MLPerf's samples, no more than the run takes.
 
-    None if the run uses MLPerf's samples. Raises UsageError, in one line that names the file and the line.
+    They come from a trace, the flags for lengths, a data set of the hub, a profile, or a file of requests. None if the
+    run uses MLPerf's samples. Raises UsageError, in one line that names the file and the line.
     """
     if config.is_official_workload:
         return None
@@ -66,8 +67,8 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
 
 
 class UsableRequests(NamedTuple):
-    """The requests of a workload that are sent, their prompts and the most tokens of each answer; `unfit` requests were
-    left out for their lengths.
+    """The requests of a workload that are sent, their prompts, and the longest length of each answer in tokens. `unfit`
+    is the number of requests that were left out for their lengths.
     """
 
     requests: list[StoredRequest]
@@ -77,9 +78,9 @@ class UsableRequests(NamedTuple):
 
 
 def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
-    """Return the samples of a file of requests or of a data set.
+    """Return the samples of a file of requests or of a data set, with notes on how they were made.
 
-    Of ShareGPT only conversations of usual length are used.
+    Of ShareGPT only conversations of usual length are used. With --salt, each prompt gets its salt when it is sent.
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
@@ -95,7 +96,7 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
         content = digest(content, parts)
         notes.append(parts.text.removeprefix("; "))
     conversations = None
-    if stored.has_turns and config.concurrency is not None:  # only fixed concurrency waits for the answer before
+    if stored.has_turns and config.concurrency is not None:  # only fixed concurrency waits for the answer to a turn
         conversations = [request.number for request in usable.requests]
     library = Library(usable.prompts, str(stored.path), usable.new_tokens, conversations=conversations, salt=salt)
     return with_request_set(
@@ -111,7 +112,7 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
 
 
 def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
-    """Raise UsageError if --max-new-tokens is given although every request says how long its answer is."""
+    """Raise UsageError if --max-new-tokens differs from its default although every request has a length of its own."""
     if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
         return
     requests = stored.requests[: config.sample_limit]
@@ -122,7 +123,10 @@ def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
 
 
 def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests) -> UsableRequests:
-    """Return the requests that can be sent, no more than the run takes. Raises UsageError if there is none."""
+    """Return the requests that can be sent, no more than the run takes, with their prompts and lengths.
+
+    Raises UsageError if there is none, or if a prompt cannot be encoded.
+    """
     context = sharegpt_context(config)
     usable = UsableRequests([], [], [], 0)
     unfit = 0
@@ -148,8 +152,11 @@ def sharegpt_context(config: RunConfig) -> int:
 
 
 def is_usual_length(prompt_length: int, answer_length: int, context: int) -> bool:
-    """Return whether a conversation of ShareGPT is neither too short nor too long to count."""
-    if min(prompt_length, answer_length) < SHAREGPT_LEAST_TOKENS:
+    """Return whether a conversation of ShareGPT is neither too short nor too long to be used.
+
+    `context` is the limit of the prompt with its answer.
+    """
+    if min(prompt_length, answer_length) < SHAREGPT_FEWEST_TOKENS:
         return False
     return prompt_length <= SHAREGPT_LONGEST_PROMPT and prompt_length + answer_length <= context
 
@@ -161,7 +168,7 @@ def workload_notes(
     if stored.is_sharegpt:
         yield (
             f"ShareGPT: left out {stored.questionless:,} conversations without a question and its answer, and "
-            f"{usable.unfit:,} that are not of {SHAREGPT_LEAST_TOKENS} to {SHAREGPT_LONGEST_PROMPT:,} tokens, "
+            f"{usable.unfit:,} that are not of {SHAREGPT_FEWEST_TOKENS} to {SHAREGPT_LONGEST_PROMPT:,} tokens, "
             f"{sharegpt_context(config):,} with the answer"
         )
     is_chat_api = config.endpoint_api == "chat"
@@ -181,11 +188,14 @@ def workload_notes(
 
 
 def templated_prompts(usable: UsableRequests, tokenizer: Tokenizer) -> int:
-    """Return the number of prompts, apart from messages, that hold tokens of a chat template."""
-    control = control_tokens(tokenizer) - {tokenizer.bos_token_id}
+    """Return the number of prompts, apart from messages, that already hold tokens of a chat template.
+
+    The token that begins every text does not count.
+    """
+    template_tokens = control_tokens(tokenizer) - {tokenizer.bos_token_id}
     count = 0
     for request, prompt in zip(usable.requests, usable.prompts, strict=True):
-        if request.kind != "messages" and not control.isdisjoint(prompt):
+        if request.kind != "messages" and not template_tokens.isdisjoint(prompt):
             count += 1
     return count
 
@@ -200,10 +210,12 @@ def control_tokens(tokenizer: Tokenizer) -> set[int]:
 
 
 def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
-    """Return the most tokens of an answer: by the request, or the length of the stored answer, or --max-new-tokens."""
-    if request.max_tokens or not request.answer:
-        return request.max_tokens or config.max_new_tokens
-    return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
+    """Return the longest length of an answer: the request's, or that of the stored answer, or --max-new-tokens."""
+    if request.max_tokens:
+        return request.max_tokens
+    if request.answer:
+        return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
+    return config.max_new_tokens
 
 
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
@@ -225,7 +237,7 @@ def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_m
 
 
 def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
-    """Return token ids without a second token that begins a text.
+    """Return token ids without the second of two tokens that begin a text.
 
     The tokenizer puts such a token before every prompt, even before a prompt that has its own.
     """
@@ -260,11 +272,11 @@ def chat_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
 
 
 def chat_tokens_or_lines(messages: Chat, tokenizer: Tokenizer) -> TokenIds:
-    """Return messages as token ids, or as lines if the chat template refuses them.
+    """Return messages as token ids by the chat template, or as plain lines if there is none or it refuses them.
 
-    They only count the prompt's tokens, since the server that gets the messages has its own template.
+    The ids only serve to count the prompt's tokens: the server gets the messages, and has a template of its own.
     """
     try:
-        return chat_tokens(messages, tokenizer, "")
+        return chat_tokens(messages, tokenizer, where="")
     except UsageError:
         return chat_lines(messages, tokenizer)

@@ -32,7 +32,10 @@ class Rows(Protocol):
 
 
 def read(config: RunConfig) -> StoredRequests:
-    """Return the requests of a data set, one for each row or one for each turn of a conversation. Raises UsageError."""
+    """Return the requests of a data set, one for each row or one for each turn of a conversation.
+
+    No more rows are read than the run takes. Raises UsageError.
+    """
     data = load_rows(config.workload)
     if config.sample_limit:
         data = data.select(range(min(config.sample_limit, len(data))))
@@ -42,7 +45,10 @@ def read(config: RunConfig) -> StoredRequests:
 
 
 def check_columns(workload: str, names: Sequence[str], prompt_column: str) -> None:
-    """Raise UsageError if no column of a data set can hold prompts."""
+    """Raise UsageError if none of a data set's columns `names` can hold prompts.
+
+    `prompt_column` is the column that the user named, or empty.
+    """
     columns = prompt_columns(prompt_column)
     if not set(columns).isdisjoint(names):
         return
@@ -83,9 +89,9 @@ def load_rows(workload: str) -> Rows:
 
 
 def download_model(name: str) -> None:
-    """Download a model's files into the cache, with a progress bar.
+    """Download a model's files into the cache, with a progress bar, and print the folder.
 
-    Ends the command with one line on an error. Files that came before a download broke are kept.
+    Ends the command with one line on an error. Files that came before the error are kept.
     """
     from huggingface_hub import snapshot_download
 
@@ -115,8 +121,8 @@ def download(name: str, version: str, split: str, remedy: str = "check the netwo
 def read_saved(folder: Path, split: str) -> Rows:
     """Return a split of the data that `datasets` saved in a folder.
 
-    If it saved only one data set, return that. Raises UsageError if the folder cannot be read or does not have the
-    split.
+    If the folder holds a single data set without splits, return that. Raises UsageError if the folder cannot be read or
+    does not have the split.
     """
     from datasets import load_from_disk
 

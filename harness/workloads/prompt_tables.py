@@ -1,4 +1,4 @@
-"""The rows of a file of requests: JSON lines, a JSON list, a table, or a prompt a line."""
+"""The rows of a file of requests: JSON lines, a JSON list, a table, or one prompt in each line."""
 
 import csv
 import io
@@ -13,14 +13,14 @@ from harness.core.errors import UsageError
 from harness.core.plain_numbers import decimal_number, whole_number
 from harness.workloads.request_keys import SYSTEM_KEYS
 
-TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # suffixes of files with a prompt a line
+TEXT_SUFFIXES = (".txt", ".text", ".prompts")  # suffixes of files with one prompt in each line
 TABLE_SUFFIXES = (".csv", ".tsv")
 DELIMITERS = (",", ";", "\t", "|")  # spreadsheets use another delimiter in each country
 LARGEST_CELL = 2**22  # characters of a table's cell, as many as a prompt may have
 
 
 class RequestRow(NamedTuple):
-    """A row of a file: its number, counted from 1, and its value; `is_unparsed` if that is the text of JSON."""
+    """A row of a file: its number, counted from 1, and its value. If `is_unparsed`, the value is JSON's text."""
 
     number: int
     value: object
@@ -28,13 +28,14 @@ class RequestRow(NamedTuple):
 
 
 class RequestRows(NamedTuple):
-    """The rows of a file; `unit` is what they are called in messages."""
+    """The rows of a file. `unit` is what messages call a row: a line, a record or a row."""
 
     rows: list[RequestRow]
     unit: str
 
 
 def parse_text(text: str, where: str) -> object:
+    """Return the value of a JSON text. Raises UsageError, which begins with `where`."""
     try:
         return reading.parse_json(text)
     except (ValueError, RecursionError) as error:
@@ -47,7 +48,7 @@ def numbered_rows(values: Iterable[object]) -> list[RequestRow]:
 
 
 def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
-    """Return a row for each line of a text that is not blank."""
+    """Return a row for each line of a text that is not blank, numbered as in the text."""
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -56,10 +57,10 @@ def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
 
 
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
-    """Return the rows of a file's text.
+    """Return the rows of a file's text, as its suffix says: text, a table, or otherwise JSON.
 
     `names` are columns of which a table must have at least one. If the text is JSON, it is read as JSON whatever the
-    file's name says. Raises UsageError.
+    suffix says. Raises UsageError.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
@@ -82,6 +83,7 @@ def is_json(text: str) -> bool:
 
 
 def is_parsable(text: str) -> bool:
+    """Return whether a text is valid JSON."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -96,7 +98,7 @@ def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
     """
     for delimiter in DELIMITERS:
         cells = list[str]()
-        with suppress(csv.Error):  # a line that is none of a table with this delimiter
+        with suppress(csv.Error):  # the line cannot be read with this delimiter
             cells = next(csv.reader([first_line], delimiter=delimiter), [])
         if not set(names).isdisjoint(map(str.strip, cells)):
             return delimiter
@@ -106,7 +108,7 @@ def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
 def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[RequestRow]:
     """Yield the rows of a table as objects, with the names of its first line and without empty cells.
 
-    Raises UsageError.
+    Blank lines are left out. Raises UsageError if no column has one of `names`, or if a row is damaged.
     """
     csv.field_size_limit(LARGEST_CELL)
     first_line = text.lstrip("\n").partition("\n")[0]
@@ -134,7 +136,11 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 
 
 def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
-    """Return a table cell as a number, a JSON value or text. A prompt is always kept as text."""
+    """Return a table cell as a number, a JSON value or text.
+
+    System prompts, and prompts in the first column of `text_names`, are always kept as text. The other columns of
+    `text_names` may hold JSON, such as messages.
+    """
     if name in text_names[:1] or name in SYSTEM_KEYS:
         return cell
     number = whole_number(cell)

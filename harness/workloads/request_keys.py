@@ -1,8 +1,7 @@
 """The meaning of the keys beside a request's prompt: how long its answer may be, its system prompt, and what is not
 sent.
 
-A key that would change the request, and that nobody sends, is refused by name; one that is not known is counted, so
-that the notes name it.
+A key that would change the request but is not sent is refused by name. An unknown key is counted, and named in a note.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,7 @@ LENGTH_KEYS = word_list.names_in(
     maxtokens maxoutputtokens maxnewtokens numpredict
     """
 )
-# These are the answer's length in some programs, and that of prompt and answer in others.
+# The length of the answer in some programs, that of prompt and answer together in others.
 AMBIGUOUS_LENGTHS = word_list.names_in("max_length max_len max_total_tokens max_seq_len max_sequence_length")
 SYSTEM_KEYS = word_list.names_in("system system_prompt system_message system_instruction sys_prompt")
 KEYS_BESIDE_A_PROMPT = (*LENGTH_KEYS, *SYSTEM_KEYS)
@@ -35,7 +34,7 @@ PARAMETER_KEYS = word_list.names_in(
     "sampling_params sampling_parameters parameters options generation_config generation_kwargs gen_kwargs extra_body"
 )
 BODY_KEYS = word_list.names_in("body payload request")  # a request within a row, as OpenAI's batch files have it
-# Names, notes and lengths of the prompt, which change no request. With temperature 0 a seed has no effect either.
+# Names, notes and lengths of the prompt, which do not change a request. At temperature 0 a seed has no effect either.
 HARMLESS_KEYS = frozenset(
     word_list.names_in(
         """
@@ -49,7 +48,8 @@ HARMLESS_KEYS = frozenset(
         """
     )
 )
-# Settings that change an answer, by name, with the values of this program's requests: greedy, by the prompt alone.
+# Settings that change an answer, by name, with the values that this program's requests have: answers are greedy and
+# depend on nothing but the prompt.
 NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     **dict.fromkeys(word_list.names_in("temperature presence_penalty frequency_penalty min_p epsilon_cutoff"), (0,)),
     **dict.fromkeys(word_list.names_in("top_p typical_p repetition_penalty length_penalty"), (1,)),
@@ -79,11 +79,14 @@ MOST_NAMED_KEYS = 8  # keys that a note names
 
 
 class UnsentKeyError(UsageError):
-    """A key that would change a request, and that is not sent: no row of the file is as its author meant it."""
+    """A key that would change a request but is not sent. The file then does not measure what its author meant."""
 
 
 def request_of(item: Mapping[str, object]) -> dict[str, object]:
-    """Return a row as one flat request. Keys within a body or a dictionary of parameters are put beside the others."""
+    """Return a row as one flat request. Keys within a body or a dictionary of parameters are put beside the others.
+
+    They replace keys of the same name.
+    """
     flat = dict(item)
     for name in (*BODY_KEYS, *PARAMETER_KEYS):
         inner = flat.get(name)
@@ -102,7 +105,7 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
     for name, value in item.items():
         if value is not None and name.lower() in LENGTH_KEYS:
             length = whole_number(value)
-            if not length or length > MOST_TOKENS:
+            if not length or length > MOST_TOKENS:  # None or 0
                 raise UsageError(
                     f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}."
                 )
@@ -131,7 +134,7 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
 
 
 def check_sent(item: Mapping[str, object], where: str) -> None:
-    """Raise UnsentKeyError for a key that would change the request but is not sent."""
+    """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear."""
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
             raise UnsentKeyError(
@@ -147,7 +150,10 @@ def check_sent(item: Mapping[str, object], where: str) -> None:
 
 
 def is_neutral(value: object, neutral: Iterable[object]) -> bool:
-    """Return whether a value does not change a request, since it is empty or one of the neutral values."""
+    """Return whether a value does not change a request, since it is empty, off or one of the neutral values.
+
+    A neutral number may be given as text, with or without ".0".
+    """
     if value is None or value is False or value in ("", [], {}):
         return True
     for neutral_value in neutral:
@@ -157,7 +163,10 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
 
 
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
-    """Return the keys of an object that nobody reads, except for harmless keys."""
+    """Return the keys of an object that are not among those `read`, except harmless ones and those without effect.
+
+    A key has no effect if its value is null, or a neutral value of a known setting.
+    """
     unread = []
     for name, value in item.items():
         lower_name = name.lower()
@@ -170,7 +179,10 @@ def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
 
 
 def unread_note(counts: Mapping[str, int], unit: str) -> str:
-    """Return a note that names the keys that nobody read, each with its number of rows. Empty if there are none."""
+    """Return a note that names the first keys that were not read, each with its number of rows.
+
+    `unit` is what a row is called. Empty if there are none.
+    """
     if not counts:
         return ""
     descriptions = []

@@ -1,5 +1,5 @@
-"""A file of requests that the user named: rows with a prompt each, ShareGPT's JSON, or conversations of role and
-content.
+"""A file of requests that the user named: rows with a prompt each, ShareGPT's JSON, or conversations whose messages
+have role and content.
 """
 
 import re
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 RequestKind = Literal["prompt", "messages", "prompt_token_ids"]
 REQUEST_KINDS: tuple[RequestKind, ...] = get_args(RequestKind)
 CHAT_KEYS = ("conversations", "conversation", "messages")  # keys of a conversation
-MOST_FAULTY_SHARE = 0.1  # the share of a file's rows that may be no requests; they are left out and counted
+MOST_FAULTY_SHARE = 0.1  # up to this share of a file's rows may be no requests, and are left out and counted
 ROLES = ("system", "user", "assistant")
-# The roles in ShareGPT's `from`.
+# The roles that ShareGPT has under `from`, of those who ask and of those who answer.
 ASKING_ROLES, ANSWERING_ROLES = ("human", "user"), ("gpt", "chatgpt", "bard", "bing", "assistant")
 MESSAGE_KEYS = ("role", "content", "from", "value")
 TEXT_PART_TYPES = ("text", "input_text", "output_text")  # the types of a message's parts that hold text
-MOST_CHARACTERS = 2**22  # characters of a prompt: some million tokens
+MOST_CHARACTERS = 2**22  # characters of a prompt: roughly a million tokens
 SURROGATES = re.compile(r"[\ud800-\udfff]")
 TokenIds = list[int]
 Chat = list[dict[str, str]]  # messages with role and content, as a tokenizer takes them
@@ -45,11 +45,11 @@ Dialog = Sequence[Mapping[str, object]]  # the messages of a conversation, as a 
 
 
 class StoredRequest(NamedTuple):
-    """One request; `number` is its line, counted from 1, which all turns of a conversation share. `kind` says what
-    `prompt` holds: text, messages or token ids.
+    """One request. `number` is that of its row, counted from 1, which all turns of a conversation share. `kind` says
+    what `prompt` holds: text, messages or token ids.
 
-    `max_tokens` is the longest answer; None if the file does not say. `answer` is the recorded answer.
-    The names of this class and its fields go into the digest of a workload, so they must not change.
+    `max_tokens` is the longest answer, None if the file does not say. `answer` is the recorded answer, None if there is
+    none. The names of this class and its fields go into the digest of a workload, so they must not change.
     """
 
     number: int
@@ -60,26 +60,23 @@ class StoredRequest(NamedTuple):
 
 
 class StoredRequests(NamedTuple):
-    """A file's requests; `unit` is what its rows are called in messages. `questionless` conversations hold no question
-    that could be asked. `fault_note` says how many rows were no requests, and why the first was none; `unread_note`
-    names the keys that nobody read.
-    """
+    """The requests of a file."""
 
     path: Path
     requests: tuple[StoredRequest, ...]
-    unit: str
-    questionless: int
-    has_turns: bool  # whether several requests may be of one conversation
+    unit: str  # what messages call a row
+    questionless: int  # conversations without a question that could be sent
+    has_turns: bool  # whether several requests may belong to one conversation
     is_sharegpt: bool  # whether each request is the first question of a conversation, with its answer
-    fault_note: str
-    unread_note: str = ""
+    fault_note: str  # how many rows were no requests, and why the first was none; empty if all were
+    unread_note: str = ""  # the keys that were not read; empty if there are none
 
     def where(self, request: StoredRequest) -> str:
         return f"{self.path}: {self.unit} {request.number}"
 
 
 class ReadRow(NamedTuple):
-    """A row that was read: its requests, the names of the keys that nobody read, and what kind of row it is."""
+    """A row that was read: its requests, the names of the keys that were not read, and what kind of row it is."""
 
     requests: list[StoredRequest]
     unread: list[str]
@@ -107,8 +104,8 @@ def prompt_columns(column: str) -> tuple[str, ...]:
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
-    Rows that are no requests are left out and counted. Raises UsageError if more than a share of MOST_FAULTY_SHARE are
-    none, if no row has a request, or if a key would have to be sent.
+    Rows that are no requests are left out and counted. Raises UsageError if their share is above MOST_FAULTY_SHARE, if
+    no row has a request, or if a row has a key that would change the request but is not sent.
     """
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
@@ -146,7 +143,8 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
 def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[ReadRow], list[UsageError]]:
     """Return the rows that could be read, and the errors of the others.
 
-    Raises the first error if there are too many, and UnsentKeyError at once.
+    Raises the first error if there are too many. Raises an UnsentKeyError at once, since the whole file would then not
+    measure what it should.
     """
     good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
@@ -163,7 +161,10 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
-    """Return the requests of a row. Raises UsageError if the row is no request."""
+    """Return the requests of a row: a prompt alone, an object with a prompt, or a conversation.
+
+    `column` is the key of the prompt, if the user named one. Raises UsageError if the row is no request.
+    """
     item = row.value
     if row.is_unparsed:
         item = parse_text(str(row.value), where)
@@ -171,7 +172,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
         return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
         item = request_of(item)
-        if not column:  # if the prompt's column is named, the other columns may be anything
+        if not column:  # if the user named the prompt's column, the other columns may be anything
             check_sent(item, where)
     if column:
         return plain_row(item, row.number, where, column)
@@ -195,7 +196,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 
 
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
-    """Return a row that holds one prompt. Raises UsageError if it holds none."""
+    """Return a row that holds one prompt, with the keys that were not read. Raises UsageError if it holds none."""
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
     request = stored_request(item, number, where, column)
@@ -206,10 +207,10 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
 
 
 def dialog_of(item: object) -> tuple[str, Dialog | None]:
-    """Return the key and the messages of a row that is a conversation or holds one.
+    """Return the key and the messages of a row that holds a conversation. The key is empty if the row itself is one.
 
-    The messages are None for any other row. Messages have role and content, or ShareGPT's from and value. `messages`
-    that do not end with an answer are one request, not a conversation.
+    The messages are None for any other row. Messages have role and content, or ShareGPT's from and value. A list under
+    `messages` that does not end with an answer is one request, not a conversation.
     """
     if is_dialog(item):
         return "", item
@@ -247,7 +248,10 @@ def unread_message_keys(dialog: Sequence[object]) -> list[str]:
 
 
 def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
-    """Return the messages with the system prompt before them. Raises UsageError if they have a different one."""
+    """Return the messages with the system prompt before them, if it is not empty and they do not have it already.
+
+    Raises UsageError if they have a different one.
+    """
     if not system:
         return dialog
     if dialog and dialog[0].get("role") == "system":
@@ -258,26 +262,26 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 
 
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
-    """Yield a request for each of the user's messages, with all messages before it.
+    """Yield a request for each of the user's messages, with all messages before it, and the recorded answer.
 
-    The stored answer gives its length. A message without text ends the requests. Raises UsageError for an unknown role.
+    A message without text ends the requests, since later ones would repeat it. Raises UsageError for an unknown role.
     """
     check_roles(dialog, where)
-    for place, message in enumerate(dialog):
+    for index, message in enumerate(dialog):
         if not is_usable(content_text(message.get("content"), where)):
             return
         if message["role"] != "user":
             continue
-        answer = recorded_answer(dialog, place + 1, where)
-        history = checked_chat(dialog[: place + 1], where)
+        answer = recorded_answer(dialog, index + 1, where)
+        history = checked_chat(dialog[: index + 1], where)
         yield StoredRequest(number, "messages", history, answer=answer)
 
 
-def recorded_answer(dialog: Dialog, place: int, where: str) -> str | None:
-    """Return the text of the message at `place` if that is an answer with text."""
-    if place >= len(dialog) or dialog[place].get("role") != "assistant":
+def recorded_answer(dialog: Dialog, index: int, where: str) -> str | None:
+    """Return the text of the message at `index` if that is an answer with text. None otherwise."""
+    if index >= len(dialog) or dialog[index].get("role") != "assistant":
         return None
-    answer = content_text(dialog[place].get("content"), where)
+    answer = content_text(dialog[index].get("content"), where)
     if not is_usable(answer):
         return None
     return answer
@@ -291,9 +295,9 @@ def check_roles(dialog: Dialog, where: str) -> None:
 
 
 def content_text(content: object, where: str) -> object:
-    """Return the text of a message's content, which may be a list of parts.
+    """Return the text of a message's content if that is a list of parts. Any other content is returned unchanged.
 
-    Any other content is returned unchanged. Raises UnsentKeyError if a part is no text, such as an image.
+    Raises UnsentKeyError if a part is no text, such as an image.
     """
     if not isinstance(content, list):
         return content
@@ -318,7 +322,10 @@ def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
 
 
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
-    """Return a row's request, with the system prompt beside it. Raises UsageError if the row is no request."""
+    """Return a row's request. A system prompt beside the prompt is put before it, which makes them messages.
+
+    Raises UsageError if the row is no request, or if it has a system prompt beside token ids.
+    """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
     if column:
@@ -341,7 +348,7 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
 
 
 def checked_text(value: object, where: str, name: str = "prompt") -> str:
-    """Return a text. Raises UsageError if it is empty, too long, or no valid text."""
+    """Return a text unchanged. Raises UsageError if it is empty, too long, or no valid text. `name` is its key."""
     if not isinstance(value, str):
         raise UsageError(f"{where}: {name} is not text.")
     if not value.strip():
@@ -354,7 +361,11 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 
 
 def checked_chat(value: object, where: str) -> Chat:
-    """Return a chat whose messages have role and content. Raises UsageError if the last message is not the user's."""
+    """Return a chat whose messages have role and content.
+
+    Raises UsageError if it is no such chat, if the last message is not the user's, or if a message has a key that is
+    not sent.
+    """
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
     check_roles(value, where)
@@ -369,6 +380,7 @@ def checked_chat(value: object, where: str) -> Chat:
 
 
 def token_ids(value: object, where: str, name: str = "prompt_token_ids") -> TokenIds:
+    """Return a list of token ids unchanged. Raises UsageError if it is empty or no such list. `name` is its key."""
     if not (isinstance(value, list) and value and all(type(token) is int for token in value)):
         raise UsageError(f"{where}: {name} is not a list of token ids.")
     return value
@@ -388,7 +400,8 @@ READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
 def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
     """Yield the first question that has an answer, after the system prompt if there is one.
 
-    Yields nothing if there is none.
+    `system` is the system prompt beside the conversation. If it is empty, the first in the conversation counts. Yield
+    nothing if no question has an answer.
     """
     for message in dialog:
         text = message.get("value")
@@ -413,4 +426,5 @@ def is_chat(prompt: RequestPrompt) -> "TypeIs[Chat]":
 
 
 def is_usable(text: object) -> TypeGuard[str]:
+    """Return whether a value is text that is neither blank nor invalid."""
     return isinstance(text, str) and bool(text.strip()) and not SURROGATES.search(text)

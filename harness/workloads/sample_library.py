@@ -1,4 +1,4 @@
-"""Samples as an engine is asked for them: prompts, references, and what makes prompts distinct."""
+"""Samples as they are sent to an engine: prompts, references, and the salt that makes prompts distinct."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from harness.workloads.requests_file import TokenIds
 
 class Salt(NamedTuple):
     """Random tokens of `vocabulary`, put into a prompt after its first `offset` tokens. If the salt is not at the
-    start, all turns of a conversation have the same. `test` tells the tests of all runs apart.
+    start, all turns of a conversation have the same salt. `test` is the name of a test, which no other test has.
 
-    If `replaces_tokens`, the prompts are random and have no salt of their own. From the second round on, in which
+    If `replaces_tokens`, the prompts are random and the user asked for no salt. From the second round on, in which
     LoadGen sends the same prompts again, the salt then takes the place of as many tokens, so that nothing but the
     prefix is shared with earlier rounds.
     """
@@ -28,6 +28,7 @@ class Salt(NamedTuple):
 
     @classmethod
     def from_parts(cls, parts: PromptParts, vocabulary: Sequence[int]) -> Self:
+        """Return the salt of random prompts: at the start, or after the prefix, also if the user asked for none."""
         if parts.salt == "start":
             return cls(vocabulary, 0, is_at_start=True)
         return cls(vocabulary, parts.prefix_len, is_at_start=False, replaces_tokens=parts.salt == "none")
@@ -35,7 +36,8 @@ class Salt(NamedTuple):
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt.
 
-        `order` tells requests apart. `conversation` and `round` say which requests belong together.
+        `order` is the position of the request in the test. A salt at the start differs in each request, any other in
+        each `conversation` of a `round`.
         """
         if self.replaces_tokens and not round:
             return [*prompt]
@@ -43,43 +45,44 @@ class Salt(NamedTuple):
         if self.is_at_start:
             key = f"request {order}"
         tokens = Random(f"{self.test} {key}").choices(self.vocabulary, k=SALT_TOKENS)
-        rest = self.offset
+        rest_begin = self.offset
         if self.replaces_tokens:
-            rest += SALT_TOKENS
-        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[rest:]]
+            rest_begin += SALT_TOKENS
+        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[rest_begin:]]
         if isinstance(prompt, MessagePrompt):
             return MessagePrompt(salted_prompt, prompt.messages, tokens)
         if self.replaces_tokens:
-            return salted_prompt[: len(prompt)]
+            return salted_prompt[: len(prompt)]  # a prompt may be shorter than the prefix and the salt
         return salted_prompt
 
 
-Prompt = tuple[TokenIds, int | None]  # token ids, and the most tokens of the answer; None: as many as in every answer
+Prompt = tuple[TokenIds, int | None]  # token ids, and the longest length of the answer; None: that of all answers
 
 
 @dataclass(frozen=True)
 class Library:
-    """Samples in the order of the category; `prompts[i]` holds token ids, `references[i]` the summary to match.
+    """Samples in the order of the category. Lists have an item for each sample.
 
-    A workload has no references; `new_tokens[i]` is then the length of an answer, at most or exactly.
+    MLPerf's samples have references and articles, and answers of one longest length. A workload has `new_tokens` and a
+    `request_set` instead.
     """
 
     prompts: list[TokenIds]
-    source: str
-    new_tokens: list[int] | None = None
+    source: str  # the name of the data
+    new_tokens: list[int] | None = None  # the length of each answer, at most or exactly
     request_set: RequestSet | None = None
-    official: bool = True  # MLPerf's own samples, as far as their number and lengths tell
-    # The conversation of each sample, if conversations have several turns. Turns follow one another in order.
+    official: bool = True  # MLPerf's own samples, as far as their number and lengths show
+    # The number of each sample's conversation, if conversations have several turns. Turns follow one another in order.
     conversations: list[int] | None = None
     salt: Salt | None = None
-    arrivals: list[float] | None = None  # seconds to each request of a trace, in order
-    vocabulary: Sequence[int] = ()  # the token ids of which random prompts are made
-    references: Sequence[str] = ()
+    arrivals: list[float] | None = None  # the seconds from a trace's first request to each request, in order
+    vocabulary: Sequence[int] = ()  # the token ids of which random prompts are made; empty for other prompts
+    references: Sequence[str] = ()  # the summaries to match
     articles: Sequence[str] = ()
-    notes: tuple[str, ...] = ()  # notes for a reader on how the samples were made
+    notes: tuple[str, ...] = ()  # what a reader must know about how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """Return a sample's prompt with its salt, and the most tokens of its answer.
+        """Return a sample's prompt with its salt, and the longest length of its answer, None if it has none of its own.
 
         `order` is the position of the request in the test, and `round` says how often the sample was sent before.
         """
@@ -93,13 +96,13 @@ class Library:
 
     @property
     def requests(self) -> list[Prompt]:
-        """The requests for each sample, once and in order."""
-        return [self.request(index, index) for index in range(len(self))]
+        """A request for each sample, in order."""
+        return [self.request(index, order=index) for index in range(len(self))]
 
     def with_test_salt(self, test: str, redraw: bool) -> Self:
-        """Return the samples with the salt of one test, whose name no other test has.
+        """Return the samples with the salt of one test, whose name `test` no other test has.
 
-        With `redraw`, random prompts are drawn anew.
+        With `redraw`, the tokens of random prompts are drawn anew.
         """
         salt = self.salt
         if salt:

@@ -19,11 +19,12 @@ from harness.core.tokenizer import Tokenizer
 from harness.workloads.requests_file import TokenIds
 from harness.workloads.sample_library import Library, Salt
 
-MOST_SYNTHETIC_TOKENS = 10**8  # tokens of all prompts: about a GiB
+MOST_SYNTHETIC_TOKENS = 10**8  # tokens of all prompts together: roughly a GiB
 DESCRIPTION = "random prompts, and answers of exact lengths"
 
 
 def digest(*content: object) -> str:
+    """Return a short hash of Python's own text for these objects, so names of classes and fields count."""
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
@@ -47,7 +48,10 @@ class SetDescription(TypedDict):
 
 
 def with_request_set(library: Library, **description: Unpack[SetDescription]) -> Library:
-    """Return the samples of a workload with the description of their set."""
+    """Return the samples of a workload with the description of their set.
+
+    Whole rounds are sent if samples belong together: the turns of a conversation, or the requests of a trace.
+    """
     longest = max(library.lengths)
     if library.salt and not library.salt.replaces_tokens:
         longest += SALT_TOKENS
@@ -82,8 +86,8 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
 def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
     """Return samples drawn by a profile: conversations of some turns each, or single requests if there is one turn.
 
-    `place` names the file or the flags that give the lengths. Raises UsageError if there are too many tokens, or too
-    few requests for the turns.
+    `place` names the file or the flags that give the lengths. Raises UsageError if there are too many tokens, too few
+    requests for the turns, or turns without --concurrency.
     """
     parts = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
     input_len, output_len = profile.input_len, profile.output_len
@@ -93,7 +97,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
         raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
     if count < turns:
         raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
-    # The mean over a conversation's turns, each of which repeats the turns before.
+    # The mean length over a conversation's turns. Each repeats the earlier ones: turn t has t questions, t - 1 answers.
     mean = parts.prefix_len + (input_len.median * (turns + 1) + output_len.median * (turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC_TOKENS:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
@@ -130,13 +134,14 @@ def draw_conversations(
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
     """Return the prompts, the lengths of the answers, and the conversation of each prompt.
 
-    The conversations are None if each has only one turn. A later turn repeats the earlier answers. They are random
-    tokens of the same lengths, since the model's answers are not known yet.
+    The conversations are None if each has only one turn. A conversation begins with one of the profile's prefixes. A
+    later turn repeats the earlier questions and answers. The answers are random tokens, since the model's are not known
+    yet.
     """
     prefixes = [random.choices(vocabulary, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new_tokens, history = list[TokenIds](), list[int](), TokenIds()
-    for place in range(count):
-        if place % profile.turns == 0:
+    for index in range(count):
+        if index % profile.turns == 0:  # a new conversation begins
             history = list(random.choice(prefixes))
         question = random.choices(vocabulary, k=profile.input_len.draw(random))
         prompt = [*history, *question]
@@ -147,4 +152,4 @@ def draw_conversations(
         new_tokens.append(answer_length)
     if profile.turns == 1:
         return prompts, new_tokens, None
-    return prompts, new_tokens, [place // profile.turns for place in range(count)]
+    return prompts, new_tokens, [index // profile.turns for index in range(count)]

@@ -25,8 +25,9 @@ from harness.workloads.traces import Recorded, Trace, read_trace
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """Return the arrivals of a trace, and the seconds from its first request to each request.
 
-    The times are scaled to the rate that the user gave, and end with --min-duration. Raises UsageError if the trace is
-    shorter than that, or if fewer than two requests are left.
+    The times are scaled to the rate of --server-target-qps if it is given. With --min-duration, they end with the first
+    request that is not before it. Raises UsageError if the trace is shorter than that, or if fewer than two requests
+    are left.
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
@@ -50,9 +51,10 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
 
 
 def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
-    """Return the requests of a trace: random tokens of its lengths.
+    """Return the requests of a trace: random tokens of its lengths, with the times at which they are sent.
 
-    Prompts with the same prefix begin with the same tokens.
+    Prompts with the same prefix begin with the same tokens. Requests that do not fit the context are left out. Raises
+    UsageError if the trace cannot be used.
     """
     context = config.model_spec.positions
     if config.max_model_len != "auto":
@@ -84,7 +86,7 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
 
 
 def trace_notes(trace: Trace, context: int) -> Iterator[str]:
-    """Yield what a reader must know about rows of a trace that are not sent."""
+    """Yield a note on each kind of rows of a trace that are not sent. `context` is the limit that some exceed."""
     if trace.unfit:
         yield f"left out {trace.unfit:,} requests that are longer than {context:,} tokens with their answer"
     if trace.empty:

@@ -1,4 +1,4 @@
-"""Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and what it shared."""
+"""Recorded arrivals: a CSV file of when each request came, how long it and its answer were, and which prefix it had."""
 
 import csv
 from operator import attrgetter
@@ -13,12 +13,12 @@ from harness.core.given_values import read_given, unknown_file_error, value_refu
 from harness.core.plain_numbers import decimal_number, whole_number
 
 FLAG = "--arrivals"
-LONGEST_TRACE_S = 10**10
+LONGEST_TRACE_S = 10**10  # a larger number is no time in seconds
 PAGE = "docs/workloads.md#recorded-arrivals"
 
 
 class Recorded(NamedTuple):
-    """One request of a trace; `line` is counted from 1. Requests of one `prefix` begin with the same tokens.
+    """One request of a trace. `line` is counted from 1. Requests with the same `prefix` begin with the same tokens.
 
     The names of this class and its fields go into the digest of a workload, so they must not change.
     """
@@ -32,8 +32,8 @@ class Recorded(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """A trace in the order of its times. Of the rows up to its last request, `unfit` are longer than the context, and
-    `empty` have no length; both are left out.
+    """The requests of a trace in the order of their times. Of the rows that were read, `unfit` are longer than the
+    context, and `empty` have no lengths. Both are left out.
     """
 
     path: Path
@@ -47,9 +47,10 @@ class Trace(NamedTuple):
 
 
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
-    """Return the trace in a file, or its first `most` requests that fit a context of `context` tokens.
+    """Return the trace in a file, or the first `most` of its rows that fit a context of `context` tokens.
 
-    Raises UsageError.
+    With None, there is no such limit. Raises UsageError if a row is damaged, or if the requests are too few or too
+    frequent.
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
@@ -109,6 +110,7 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
 
 
 def length_of(name: str, text: str, most: int) -> int:
+    """Return the length in a cell. Raises UsageError, which begins with `name`, unless it is from 1 to `most`."""
     number = whole_number(text)
     if not number or number > most:
         raise value_refusal(name, f"a whole number from 1 to {most:,}", text)

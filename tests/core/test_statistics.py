@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from harness.core import statistics
-from harness.core.statistics import intervals, paired_changes, student, welch, wilson
+from harness.core.statistics import intervals, paired_changes, student_quantile, welch, wilson
 
 COVERED = (0.93, 0.97)  # of 95 % claimed
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -19,7 +19,7 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 @pytest.mark.parametrize("freedom", [1, 1.3, 2, 2.5, 3, 7.9, 30, 31, 100, 1e3, 1e6])
 def test_student_is_scipys(freedom: float) -> None:
-    assert student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-5)
+    assert student_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-5)
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 4), (4, 4), (7, 10), (1, 1000)])

@@ -129,7 +129,7 @@ def test_an_address_is_a_path_only_where_a_path_is_wanted() -> None:
 @pytest.mark.parametrize("query", ["", "?", "?gpu=", "?gpu=,", "?host=", "?gpu=&host=node", "?gpu=0&host="])
 def test_an_empty_list_of_gpus_names_none(query: str) -> None:
     with pytest.raises(UsageError, match="name the server's GPUs"):
-        server_addresses.exporter(f"http://host:9400/metrics{query}")
+        server_addresses.parse_exporter_address(f"http://host:9400/metrics{query}")
 
 
 @pytest.mark.slow

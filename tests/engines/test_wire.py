@@ -19,7 +19,7 @@ from harness.config.run import RunConfig
 from harness.core.errors import EndpointError, UsageError
 from harness.engines import discovery, openai, server_metrics
 from harness.engines.answer_delivery import Delivery, ServerUse, TokenCounts
-from harness.engines.completions import BROKEN_WORDS, EventReader, completion_chunk, error_message
+from harness.engines.completions import BROKEN_WORDS, EventReader, completion_chunk, server_text
 from harness.engines.openai import OpenAI
 from harness.engines.request_formats import NEUTRAL_FIELDS
 from harness.report import answer as answers
@@ -98,8 +98,8 @@ def test_an_event_that_is_cut_is_no_heartbeat() -> None:
 
 
 def test_what_a_server_says_ends_without_a_full_stop() -> None:
-    assert error_message(b'{"error": {"message": "Bad request."}}') == "Bad request"
-    assert error_message("a < b and c > d") == "a < b and c > d"
+    assert server_text(b'{"error": {"message": "Bad request."}}') == "Bad request"
+    assert server_text("a < b and c > d") == "a < b and c > d"
 
 
 # ---- how an answer comes

@@ -38,11 +38,14 @@ def fake(**how: Any) -> Fake:
 
 
 @pytest.mark.parametrize("end", ["length", "stop"])
-@pytest.mark.parametrize("kind", [{}, {"streams": False}, {"by_client": True}], ids=["Server", "Offline", "closed"])
+@pytest.mark.parametrize(
+    "kind", [{}, {"streams": False}, {"is_timed_by_client": True}], ids=["Server", "Offline", "closed"]
+)
 def test_they_are_counted_by_usage_and_have_no_first_token(kind: dict[str, Any], end: str) -> None:
     with client(fake(end=end), **CHAT) as engine:
         if kind.get("streams") is False:
-            kind = {**kind, "streams": True, "by_client": True}  # a document instead of a stream is another answer
+            # A document instead of a stream is another answer.
+            kind = {**kind, "streams": True, "is_timed_by_client": True}
         system, heard = asked(engine, 2, **kind)
     assert [request.output_tokens for request in system.requests] == [16, 16]
     assert [(request.ttft_ms, request.tpot_ms, request.first_tokens) for request in system.requests] == [
@@ -98,13 +101,17 @@ def test_a_test_has_the_times_of_the_answers_that_came(tmp_path: Path, hidden: i
         request.ttft_ms, request.clock = 50.0, "loadgen"
     write_requests(tmp_path, requests)
     assert [request.first_tokens for request in read_requests(tmp_path)] == [0] * hidden + [1] * seen
-    mended = corrected_result(result, read_requests(tmp_path), LatencyLimits(ttft=2000, tpot=100), expected=False)
+    mended = corrected_result(
+        result, read_requests(tmp_path), LatencyLimits(ttft=2000, tpot=100), may_have_single_tokens=False
+    )
     if not seen:
         assert mended.ttft_ms is None and mended.tpot_ms is None
     else:
         assert mended.ttft_ms and mended.ttft_ms.max == 50.0
         assert mended.tpot_ms and mended.tpot_ms.p50 == pytest.approx(30.0)
-    untouched = corrected_result(result, requests_of(0, 64), LatencyLimits(ttft=2000, tpot=100), expected=False)
+    untouched = corrected_result(
+        result, requests_of(0, 64), LatencyLimits(ttft=2000, tpot=100), may_have_single_tokens=False
+    )
     assert untouched.ttft_ms == result.ttft_ms
 
 

@@ -130,7 +130,7 @@ def test_a_round_that_an_experiment_missed_takes_nothing_from_the_others() -> No
 def test_one_experiment_is_judged_as_by_the_paired_t_test() -> None:
     logs = [0.03, 0.01, 0.02, 0.04]
     change = in_rounds(a=np.exp(logs).tolist())["a"]
-    half = statistics.student(3) * np.std(logs, ddof=1) / 2
+    half = statistics.student_quantile(3) * np.std(logs, ddof=1) / 2
     assert np.log(change.high) - np.log(change.mean) == pytest.approx(half)
 
 

@@ -457,7 +457,7 @@ def test_arrivals_keep_to_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(senders.asyncio, "sleep", noted)
     with pytest.raises(EngineError):
-        asyncio.run(sending.endless_sender(plan, 4).send(count(), answer))  # type: ignore[arg-type]
+        asyncio.run(sending.pattern_sender(plan, 4).send(count(), answer))  # type: ignore[arg-type]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 500, rel=0.1)
     assert max(gaps) > 3 * min(gaps)  # random arrivals, not a metronome
 
