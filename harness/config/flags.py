@@ -234,15 +234,16 @@ def flag_of(info: FieldInfo) -> Flag:
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the most helpful of the mistakes in these settings, in one line.
 
-    An unknown setting comes first, then a reason in our own words, then the first of pydantic's errors. An error that
-    is not about an unknown setting is said of the first setting that is wrong.
+    An unknown setting comes first. Otherwise the first wrong setting counts: with a reason in our own words, if there is
+    one, else with the values that it takes.
     """
     errors = error.errors()
     for detail in errors:
         if detail["type"] == "extra_forbidden":
             return unknown_setting(str(detail["loc"][0]), list(kind.model_fields))
     name = str(errors[0]["loc"][0])
-    for detail in errors:
+    own_errors = [detail for detail in errors if detail["loc"][0] == name]
+    for detail in own_errors:
         if detail["type"] == "value_error" and str(detail["ctx"]["error"]):
             return f"{kind.message_name(name)}: {detail['ctx']['error']}."
     if errors[0]["type"] == "missing":

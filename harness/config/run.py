@@ -269,12 +269,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         """
         for name in {"input_len", "output_len"} & given:
             lengths.lengths(flag_name(name), getattr(self, name))
+        exporters = [*map(server_addresses.parse_exporter_address, self.telemetry_url)]  # each of them is checked
         scenario = SCENARIO_BY_FLAG.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
-            "extra_metrics": self.extra_metrics
-            or any(map(server_addresses.parse_exporter_address, self.telemetry_url)),
+            "extra_metrics": self.extra_metrics or bool(exporters),
             "scenario": scenario,
         }
         if self.quick and self.mode == "both":

@@ -19,7 +19,9 @@ def positive_bounds(most: float) -> FieldInfo:
 
 def check_distinct(numbers: tuple[Setting, ...]) -> tuple[Setting, ...]:
     """Return the numbers of a list unchanged. Raises ValueError if one is given twice, or if there are none."""
-    if len(set(numbers)) < len(numbers) or not numbers:
+    if not numbers:
+        raise ValueError("a list without a number")
+    if len(set(numbers)) < len(numbers):
         raise ValueError("a number is given twice")
     return numbers
 

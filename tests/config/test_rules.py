@@ -155,3 +155,20 @@ def test_texts_of_older_files_have_their_names() -> None:
             stored = mlperf_deviations.stored_deviation(str(line))
             assert isinstance(stored, Statement) and stored.name in ("", line.name)
     assert mlperf_deviations.stored_deviation("custom seeds").name == "seeds"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"round": "9.9", "concurrency": "4,4"}, r"^--round takes 5\.1 or 6\.0 or 6\.1; got '9\.9'\.$"),
+        ({"concurrency": "4,4"}, "^--concurrency: a number is given twice"),
+        ({"concurrency": []}, "^--concurrency: a list without a number"),
+        (
+            {"extra_metrics": True, "telemetry_url": ("http://a:9400/metrics?gpu=0", "http://b:9400/metrics")},
+            "^--telemetry-url http://b:9400/metrics: ",
+        ),
+    ],
+)
+def test_a_mistake_is_said_of_the_setting_that_has_it(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunConfig(**settings)
