@@ -234,7 +234,7 @@ def flag_of(info: FieldInfo) -> Flag:
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the most helpful of the mistakes in these settings, in one line.
 
-    An unknown setting comes first. Otherwise the first wrong setting counts: with a reason in our own words, if there is
+    An unknown setting comes first. Otherwise the first wrong setting counts: with a reason in our own words if there is
     one, else with the values that it takes.
     """
     errors = error.errors()

@@ -1,4 +1,4 @@
-"""The clock of the GPUs in a saturated probe: what heat will still take of it in ten minutes."""
+"""The clock of the GPUs in a probe: what heat will still take of it in ten minutes."""
 
 from collections.abc import Sequence
 from math import hypot
@@ -7,7 +7,8 @@ from statistics import fmean, stdev
 from harness.loadgen.test_run import Recording
 from harness.results.outcome import SURE
 
-# After these seconds the number of running requests no longer rises (H200, Server). Before, the clock falls with load.
+# In these first seconds the number of running requests rises, and the clock falls with it, not with heat (an H200,
+# Server).
 RAMP_S = 20.0
 FEWEST_READINGS = 8  # the fewest readings, one a second, for each half of a probe after its ramp
 # Heat comes on over minutes: several times what a minute shows is still to come ("hotter by 4 % in minutes").

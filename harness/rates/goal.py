@@ -66,7 +66,7 @@ class Goal(NamedTuple):
         return None if self.holds_for_any_arrivals else self.seed
 
     def of_test(self, test: Outcome) -> Self:
-        """Return the goal with the length of a given test. Its arrivals are the beginning of those of a full test."""
+        """Return the goal for a test of the given test's length, with the first arrivals of the same schedule."""
         queries = test.queries or round(test.load * (test.issue_s or 0.0))
         return self._replace(least_s=0.0, least_queries=max(queries, 2), pass_queries=1, holds_for_any_arrivals=False)
 

@@ -12,9 +12,10 @@ PASS_SHARE = 0.95  # the share of simulated tests that must keep the limits, as 
 KNOWN_PASS_SHARE = 0.9  # the same share with LoadGen's own arrivals, when only the server varies by chance
 MOST_ROUNDS = 10  # the most simulations to find a rate
 CLOSE_SHARE = 0.02  # A p99 within this share of its limit ends the simulations.
-LEAST_RATIO = 0.5  # the lowest next rate as a share of the rate of a single test
-# A p99 shows no server to be faster than this ratio to its model: means of many queries tell more ("capacity, 60/s").
+LEAST_RATIO = 0.5  # A single test leads to no less than this share of its rate.
+# A p99 makes the model faster by no more than this: means of many queries are surer ("capacity, 60/s").
 MOST_SPEED_RATIO = 1.01
+SMALLEST_LOW = 1 / 3  # stands, as a share of the rate, for the lower end of the range before it is known
 MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a rate to the model's capacity.
 
 
@@ -48,11 +49,11 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
 
 
 def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
-    """Return the rate at which a p99 is at its limit. `share_of` gives the p99 at a rate as a share of its limit.
+    """Return the rate below `capacity` at which a p99 is at its limit, beginning with `rate`.
 
-    Each simulation leads to the next rate.
+    `share_of` simulates the p99 at a rate, as a share of its limit. Each simulation leads to the next rate.
     """
-    low, high = 0.0, capacity
+    low, high = 0.0, capacity  # the highest rate within the limit so far, and the lowest beyond it
     for _ in range(MOST_ROUNDS):
         share = share_of(rate)
         if share <= 1:
@@ -60,7 +61,7 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
         else:
             high = rate
         next_rate = rate_toward_limit(capacity, rate, share)
-        is_narrow = high / max(low, rate / 3) < 1 + CLOSE_SHARE
+        is_narrow = high / max(low, SMALLEST_LOW * rate) < 1 + CLOSE_SHARE
         if abs(share - 1) < CLOSE_SHARE or is_narrow:
             return next_rate
         rate = next_rate if low < next_rate < high else (low + high) / 2
@@ -81,7 +82,8 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
     A server of speed s has all times divided by s, so its p99 at `rate` is the model's p99 at rate / s, divided by s.
-    Of the two p99 times, the one that shows the lower speed counts. An infinite p99 is ignored.
+    `p99` are measured times, and an infinite one is ignored. `test` has the length of that test. A modelled rate is
+    looked for up to MOST_OVERLOAD_RATIO times the model's capacity, since the server may be slower than its model.
     """
 
     def share_of(modelled_rate: float) -> float:

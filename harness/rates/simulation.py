@@ -140,7 +140,7 @@ class Simulation:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether all queries have come. In a short test, an answer must also have ended."""
+        """Tell whether the time of the test is over in all tests. In a short test, an answer must also have ended."""
         return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.parts
 
     def step(self) -> None:
@@ -184,6 +184,7 @@ class Simulation:
             step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
             waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
             seconds[:, test] = waited_s + prompt_s[step, test]
+            # A wait counts beyond the median, which is ServerModel.ttft_s.
             seconds[:, test] -= np.median(np.repeat(seconds[:, test], came[:, test].astype(int)))
         return SimulatedTimes(seconds, came)
 

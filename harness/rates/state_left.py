@@ -1,4 +1,4 @@
-"""The state in which a search leaves the server: where it is another than before, a result holds of that state."""
+"""The state in which a search leaves the server. If its load changed the server, a result holds of that state alone."""
 
 from collections.abc import Sequence
 

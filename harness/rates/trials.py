@@ -39,17 +39,18 @@ class Trial(NamedTuple):
 
 
 class TolerantEngine:
-    """An engine of whose requests in a trial some may fail, as of a test, but no fewer than one; and of which a server
-    that is full may refuse any, where that is a measurement.
+    """An engine that lets some requests of a trial fail, as --max-failed allows it of a test, but at least one.
+
+    If `is_probe`, a refusal by a full server is a measurement and no failure.
     """
 
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
-        allowed = failure_allowance(max_failed, 10**9) > 0
+        allows_failures = failure_allowance(max_failed, 10**9) > 0
         self.engine = engine
         self.is_probe = is_probe
-        self.failures_left = max(1, failure_allowance(max_failed, requests)) if allowed else 0
+        self.failures_left = max(1, failure_allowance(max_failed, requests)) if allows_failures else 0
         self.rule = ""
-        if allowed:
+        if allows_failures:
             self.rule = (
                 f"; --max-failed {max_failed}: {self.failures_left} of the {requests} requests of the trial before a "
                 "test may fail."
@@ -64,23 +65,23 @@ class TolerantEngine:
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        number = self.admission.send(time.perf_counter())
+        request = self.admission.send(time.perf_counter())
         try:
             async for tokens in self.engine.stream(prompt, max_new_tokens, exchange, is_whole):
                 yield tokens
             self.answered += 1
-            self.admission.answer(number, time.perf_counter())
+            self.admission.answer(request, time.perf_counter())
         except ServerFullError as error:
             if self.is_probe:
-                self.admission.refuse(number, time.perf_counter(), error)
+                self.admission.refuse(request, time.perf_counter(), error)
             else:
-                self.count_failure(number, error)
+                self.count_failure(request, error)
         except EndpointError as error:
-            self.count_failure(number, error)
+            self.count_failure(request, error)
 
-    def count_failure(self, number: int, error: EndpointError) -> None:
-        """Count a failed request. Raises EndpointError if more requests failed than may fail."""
-        self.admission.drop(number)
+    def count_failure(self, request: int, error: EndpointError) -> None:
+        """Count a failed request, given by its number. Raises EndpointError if more requests failed than may fail."""
+        self.admission.drop(request)
         self.failures_left -= 1
         if self.failures_left >= 0:
             return
