@@ -5,4 +5,6 @@ measurements   what they show: the candidate for the full test
 server_model   the server as they show it; with prediction and simulation, by which full tests are predicted
 full_tests     the rates of the full tests, each by those before it
 quick          the estimate of --quick, from the same first measurements
+
+Times are in seconds and rates in queries/s, unless a name says otherwise.
 """
