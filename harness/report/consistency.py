@@ -14,7 +14,7 @@ from harness.loadgen.test_run import TestRun
 from harness.report.report import build_report, check_format, history_line
 from harness.results import accuracy, claims
 from harness.results.benchmark_run import facts_of
-from harness.results.claims import MADE, SUMMARY_FILE, Claim, compare_data, differing
+from harness.results.claims import DERIVED_FILES, SUMMARY_FILE, Claim, compare_data, differing
 from harness.results.level import level_of
 from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
@@ -54,7 +54,7 @@ def check_run(folder: Path) -> CheckResult:
                 if path.is_dir() or path.is_symlink():
                     continue
                 name = path.relative_to(copy)
-                if name.parts[0] in MADE and not (folder / name).exists():
+                if name.parts[0] in DERIVED_FILES and not (folder / name).exists():
                     missing.append(name.parts[0])
                     continue
                 differences = differing(
@@ -86,7 +86,7 @@ def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
     """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if not path.is_file() or name.parts[0] in MADE or is_litter(path):
+        if not path.is_file() or name.parts[0] in DERIVED_FILES or is_litter(path):
             continue
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         original = claims.as_written(path, digests.get(str(name)))

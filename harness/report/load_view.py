@@ -12,7 +12,7 @@ from harness.report.charts import Point, Scale
 from harness.results import metrics, test_table
 from harness.results.gpu_time import GpuTime
 from harness.results.outcome import Doubt, Outcome
-from harness.results.summary import CURVES, Summary
+from harness.results.summary import CURVE_UNITS, Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
 SHOWN_PERCENTILES = ("p50", "p90", "p99")
@@ -123,7 +123,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
                 name=name_of(test, summary),
                 mark=mark_of(test),
                 stands=judge is test and may_be_answer(test, has_idle),
-                is_full=test.unit in CURVES or is_attempt(test, summary),
+                is_full=test.unit in CURVE_UNITS or is_attempt(test, summary),
                 spent=spent.get(test.folder),
                 overruled=overruled_by(test, judge, own_test),
             )
@@ -170,7 +170,7 @@ def is_attempt(test: Outcome, summary: Summary) -> bool:
 
 
 def name_of(test: Outcome, summary: Summary) -> str:
-    if test.unit in CURVES:
+    if test.unit in CURVE_UNITS:
         return test.text
     if is_attempt(test, summary):
         return f"the full test at {test.text}"
@@ -293,7 +293,8 @@ class LoadPicture(NamedTuple):
     @property
     def columns(self) -> list[metrics.Metric]:
         """Return what a table of the loads shows of each."""
-        return test_table.measured_metrics(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
+        tests = [load_point.test for load_point in self.loads]
+        return test_table.measured_metrics(metrics.TABLE_BY_UNIT[self.unit], tests)
 
     @property
     def cells(self) -> list[tuple[str, str]]:

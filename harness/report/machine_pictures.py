@@ -144,7 +144,7 @@ def columns_of(recording: Recording, panel: str) -> Iterator[tuple[str, str]]:
     recorded_names = [name for name in recording.columns if has_values(recording, name)]
     for quantity in QUANTITIES:
         if quantity.panel == panel:
-            for name in filter(quantity.is_mine, recorded_names):
+            for name in filter(quantity.has_column, recorded_names):
                 yield name, quantity.label
 
 

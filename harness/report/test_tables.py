@@ -20,7 +20,7 @@ def table_of_loads(summary: Summary) -> Table:
     With a price per hour, it has the cost of tokens at each level.
     """
     unit, price = summary.tests[0].unit, summary.price
-    columns = test_table.columns(metrics.TABLES[unit], summary.tests, unit, "load")
+    columns = test_table.columns(metrics.TABLE_BY_UNIT[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
     if any(test.speed_range for test in summary.tests):

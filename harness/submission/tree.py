@@ -21,7 +21,7 @@ from harness.core.templates import render
 from harness.core.word_list import names_in
 from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.accuracy import accuracy_txt, log_digest
-from harness.results.scoring import CUT
+from harness.results.scoring import CUT_MARK
 from harness.runs.run_folder import TEST_FOLDERS
 from harness.submission.entries import Entry
 from harness.submission.system_description import SERVER_FIELDS, Description
@@ -115,7 +115,7 @@ def write_results(entry: Entry, folder: Path) -> None:
         raise UsageError(f"{source}/rouge.json: its scores are not {names}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
     if len(text) >= END_CHARACTERS:  # accuracy.txt has the hash of the whole log
-        text = text[:END_CHARACTERS] + CUT + text[-END_CHARACTERS:]
+        text = text[:END_CHARACTERS] + CUT_MARK + text[-END_CHARACTERS:]
     write_text(target / ANSWERS_FILE, text)
     copy_files(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
