@@ -6,8 +6,8 @@ from pathlib import Path
 from harness.config.mlperf import SCORES
 from harness.core.document import Picture
 from harness.report.charts import (
-    HOLLOW,
-    RING,
+    HOLLOW_NOTE,
+    RING_SIZE_POINTS,
     Bar,
     Bars,
     LinePanel,
@@ -90,7 +90,7 @@ def setting_curve(results: Results) -> LinePanel | None:
     if has_unusable(measured):
         title += "; crosses: not usable"
     if any(result.doubt for result in measured):
-        title += f"; {HOLLOW}"
+        title += f"; {HOLLOW_NOTE}"
     values, speeds = zip(*placed, strict=True)
     is_log = min(values) > 0 and max(values) > WIDE_RANGE * min(values)
     across = Scale.around(values, is_log=is_log)
@@ -137,7 +137,7 @@ def trade_off(results: Results) -> LinePanel:
     front = pareto_front([points[result.name] for result in sound])
     series = []
     if front:
-        series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING))
+        series.append(Series("Pareto front", front, "amber", "o", is_hollow=True, size=RING_SIZE_POINTS))
     for result in results:
         point, texts = points[result.name], list[str]()
         is_notable = not result.is_usable or result.name == BASELINE or point in front
@@ -149,7 +149,7 @@ def trade_off(results: Results) -> LinePanel:
     if has_unusable(results):
         title += "; crosses: not usable"
     if any(result.background_load for result in results):
-        title += f"; {HOLLOW}"
+        title += f"; {HOLLOW_NOTE}"
     across, down = map(Scale.around, zip(*points.values(), strict=True))
     return LinePanel(title, "output tokens/s", SCORES[SCORE_METRIC], series, across, down, inches=4.0)
 

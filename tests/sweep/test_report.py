@@ -19,7 +19,7 @@ from harness.core.errors import UsageError
 from harness.core.statistics import paired_changes
 from harness.report import regression
 from harness.report.answer_comparison import AnswerPair
-from harness.report.charts import HOLLOW
+from harness.report.charts import HOLLOW_NOTE
 from harness.runs import run_folder
 from harness.sweep import file as sweep_file
 from harness.sweep import pictures
@@ -216,7 +216,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
     )
     (front,) = (series for series in panel.series if series.name == "Pareto front")
     assert [x for x, _ in front.points] == [100.0]
-    assert HOLLOW in panel.title
+    assert HOLLOW_NOTE in panel.title
 
 
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
