@@ -17,7 +17,7 @@ LEFT_OUT_OF_NAMES = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Bla
 
 
 class Strip(NamedTuple):
-    """The picture of a run among published results: a line for each kind of device, fastest first, and the run's own."""
+    """The picture of a run among published results: a line for each kind of device, and the run's own."""
 
     # The name of each line, its pixels from the top, and its results with their places in percent. The run's own line
     # has no results.
