@@ -18,8 +18,12 @@ EXAMPLES = (
 
 
 def benchmark_run(config: RunConfig) -> NoReturn:
-    """Run the benchmark in its own folder, and end the process with the exit code."""
-    # These imports are slow, and `-h` shall not wait for them.
+    """Run the benchmark in its own folder, and end the process with the exit code.
+
+    With --dry-run, only show what would run. With --json, summary.json goes to standard output, and all else to
+    standard error. If a run fails after a test, a report of its finished tests is written.
+    """
+    # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
     from harness.engines.discovery import config_of_served_model
     from harness.runner.tracking import check_installed
@@ -36,7 +40,7 @@ def benchmark_run(config: RunConfig) -> NoReturn:
     with progress.screen(log) as (console, errors):
         try:
             with progress.Display(errors if config.json else console) as display:
-                config = config_of_served_model(config, display.say)  # before all else, since the server may be missing
+                config = config_of_served_model(config, display.say)  # first, since the server may be missing
                 display.say(config.headline)
                 display.say(f"results: {run.path}")
                 from harness.runner import steps
