@@ -12,7 +12,8 @@ from harness.loadgen.test_run import TestRun
 
 class Figures(FrozenModel):
     """Speeds and latencies of a whole test, or of its steady part: from as many answers as are computed at once until
-    as few are left.
+    as few are left. Of a steady part, the figures from `input_tokens_per_sec` on, except `trend`, are known only at
+    fixed concurrency.
     """
 
     begin_s: Measured = None
@@ -24,15 +25,14 @@ class Figures(FrozenModel):
     tokens_per_sec: Measured = None
     """Output tokens per second: over LoadGen's duration, or of the answers that ended in the steady part."""
     input_tokens_per_sec: Measured = None
-    """Prompt tokens of the same answers per second. A steady part has this and the following figures, except `trend`,
-    only at fixed concurrency."""
+    """Prompt tokens of the same answers per second."""
     total_tokens_per_sec: Measured = None
     """Prompt and output tokens of the same answers."""
     samples_per_sec: Measured = None
     trend: Measured = None
     """The rate of the steady part's second half divided by that of its first half."""
     requests: int | None = None
-    """Requests that were sent and answered in the steady part. The figures that follow are of these."""
+    """Requests that were sent and answered in the steady part. Its latencies are of these."""
     latency_ms: Latency | None = None
     ttft_ms: Latency | None = None
     """Time to the first token."""

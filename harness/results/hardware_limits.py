@@ -47,8 +47,8 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
         attended_tokens += (read + written) ** 2 / 2
         cached_tokens += written * (read + written / 2)
     # A product is two operations. Attention multiplies twice, with keys and with values.
-    operations = 2 * LINEAR_PARAMETERS * tokens + 2 * OUTPUT_PARAMETERS * output_tokens
-    operations += 4 * LAYERS * HIDDEN_SIZE * attended_tokens
+    layer_operations = 2 * LINEAR_PARAMETERS * tokens + 2 * OUTPUT_PARAMETERS * output_tokens
+    operations = layer_operations + 4 * LAYERS * HIDDEN_SIZE * attended_tokens
     weight_bytes = LINEAR_PARAMETERS * bits / 8 + 2 * OUTPUT_PARAMETERS  # the output layer has 16 bits
     steps = output_tokens / facts.concurrency
     kv_bytes = 1 if engine_state.kv_cache_dtype.startswith("fp8") else 2

@@ -173,7 +173,7 @@ class Outcome(FrozenModel):
     client_delay_ms: Measurement = Times()
     """Time until a request was sent: from its schedule, or from an answer's end."""
     joules_per_output_token: Measured = None
-    """Energy of the GPUs."""
+    """Energy of the GPUs per output token."""
     trend: Measured = None
     """The output speed of the steady part's second half divided by that of its first half."""
     queries: int | None = None

@@ -298,7 +298,7 @@ def percentile_intervals(test: TestRun) -> Intervals:
     A percentile has none if the latency is not known of single requests, or if it would be that of the slowest request.
     """
     by_kind: Intervals = {}
-    kinds = LATENCY_KINDS
+    kinds: Sequence[str] = LATENCY_KINDS
     if not test.result.ttft_ms:  # Offline, which is one query with one latency
         kinds = ("ttft", "tpot")
     for kind in kinds:
