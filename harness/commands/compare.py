@@ -129,10 +129,7 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    """Compare finished runs, or test servers in turns.
-
-    Servers are tested by a sweep, which ends the process with its exit code.
-    """
+    """Compare finished runs; or test servers in turns by a sweep, which ends the process with its exit code."""
     if config.side:
         from harness.commands.report import compare_runs
 
@@ -158,11 +155,10 @@ def compare(config: CompareConfig) -> int:
         mlflow=config.mlflow,
         json=config.json,
     )
-    experiments = [*sweep.experiments]
     state = loop.begin_sweep(
         sweep,
         config.results_dir,
-        experiments,
+        [*sweep.experiments],
         options,
         skipped={},
         again=config.resume,

@@ -126,7 +126,7 @@ def run_bisection(
 ) -> int:
     """Find the difference between GOOD and BAD that makes a condition hold, or with `dry_run` show what would run.
 
-    The process ends with the bisection's exit code. Raises UsageError if the sides cannot be bisected.
+    Ends the process with the exit code. Raises UsageError if the sides cannot be bisected.
     """
     if not fail_if:
         raise UsageError("--bisect needs --fail-if CONDITION, which tells BAD from GOOD: 'output_tokens_per_s<-3%'.")
@@ -136,20 +136,18 @@ def run_bisection(
 
     conditions = [regression.parse_condition(text) for text in fail_if]
     sweep, bisection = bisect.bisection_plan(sides, pythons, conditions, options.repeat, results_dir)
-    experiments = [*sweep.experiments]
-    reasons = choice.find_unsupported(sweep)
+    experiments, reasons = [*sweep.experiments], choice.find_unsupported(sweep)
     say(bisect.announcement(bisection))
     if dry_run:
         run_folder.check_writable(results_dir)
         choice.show_plan(sweep, experiments, reasons)
         return DONE
     processes.install_signal_handlers()
-    options = options._replace(repeat=bisection.first_rounds)
     state = loop.begin_sweep(
         sweep,
         results_dir,
         experiments,
-        options,
+        options._replace(repeat=bisection.first_rounds),
         skipped=reasons,
         again=resume,
         within=0.0,

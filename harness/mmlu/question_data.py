@@ -14,7 +14,7 @@ from harness.core.stored_text import POINTER, data_files, is_pointer
 from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
-MOST_ROWS = 10**6  # of a Parquet file; more are not MMLU's questions
+MOST_ROWS = 10**6  # rows of a Parquet file; more are not MMLU's questions
 MMLU_DATASET = ("cais/mmlu", "all")  # the repository on the hub, and its configuration
 HUB = "/".join(MMLU_DATASET)
 

@@ -29,7 +29,7 @@ class Evaluation(NamedTuple):
 
     config: MMLUConfig
     facts: MMLUFacts
-    source: str  # where the questions come from
+    source: str  # the folder or hub repository of the questions
     summary: Overall
     domains: ScoresByName
     subjects: ScoresByName

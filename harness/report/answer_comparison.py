@@ -21,7 +21,7 @@ class Divergence(NamedTuple):
 
     sample: int
     prompt_tokens: Measured
-    position: int  # of the first differing token
+    position: int  # the position of the first differing token
     a: str  # the token of A's answer at this position, or "(ended)"
     b: str
     score_a: Measured  # the ROUGE-L of A's answer
@@ -43,7 +43,7 @@ class AnswerPair(NamedTuple):
 
     @property
     def words(self) -> str:
-        """How many answers differ, and where the first difference is."""
+        """The number of answers that differ, and the place of the first difference, in words."""
         text = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         if self.differing:
             first = self.differing[0]

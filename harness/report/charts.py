@@ -236,7 +236,8 @@ def draw_row(axes: "Axes", place: int, row: Bar) -> None:
             fill = "none"
         axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
     if row.interval:
-        axes.plot(row.interval, [place] * 2, color="white", linewidth=3.5)  # so that the line shows on a dark bar, too
+        # A wider white line below makes the line visible on a dark bar, too.
+        axes.plot(row.interval, [place] * 2, color="white", linewidth=3.5)
         axes.plot(row.interval, [place] * 2, color="#222", linewidth=1.5)
     for mark in row.marks:
         axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
@@ -285,7 +286,7 @@ class LinePanel(NamedTuple):
     y: str  # the text at the upright axis
     series: Sequence[Series]
     across: Scale
-    down: Scale  # of the upright axis
+    down: Scale  # the upright axis
     limits: Mapping[float, str] = {}  # the names of red lines across, by their height
     upright: Mapping[float, str] = {}  # the names of red upright lines, by their value across
     shaded: Sequence[Point] = ()  # the begin and end of each shaded part across, such as a ramp

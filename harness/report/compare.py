@@ -54,7 +54,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What the run shares with its copies, wherever their folders are: when it began, its work, and its logs.
+        """The facts that a run shares with its copies, wherever their folders are: its begin, its work, and its logs.
 
         A summary of an older version has no digests of its logs; the run's name and command then take their place.
         """
@@ -105,7 +105,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def busy(self) -> str:
-        """What other programs took of the machine during its performance test, in words; empty if nothing."""
+        """The load of other programs during its performance test, in words; empty if there was none."""
         return "; ".join(self.summary.background_load)
 
     @property
@@ -130,7 +130,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def flaws(self) -> str:
-        """What keeps the figures of its test from being compared, in words; empty if nothing does."""
+        """The reasons why the figures of its test may not be compared, in words; empty if they may."""
         test = self.summary.result
         return "; ".join(test.flaws) if test else ""
 

@@ -70,7 +70,7 @@ class RunColumn(NamedTuple):
     label: str
     values: tuple[ProfileValue, ...]
     metric: Metric | None = None
-    shown: tuple[str, ...] = ()  # of a metric: the values as the metric shows them
+    shown: tuple[str, ...] = ()  # for a metric: the values as the metric shows them
 
     @property
     def texts(self) -> tuple[str, ...]:

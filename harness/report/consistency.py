@@ -30,7 +30,7 @@ SCORE_FILES = (accuracy.SCORES_FILE, "samples.csv", "worst.md")  # files made fr
 
 
 class CheckResult(NamedTuple):
-    """How a run's files differ from what its logs say."""
+    """The differences between a run's files and what its logs say."""
 
     differences: list[str]  # the first differences of each file, in words
     unmade: str  # why the scores could not be computed again, in words; empty if they were, or if there are none

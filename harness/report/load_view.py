@@ -34,12 +34,12 @@ class LoadPoint(NamedTuple):
     mark: str  # its outcome, which gives its shape: "held", "grew", "bad", or "own" for the run's own test
     stands: bool  # whether it may be the answer
     is_full: bool  # whether it is a test of full length, not a probe
-    spent: GpuTime | None  # where the GPU's time went in it
-    overruled: str = ""  # which other test of the same load has another outcome, and counts instead
+    spent: GpuTime | None  # the shares of the GPU's time in it
+    overruled: str = ""  # the test of the same load that has another outcome and counts instead
 
     @property
     def gain(self) -> float:
-        """What is compared to find the best load: the rate or, if no rate was sent, the output tokens/s."""
+        """The number that the best load has the most of: the rate or, if no rate was sent, the output tokens/s."""
         if self.test.unit == Poisson.unit:
             return self.test.load
         return self.test.tokens_per_sec or 0.0
@@ -230,7 +230,7 @@ class LoadPicture(NamedTuple):
     """The tests of a run by load, as the template draws them and the script moves through them."""
 
     loads: list[LoadPoint]
-    unit: str  # of the loads
+    unit: str  # the unit of the loads
     limits: P99Limits
     axes: dict[str, Scale]  # the upright axis of each kind of latency
     across: Scale

@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     """A run, or a level of it, as a row of the matrix."""
 
     places: dict[str, str]  # its place on each axis, and its other names (ROW_NAMES)
-    rivals: tuple[str, ...]  # what it shares with the cells that may be compared with it: all but the hardware
+    rivals: tuple[str, ...]  # all but the hardware; the same for cells that may be compared
     figures: dict[str, Figure]  # every metric, by name
     flaw: str  # why its figures do not count, in words; empty if they do
 

@@ -65,7 +65,7 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
         return None
     rate /= max(1, count)
     scale = Scale.of([rate, results[0].rate(unit)])
-    groups: dict[str, list[tuple[float, Published]]] = {}  # by device, the fastest result of each first
+    groups: dict[str, list[tuple[float, Published]]] = {}  # results by device, the fastest first
     for result in results:
         group = groups.setdefault(LEFT_OUT_OF_NAMES.sub("", result.device), [])
         group.append((scale.place(result.rate(unit)), result))

@@ -8,7 +8,7 @@ from harness.loadgen.requests import Request
 from harness.report.charts import Scale, Tick
 
 SHOWN_REQUESTS = 200  # requests in the picture
-SLOWEST_REQUESTS = 20  # of these, the slowest of the test; the others are taken evenly from all
+SLOWEST_REQUESTS = 20  # the slowest of the test among these; the rest are taken evenly from all
 AXIS_HEIGHT_PX, CAP_HEIGHT_PX = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
 AXIS_TIMES = 5  # times that are named below the axis
 BarPart = tuple[str, float, float, float]  # name, milliseconds, pixels from the top, height in pixels
@@ -21,7 +21,7 @@ class RequestBars(NamedTuple):
     ticks: list[Tick]  # in pixels from the top
     times: list[tuple[float, float]]  # places across in percent, and the seconds of the test there
     requests: int  # the number of all requests
-    names: list[str]  # of the parts
+    names: list[str]  # the names of the parts
 
 
 def bars(requests: Sequence[Request]) -> RequestBars | None:
@@ -35,18 +35,18 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
     ranked = sorted(timed, key=attrgetter("latency_ms"))
     slow_orders = {request.order for request in ranked[-SLOWEST_REQUESTS:]}
     shown_orders = slow_orders | evenly_picked([request.order for request in timed if request.order not in slow_orders])
-    shown = [request for request in timed if request.order in shown_orders]
+    shown_requests = [request for request in timed if request.order in shown_orders]
     scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
     rows, names = list[tuple[Request, list[BarPart]]](), dict[str, None]()
-    for request in shown:
+    for request in shown_requests:
         parts = list(parts_of(request, scale, request.order in slow_orders))
         rows.append((request, parts))
         names |= dict.fromkeys(name for name, *_ in parts if name != "slow")  # The cap has its own legend.
     times = []
     if timed[0].issued_s != timed[-1].issued_s:
         for number in range(AXIS_TIMES):
-            place = number * len(shown) // AXIS_TIMES
-            times.append((100 * place / len(shown), shown[place].begin_s))
+            place = number * len(shown_requests) // AXIS_TIMES
+            times.append((100 * place / len(shown_requests), shown_requests[place].begin_s))
     return RequestBars(rows, scale.levels(AXIS_HEIGHT_PX), times, len(requests), list(names))
 
 

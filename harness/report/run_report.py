@@ -1,4 +1,4 @@
-"""What the sections of a run's report are made from."""
+"""The data from which the sections of a run's report are made."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

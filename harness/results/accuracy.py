@@ -76,7 +76,7 @@ class Accuracy(FrozenModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def passed(self) -> bool | None:
-        """Whether the verdict is PASS; null if it is INCONCLUSIVE or NOT JUDGED."""
+        """True if the verdict is PASS, false if it is FAIL; null if it is INCONCLUSIVE or NOT JUDGED."""
         return {"PASS": True, "FAIL": False}.get(self.verdict)
 
     @computed_field
@@ -114,6 +114,7 @@ class ScoresFile(Accuracy, File):
 
 
 MOST_WORST_ANSWERS = 10  # answers that worst.md shows
+SAMPLE_COLUMNS = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")  # the columns of samples.csv
 
 
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
@@ -232,8 +233,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         log=log_digest(folder / ANSWERS_FILE),
     )
     write_json(folder / "rouge.json", result.flat())
-    header = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")
-    write_table(folder / "samples.csv", header, sample_rows(rows, answers, stops, library))
+    write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stops, library))
     rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
     worst = sorted(range(len(rows)), key=rouge_l.__getitem__)[:MOST_WORST_ANSWERS]
     page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)

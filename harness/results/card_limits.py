@@ -77,10 +77,7 @@ class CardLimits(FrozenModel):
 
     @classmethod
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
-        """Return the limits of a model on these GPUs. Raises UsageError if the model's config cannot be read.
-
-        A limit whose facts are not known is None, and so is one that an engine argument makes void.
-        """
+        """Return the limits of a model, None if not known or void. Raises UsageError if its config cannot be read."""
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
@@ -93,8 +90,7 @@ class CardLimits(FrozenModel):
         used = gpus[: tensor * replicas]
         names = sorted({gpu.name for gpu in used})
         card, arithmetic = card_of(names), arithmetic_of(config)
-        flops_per_s = bytes_per_s = cache_bytes = None
-        peak = None
+        peak = flops_per_s = bytes_per_s = cache_bytes = None
         if card:
             bytes_per_s = 1e12 * card.memory * tensor
             peak = getattr(card, arithmetic) if arithmetic else None

@@ -38,8 +38,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     """Return the outcome of a level from all its tests. `plan` has the level; `run` is the run folder.
 
     Speeds are means over the tests. Latencies are of all their requests together, and decide whether the level keeps
-    the limits. The level is invalid or buffered if any test is. The logs and the client's delay are those of the
-    longest test. A level with one test has that test's outcome.
+    the limits. The logs and the client's delay are those of the longest test. A single test is the level.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:
@@ -47,8 +46,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
     requests = [*chain.from_iterable(test.counted_requests for test in tests)]
-    times = times_of(requests)
-    is_few = len(requests) < FEWEST_P99
+    times, is_few = times_of(requests), len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)
     background_load = chain.from_iterable(outcome.background_load for outcome in outcomes)
     disagreements = chain.from_iterable(outcome.disagreements for outcome in outcomes)

@@ -313,7 +313,7 @@ class Outcome(FrozenModel):
 
     @property
     def flaws(self) -> list[str]:
-        """What keeps the figures from being compared, in words.
+        """The reasons why the figures may not be compared, in words.
 
         A test with a latency over its limit is not named INVALID, because its figures are measurements all the same.
         """

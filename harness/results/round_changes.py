@@ -74,7 +74,7 @@ def error_of_mean(scatter: Scatter, count: int) -> float:
     least = SMALLEST_VARIANCE
     if count < FEWEST_PAIRS:
         least = ASSUMED_SCATTER**2
-    variance_of_ratio = 2 * max(least, scatter.variance)  # that of the experiment's figure and of the baseline's
+    variance_of_ratio = 2 * max(least, scatter.variance)  # the experiment's figure and the baseline's both scatter
     return sqrt(variance_of_ratio / count)
 
 

@@ -31,7 +31,7 @@ class Quantity(NamedTuple):
     total: bool = False  # whether it is the sum over the GPUs, else their mean
     digits: int = 3
     panel: str = ""  # the panel of the picture, with its unit
-    places: Mapping[str, Sequence[str]] = {}  # by "mean" and "max": the places that show it, beside MLflow
+    places: Mapping[str, Sequence[str]] = {}  # the places, beside MLflow, that show its "mean" and its "max"
 
     @property
     def text(self) -> str:

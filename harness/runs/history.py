@@ -140,7 +140,7 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
     A line that is there twice is yielded once. Damaged lines are left out. A line of an older version does not say when
     its run began, and stays behind the line before it.
     """
-    records = dict(stored_lines(results_dir))  # by the text of the line
+    records = dict(stored_lines(results_dir))  # the text of a line, and its record
     dated, began = [], 0.0
     for record in records.values():
         began = seconds_of(record) or began

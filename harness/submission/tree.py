@@ -48,7 +48,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     if (base / "results" / system).exists():
         raise UsageError(f"{base / 'results' / system} already exists: remove it, or choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as temporary:  # so that a failed build leaves nothing
+    with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as temporary:  # a failed build leaves nothing
         new_tree = Path(temporary) / "tree"
         new_base = new_tree / base.relative_to(out)
         write_submission(entries, description, system, new_base)

@@ -58,10 +58,7 @@ def bisection_plan(
         changes = [*bisect_sides.testable_differences(good, bad), *changes]
     untestable = bisect_sides.untestable_texts(good, bad)
     if not changes:
-        reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
-        if untestable:
-            reason += f"; not testable: {'; '.join(untestable)}"
-        raise UsageError(f"--bisect: {reason}.")
+        raise no_difference_error(words, untestable)
     first_rounds, most_rounds = round_limits(conditions, rounds)
     good_name, bad_name = words[0], words[-1]
     if is_ordered:
@@ -79,6 +76,14 @@ def bisection_plan(
     condition_text = " or ".join(condition.text for condition in conditions)
     about = f"Which difference between {good_name} and {bad_name} makes {condition_text} hold."
     return Sweep(sweep_name(words), about, items), bisection
+
+
+def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
+    """Return the error for sides without a difference that a run can set."""
+    reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
+    if untestable:
+        reason += f"; not testable: {'; '.join(untestable)}"
+    return UsageError(f"--bisect: {reason}.")
 
 
 def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ class StepFinding:
     answer: StepAnswer
     rounds: int
     condition: Condition  # the condition that decides
-    judgement: Judgement | None = None  # of this condition; None if no round was complete
+    judgement: Judgement | None = None  # the judgement of this condition; None if no round was complete
     reason: str = ""  # why there is no clear answer
     can_go_on: bool = False  # whether further rounds may decide it
 
@@ -37,7 +37,7 @@ class StepFinding:
 
 @dataclass(frozen=True)
 class BisectFindings:
-    """What a bisection has found so far, by its report."""
+    """The findings of a bisection so far, by its report."""
 
     report: SweepReport
     bisection: Bisection

@@ -146,13 +146,13 @@ def worse_word(bad: StepFinding) -> str:
 
 def others_sentence(findings: BisectFindings, cause: Subset) -> str:
     """Return what the differences beside the cause do together; empty if there are none."""
-    others = frozenset(range(len(findings.bisection.differences))) - cause
-    if not others:
+    other_places = frozenset(range(len(findings.bisection.differences))) - cause
+    if not other_places:
         return ""
-    others_text = f"the other {len(others)} differences together"
-    if len(others) == 1:
+    others_text = f"the other {len(other_places)} differences together"
+    if len(other_places) == 1:
         others_text = "the other difference"
-    step = findings.step_of(others)
+    step = findings.step_of(other_places)
     if step is None:
         return f"{others_text}: not measured"
     if step.answer == "passes":

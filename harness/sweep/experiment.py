@@ -41,8 +41,8 @@ class ExperimentOutcome:
     verdict: str | None = None  # the accuracy gate's; None without an accuracy test
     # The load of other programs during the test.
     background_load: Annotated[tuple[str, ...], schema.stored_field("others", "background_load")] = ()
-    ran_out: tuple[schema.StoredStatement, ...] = ()  # what set its speed; what limited it first comes first
-    flaws: tuple[str, ...] = ()  # what keeps its figures from being compared
+    ran_out: tuple[schema.StoredStatement, ...] = ()  # the limits of its speed, the first first
+    flaws: tuple[str, ...] = ()  # the reasons why its figures may not be compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
     @property
@@ -114,7 +114,7 @@ class State:
     system: system.System
     sweep: Sweep
     records: tuple[ExperimentRecord, ...]
-    note: str = ""  # what a reader must know of the sweep as a whole, such as what its time limit left out
+    note: str = ""  # a caution on the sweep as a whole, such as what its time limit left out
     capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
     within: float = 0.0  # percent: the sweep ends when every interval is narrower; 0: it ends after its rounds
     fail_if: tuple[str, ...] = ()  # conditions that make an experiment a regression

@@ -121,7 +121,7 @@ class ExperimentResult:
 
     @property
     def left_out(self) -> str:
-        """How many complete runs are in no figure, and why, in words; empty if all are."""
+        """The number of complete runs that are in no figure, and the reason, in words; empty if all are in one."""
         count = len(self.done) - len(self.runs)
         if not count:
             return ""
@@ -180,7 +180,7 @@ class ExperimentResult:
 
     @property
     def bound(self) -> str:
-        """What set its speed, in words, by the first of its runs that recorded it; empty if none did."""
+        """The limit of its speed, in words, by the first of its runs that recorded it; empty if none did."""
         for run in self.complete:
             if run.ran_out:
                 return run.ran_out[0].what
@@ -251,7 +251,7 @@ class ExperimentResult:
 
     @property
     def effect(self) -> Effect:
-        """What the change did to the speed, or why that is not judged."""
+        """The effect of the change on the speed, or why that is not judged."""
         if self.gain is None:
             return "unknown"
         return self.doubt or EFFECT_BY_SIDE[self.gain.effect]

@@ -62,7 +62,7 @@ class Experiment:
     settings: ValuesByName  # run.py's settings, which go into its --config file; they include the engine's arguments
     engine: ValuesByName  # the arguments of vLLM's engine alone
     env: dict[str, str]
-    changes: tuple[str, ...] = ()  # what differs from the baseline, in words
+    changes: tuple[str, ...] = ()  # the differences from the baseline, in words
     priority: int = 0  # experiments with a higher priority run first
     group: str = ""  # a column of the table, such as the phase of the tuning
     python: str = ""  # the interpreter of another environment to run in

@@ -52,7 +52,7 @@ EFFECT_REMARKS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after 
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What a sweep has found so far."""
+    """The results of a sweep so far, from which its findings follow."""
 
     state: State
     rows: Results  # experiments that were begun or skipped

@@ -32,7 +32,8 @@ class Servers:
 
     place: Path  # the sweep's folder
     display: Display
-    sides: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)  # by experiment and length
+    # The servers by experiment, and whether at full length.
+    sides: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
         """Run one job in this process. Raises BenchmarkError if the test fails.

@@ -33,7 +33,8 @@ CAP_FLAG = "max_num_seqs"  # the setting that caps running requests
 SHORTENING_FLAGS = ("total_sample_count", "min_duration", "quick")
 SHORTEST_FULL_TEST_S = 60  # the shortest full test that confirms an estimate, under a time limit
 FEWEST_ROUNDS = 4  # the rounds that a sweep has at least, even if its intervals are narrow enough before
-# What may differ when a sweep is resumed. Settings and work are ignored here because the file is compared as a whole.
+# Aspects that may differ when a sweep is resumed. Settings and work are among them because the file is compared as a
+# whole.
 IGNORED_ON_RESUME = (*report.IGNORED_BETWEEN_MACHINES, "driver")
 
 
