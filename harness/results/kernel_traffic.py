@@ -13,7 +13,7 @@ from harness.results.kernel_profile import Profile, Share
 
 FEED_FORWARD_SIZE = SHAPE["intermediate_size"]
 # The values that a kernel moves for each token. A row has the operation, a pattern of the kernel's name, the number of
-# values in the precision of the weights, of the output and of the KV cache, and the profile's field with the tokens of a
+# values in the precision of the weights, of the output and of the KV cache, and the field with the tokens of a
 # step. The values are those that the operation must read and write once: gate and input, and their product; input and
 # residual, and their sum and its norm; keys and values, read and written. A norm without a residual has no row, because
 # its vectors may have any size; nor has attention whose kernel also reads prompts.
