@@ -189,7 +189,7 @@ def mark_of(test: Outcome) -> str:
     """Return the `mark` of a test that is not the run's own."""
     if has_passed(test):
         return "held"
-    if test.valid:  # its queue grew, or requests were refused
+    if test.valid:  # but its queue grew, or requests were refused
         return "grew"
     return "bad"
 
