@@ -117,8 +117,8 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     """Return a row for each (answer, reference): ROUGE-1, -2, -L and -Lsum (F1 x100), and the answer's characters
     (gen_len).
 
-    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. Stems are cached, as
-    words recur. The characters include the line ends.
+    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. Stems are cached,
+    as words recur. The characters include the line ends.
     """
     from rouge_score import rouge_scorer, tokenizers
 

@@ -22,7 +22,7 @@ from harness.sweep.file import BASELINE, Experiment
 # Experiments that differ in these may be compared: a sweep changes settings, and the change of a speed that does not
 # count is shown struck out.
 IGNORED_BETWEEN_EXPERIMENTS = ("settings", "machine", "software", "busyness", "rate", *DISQUALIFYING_FLAWS)
-SHORTEST_TEST_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
+BRIEF_TEST_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
 # The words for the verdicts of the accuracy gate, the worst first.
 GATE_WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}
 SPEED_METRIC = METRIC_BY_NAME["tokens_per_sec"]
@@ -245,7 +245,7 @@ class ExperimentResult:
         if self.background_load:
             return "busy machine"
         seconds = self.numbers.get("duration_s") or inf
-        if seconds < SHORTEST_TEST_S and len(self.done) < FEWEST_PAIRS:
+        if seconds < BRIEF_TEST_S and len(self.done) < FEWEST_PAIRS:
             return "too short"
         return None
 

@@ -21,8 +21,8 @@ from harness.results.metrics import METRIC_BY_NAME, Metric
 from harness.results.round_changes import changes_by_rounds
 from harness.sweep.experiment import State
 from harness.sweep.experiment_result import (
+    BRIEF_TEST_S,
     SCORE_METRIC,
-    SHORTEST_TEST_S,
     Effect,
     ExperimentResult,
     Results,
@@ -46,7 +46,7 @@ EFFECT_REMARKS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after 
     "hurt": ("", "bad"),
     "unclear": (": more rounds would tell", "unknown"),
     "busy machine": (" while the machine was busy: do not publish", "careful"),
-    "too short": (f" in tests under {SHORTEST_TEST_S:g} s: measure for longer", "unknown"),
+    "too short": (f" in tests under {BRIEF_TEST_S:g} s: measure for longer", "unknown"),
 }
 
 

@@ -26,7 +26,7 @@ from harness.sweep.file import BASELINE
 from harness.sweep.findings import SweepReport
 
 FEWEST_CURVE_POINTS = 3  # values of a setting that make a curve
-LOG_AXIS_RATIO = 8  # the axis of a setting is logarithmic if its largest value is more than this times its smallest
+LOG_SETTING_RATIO = 8  # the axis of a setting is logarithmic if its largest value is more than this times its smallest
 MOST_LABELLED = 10  # points that can all have their names beside them
 
 
@@ -98,7 +98,7 @@ def setting_curve(results: Results) -> LinePanel | None:
     if any(result.doubt for result in measured):
         title += f"; {HOLLOW_NOTE}"
     values, speeds = zip(*points, strict=True)
-    is_log = min(values) > 0 and max(values) > LOG_AXIS_RATIO * min(values)
+    is_log = min(values) > 0 and max(values) > LOG_SETTING_RATIO * min(values)
     across = Scale.around(values, is_log=is_log)
     return LinePanel(title, name, "output tokens/s", series, across, Scale.of(speeds), marked=sorted(set(values)))
 
