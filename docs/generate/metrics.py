@@ -18,7 +18,7 @@ from harness.core.files import write_text
 from harness.loadgen.machine_use import MachineUse
 from harness.rates.quick import Estimate
 from harness.results.figures import Figures
-from harness.results.metrics import ESTIMATE, METRICS, TEST, Metric
+from harness.results.metrics import ESTIMATE, METRICS, TEST_PATH, Metric
 from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 from harness.results.test_details import TestDetails
@@ -141,7 +141,7 @@ def table_line(metrics: Sequence[Metric]) -> str:
 
 def is_derived(metric: Metric) -> bool:
     """Tell whether no file has it, since it follows from others."""
-    return metric.path.startswith(TEST) and isinstance(getattr(Outcome, metric.steps[0], None), property)
+    return metric.path.startswith(TEST_PATH) and isinstance(getattr(Outcome, metric.steps[0], None), property)
 
 
 def label_of(metrics: Sequence[Metric]) -> str:

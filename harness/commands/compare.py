@@ -33,7 +33,7 @@ DEFAULT_SAMPLES = 256
 HOST_AND_PORT = r"[\w.-]+:\d+(/\S*)?"
 DEFAULT_CONCURRENCY = 16
 SHORTEST_TEST_S, LONGEST_TEST_S = 2.0, 10.0  # seconds of a test whose length was not given
-SHARE_OF_TESTS = 0.8  # share of --minutes that is left for tests: the rest is for the answers of the first round
+TEST_SHARE = 0.8  # share of --minutes for the tests; the rest is for the answers of the first round
 OVERHEAD_S = 4.0  # seconds of a test's start, calibration and end
 
 
@@ -56,6 +56,7 @@ class CompareConfig(RunConfig):
     BASIC = f"category within rounds minutes resume fail_if {RunConfig.BASIC}"
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence for each setting or combination of settings that a comparison does not take."""
         yield from super().problems()
         if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
             yield "compare needs at least two servers, or at least two finished runs."
@@ -82,7 +83,10 @@ class CompareConfig(RunConfig):
             yield "--json prints the verdicts of --fail-if, which is missing; all figures are in sweep.json."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """Return the settings of a short test at a load that most servers take, except for settings that are given."""
+        """Return the settings of a short test at a load that most servers take, except for settings that are given.
+
+        With MLPerf's own samples, the answers are compared, too.
+        """
         defaults: dict[str, object] = {"mode": "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
         if not isinstance(pattern, Poisson):  # LoadGen judges tests with Poisson arrivals, which keep their length
@@ -98,22 +102,23 @@ class CompareConfig(RunConfig):
 
     @property
     def test_seconds(self) -> float:
-        """The seconds of a test, so that three tests of each server and their answers fit into --minutes.
+        """The seconds of a test, so that FEWEST_PAIRS tests of each server and their answers fit into --minutes.
 
-        On a slow server a test lasts longer, since it has at least the fewest requests of its scenario.
+        A test has at least SHORTEST_TEST_S and at most LONGEST_TEST_S. On a slow server a test lasts longer, since it
+        has at least the fewest requests of its scenario.
         """
         tests = FEWEST_PAIRS * max(2, len(self.endpoint))
-        seconds = SHARE_OF_TESTS * 60 * self.minutes / tests - OVERHEAD_S
+        seconds = TEST_SHARE * 60 * self.minutes / tests - OVERHEAD_S
         return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))
 
     @property
     def takes_minutes(self) -> bool:
-        """Always true: the minutes are those of the whole comparison."""
+        """Tell whether --minutes may be given. Always, since the minutes are those of the whole comparison."""
         return True
 
 
 def parse_sides(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words, with the servers and runs before the first flag as flags."""
+    """Yield the words of a command line, with the servers and runs before the first flag as flags."""
     has_flag = False
     for word in words:
         has_flag = has_flag or word.startswith("-")
@@ -126,11 +131,11 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    """Compare finished runs, or test servers in turns and end the process with the verdict's exit code."""
+    """Compare finished runs; or test servers in turns by a sweep, which ends the process with its exit code."""
     if config.side:
         from harness.commands.report import compare_runs
 
-        compare_runs(find.folders(config.side, config.results_dir), None, None, None)
+        compare_runs(find.folders(config.side, config.results_dir), csv=None, plot=None, page=None)
         return DONE
     from harness.core import processes
     from harness.report import regression
@@ -146,15 +151,21 @@ def compare(config: CompareConfig) -> int:
     if config.resume and "min_duration" not in config.named_settings:
         sweep = loop.with_earlier_length(sweep, config.results_dir)
     options = sweep_state.SweepOptions(
-        repeat=2 * config.rounds,
+        repeat=2 * config.rounds,  # a round of --rounds is A B B A, which is two rounds of a sweep
         limit=60 * config.minutes,
         alternate=True,
         mlflow=config.mlflow,
         json=config.json,
     )
-    experiments = [*sweep.experiments]
     state = loop.begin_sweep(
-        sweep, config.results_dir, experiments, options, {}, config.resume, config.within, config.fail_if
+        sweep,
+        config.results_dir,
+        [*sweep.experiments],
+        options,
+        skipped={},
+        again=config.resume,
+        within=config.within,
+        fail_if=config.fail_if,
     )
     loop.run_to_exit(state, [Lane()])
 

@@ -27,7 +27,7 @@ STATUS_STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "y
 
 
 def doctor(config: RunConfig) -> None:
-    """Print a line for each thing that a run needs. Raises UsageError if something is missing."""
+    """Print a line for each thing that a run needs, or all as JSON. Raises UsageError if something is missing."""
     hide_torch()
     from harness.runner.doctor import findings
 
@@ -46,7 +46,10 @@ def names_with_status(results: Sequence["Finding"], status: str) -> list[str]:
 
 
 def show(results: Sequence["Finding"]) -> None:
-    """Print a row for each finding, and below it the command that remedies it, on a line of its own."""
+    """Print a row for each finding, and below it the command that remedies it, on a line of its own.
+
+    What is not needed comes last, in one line.
+    """
     from rich.console import Console
     from rich.table import Column, Table
 

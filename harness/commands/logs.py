@@ -1,5 +1,6 @@
-"""Print a LoadGen log as JSON, or with `--check` tell whether a run's claims follow from it; for programs,
-`harness.loadgen.log`.
+"""Print a LoadGen log as JSON, or with `--check` tell whether a run's claims follow from it.
+
+Programs can read a log with `harness.loadgen.log`.
 """
 
 from pathlib import Path

@@ -40,20 +40,24 @@ class TrackingError(NotAcceptedError):
 
 
 class TrackedRun(NamedTuple):
-    """One MLflow run: its values, and the folder of its files. The name tells runs of one folder apart."""
+    """One MLflow run: its values, and the folder of its files."""
 
-    folder: Path | None
+    folder: Path | None  # None: no files are uploaded
     started: str
     params: Mapping[str, object] = {}
     numbers: Mapping[str, float | None] = {}
     tags: Mapping[str, object] = {}
-    children: tuple["TrackedRun", ...] = ()
-    name: str = ""
-    status: RunStatus | None = None
+    children: tuple["TrackedRun", ...] = ()  # the runs of a sweep
+    name: str = ""  # distinguishes the runs of one folder
+    status: RunStatus | None = None  # None: it counts as failed
 
 
 def send(folder: Path, results_dir: Path) -> str:
-    """Log a folder, and return a message on where. Raises UsageError, TrackingError."""
+    """Log a folder, and return a message on where.
+
+    Raises UsageError if the folder has nothing to log or MLflow is not installed, and TrackingError if the server does
+    not accept it. Unless set otherwise, a server that does not answer is given up soon.
+    """
     tracked_run = entry(folder)
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
@@ -69,7 +73,10 @@ def send(folder: Path, results_dir: Path) -> str:
 
 
 class Store:
-    """The MLflow store that MLFLOW_TRACKING_URI names, or a file in the results."""
+    """The MLflow store that MLFLOW_TRACKING_URI names, or else a file in the results folder.
+
+    The experiment in it is made if it does not exist.
+    """
 
     def __init__(self, results_dir: Path) -> None:
         from mlflow import MlflowClient
@@ -93,7 +100,10 @@ class Store:
             self.experiment_id = self.client.create_experiment(name, artifact_location=artifacts)
 
     def log(self, item: TrackedRun, identity: str) -> str:
-        """Log a run and its children, and return a message on where. `identity` tells the run from all others."""
+        """Log a run and its children, and return a message on where.
+
+        `identity` distinguishes the run from all others: a run with the same identity is updated.
+        """
         started_ms = milliseconds(item.started)
         run_id = self.find_or_create_run(item, identity, started_ms)
         self.log_values(run_id, item, started_ms)
@@ -111,6 +121,7 @@ class Store:
         return f"logged {item.name} to {self.place}"
 
     def log_values(self, run_id: str, item: TrackedRun, time_ms: int) -> None:
+        """Log the parameters, tags and known numbers of a run. `time_ms` is the time of the numbers."""
         from mlflow.entities import Metric, Param, RunTag
 
         params = [Param(key, setting_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()]
@@ -122,6 +133,7 @@ class Store:
         self.client.log_batch(run_id, params=params, tags=tags, metrics=figures)
 
     def upload_files(self, run_id: str, folder: Path) -> None:
+        """Upload UPLOADED_FILES of a folder, without links and LEFT_OUT_FILES."""
         for pattern in UPLOADED_FILES:
             for path in sorted(folder.glob(pattern)):
                 if path.is_symlink() or not path.is_file() or path.name in LEFT_OUT_FILES:
@@ -150,7 +162,10 @@ UNFINISHED_SWEEPS = {  # the message if the folder's lock is held, if it is not,
 
 
 def entry(folder: Path) -> TrackedRun:
-    """Return a folder of run.py, mmlu.py or sweep.py as an MLflow run. Raises UsageError if it is no finished one."""
+    """Return a folder of run.py, mmlu.py or sweep.py as an MLflow run.
+
+    Raises UsageError if it is none, or is not finished. A sweep may have failed or been interrupted.
+    """
     run_status = run_folder.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
@@ -168,6 +183,7 @@ def entry(folder: Path) -> TrackedRun:
 
 
 def benchmark(folder: Path) -> TrackedRun:
+    """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine."""
     facts = benchmark_run.facts_of(folder)
     summary = read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.result, summary.accuracy
@@ -204,10 +220,12 @@ def latency_numbers(summary: Summary) -> dict[str, float | None]:
 
 
 def engine_params(engine_args: Mapping[str, object]) -> dict[str, object]:
+    """Return the engine's arguments with names that cannot be those of settings."""
     return {f"engine.{name}": value for name, value in engine_args.items()}
 
 
 def mmlu(folder: Path) -> TrackedRun:
+    """Return an MMLU evaluation as an MLflow run."""
     facts = read(folder / "config.json", MMLUFacts)
     summary = read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
@@ -217,7 +235,10 @@ def mmlu(folder: Path) -> TrackedRun:
 
 
 def sweep(folder: Path) -> TrackedRun:
-    """Return a sweep, with a child for every experiment that was not skipped."""
+    """Return a sweep as an MLflow run, with a child for every run that was not skipped.
+
+    A run that did not finish has only its tags.
+    """
     from harness.sweep import report as sweep_report
 
     state = sweep_report.read_state(folder)

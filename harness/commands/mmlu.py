@@ -10,7 +10,7 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
     """Run the evaluation in its own folder, and end the process with the exit code."""
-    # These imports are slow, and `-h` shall not wait for them.
+    # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
     from harness.engines.discovery import config_of_served_model
     from harness.mmlu import evaluation

@@ -115,7 +115,7 @@ class Arguments(NamedTuple):
 
 
 def problems(arguments: Arguments) -> Iterator[str]:
-    """Yield a sentence for each combination of flags that has no meaning."""
+    """Yield a sentence for each combination of flags that is not allowed."""
     run, matrix, baseline, plot = arguments.run, arguments.matrix, arguments.baseline, arguments.plot
     subjects = [bool(run), bool(arguments.compare), arguments.last is not None]
     if sum(subjects) != 1:
@@ -143,7 +143,10 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("-
 
 
 def read_runs(names: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
-    """Return the finished runs with these names, each once although there are copies of it. Raises UsageError."""
+    """Return the finished runs with these names, each once. Warns of copies that are left out.
+
+    Raises UsageError if a name is that of no finished run.
+    """
     runs = []
     for folder in find.folders(names, results_dir):
         runs.append(comparison.read_run(folder.resolve()))
@@ -158,7 +161,10 @@ def warn_of_left_out(reasons: list[str]) -> None:
 
 
 def folders_of(arguments: Arguments) -> list[Path]:
-    """Return the folders of the runs to compare. Raises UsageError."""
+    """Return the folders of the runs to compare: those of --compare or the last ones of --last.
+
+    Raises UsageError if there are no such runs.
+    """
     if arguments.compare:
         return find.folders(arguments.compare, arguments.results_dir)
     return comparison.last_runs(arguments.results_dir, arguments.last or 0)
@@ -179,7 +185,9 @@ def render(arguments: Arguments) -> None:
 
 
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
-    """Print a table of the runs, or of one of their metrics across the axes, and write the files that are asked for."""
+    """Print a table of the runs or, with --of, of one of their metrics across the axes; write the files that are asked
+    for, and print in which settings the runs differ.
+    """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
     table = CrossTable.of(matrix, axes, arguments.metric) if arguments.metric else matrix
@@ -192,7 +200,10 @@ def print_matrix(arguments: Arguments, axes: list[str]) -> None:
 
 
 def check_run(folder: Path) -> int:
-    """Print `consistent`, or each difference between a run's files, and return the exit code."""
+    """Print `consistent`, or each difference between a run's files and its logs, and return the exit code.
+
+    Warns of files that are missing, and of scores that could not be computed again. These are no differences.
+    """
     result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
     if result.missing:
@@ -203,7 +214,11 @@ def check_run(folder: Path) -> int:
 
 
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
-    """Print the comparison, and write its table, picture and page to the files that are asked for."""
+    """Print the comparison, and write its table, picture and page to the files that are asked for.
+
+    If the folders are copies of one run, print that instead. Raises UsageError if files were asked for then, or if
+    there are not enough runs.
+    """
     runs, left_out = comparison.load_runs(folders)
     warn_of_left_out(left_out)
     if len(runs) < 2:
@@ -222,7 +237,7 @@ def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page:
 
 
 def show(document: Document) -> None:
-    """Print a document: in colours on a terminal, else as Markdown."""
+    """Print a document: in colors on a terminal, else as Markdown."""
     if sys.stdout.isatty():
         last_screen.show(progress.failsafe_console(sys.stdout.fileno()), document)
     else:
@@ -230,14 +245,17 @@ def show(document: Document) -> None:
 
 
 def judge_against_baseline(arguments: Arguments) -> int:
-    """Print whether the runs are worse than the baseline, and return the exit code."""
+    """Print whether the runs are worse than the baseline, and return the exit code.
+
+    Raises UsageError if a run is its own baseline or a condition is not valid.
+    """
     before = read_runs(arguments.baseline, arguments.results_dir)
     after = read_runs(arguments.run, arguments.results_dir)
     conditions = [regression.parse_condition(text) for text in arguments.fail_if]
-    baseline_runs = {run.identity: run.folder for run in before}
+    baseline_folders = {run.identity: run.folder for run in before}
     for run in after:
-        if run.identity in baseline_runs:
-            raise UsageError(f"--baseline {baseline_runs[run.identity]}: a run cannot be its own baseline.")
+        if run.identity in baseline_folders:
+            raise UsageError(f"--baseline {baseline_folders[run.identity]}: a run cannot be its own baseline.")
     allowed_settings = settings_that_may_differ(arguments.may_differ, [*before, *after])
     sides = regression.Sides(before, after, allowed_settings)
     judgements = regression.judge(sides, conditions)
@@ -249,7 +267,10 @@ def judge_against_baseline(arguments: Arguments) -> int:
 
 
 def settings_that_may_differ(texts: list[str], runs: list[comparison.ComparedRun]) -> list[str]:
-    """Return the settings that --may-differ names. Raises UsageError for one that the runs do not have."""
+    """Return the settings that --may-differ names, with commas between them or repeated.
+
+    Raises UsageError for a setting that the runs do not have.
+    """
     names_of_runs = set[str]()
     for run in runs:
         names_of_runs.update(run.flags)

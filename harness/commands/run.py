@@ -30,9 +30,10 @@ EXAMPLES = (
 def benchmark_command(config: RunConfig) -> NoReturn:
     """Run the benchmark for each scenario in its own folder, and end the process with the exit code.
 
-    The runs share one engine. A run that fails, or whose exit code is not 0, is the last.
+    The runs share one engine. A run that fails, or whose exit code is not 0, is the last. With --dry-run, only show
+    what would run.
     """
-    # These imports are slow, and `-h` shall not wait for them.
+    # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
     from harness.runner.tracking import check_installed
     from harness.runs import ending, run_folder

@@ -44,7 +44,10 @@ def runs(
 
 
 def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:
-    """Return a row for each run: of each scenario the best first, and last the runs whose figures do not count."""
+    """Return a row for each run. The runs of each scenario are together, the best first.
+
+    Runs whose figures do not count come last in their scenario, and runs without the metric after the others.
+    """
 
     def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
         is_flawed = bool(line.get("flaws")) or line.get("verdict") == "FAIL"
@@ -80,6 +83,7 @@ def result_text(line: Mapping[str, Any]) -> str:
 
 
 def show_table(table: tables.Table) -> None:
+    """Print a table: as a grid on a terminal, else as Markdown."""
     if sys.stdout.isatty():
         progress.failsafe_console(sys.stdout.fileno()).print(last_screen.grid(table, whole_columns=1))
     else:

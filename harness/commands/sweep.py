@@ -70,7 +70,9 @@ def sweep(
             if value:
                 raise UsageError(f"--bisect chooses the experiments and their rounds itself: remove {name}.")
         tracking.check_installed(mlflow)
-        options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), alternate=True, mlflow=mlflow)
+        options = sweep_state.SweepOptions(
+            repeat=repeat, timeout=timeout, limit=60 * (time_limit or inf), alternate=True, mlflow=mlflow
+        )
         return run_bisection(bisect, python, fail_if, options, results_dir, resume, dry_run)
     if fail_if:
         raise UsageError("--fail-if needs --bisect GOOD BAD.")
@@ -95,11 +97,21 @@ def sweep(
         run_folder.check_writable(results_dir)
         choice.show_plan(whole_sweep, chosen, reasons)
         return DONE
-    options = sweep_state.SweepOptions(repeat, timeout, 60 * (time_limit or inf), finalists, only, alternate, mlflow)
+    options = sweep_state.SweepOptions(
+        repeat=repeat,
+        timeout=timeout,
+        limit=60 * (time_limit or inf),
+        finalists=finalists,
+        again=only,  # experiments that are named are tried again if they failed
+        alternate=alternate,
+        mlflow=mlflow,
+    )
     from harness.core import processes
 
     processes.install_signal_handlers()
-    state = loop.begin_sweep(whole_sweep, results_dir, chosen, options, reasons, resume, within or 0.0)
+    state = loop.begin_sweep(
+        whole_sweep, results_dir, chosen, options, skipped=reasons, again=resume, within=within or 0.0
+    )
     loop.run_to_exit(state, gpu_lanes)
 
 
@@ -112,7 +124,10 @@ def run_bisection(
     resume: bool,
     dry_run: bool,
 ) -> int:
-    """Find the difference between GOOD and BAD that makes a condition hold. Raises UsageError."""
+    """Find the difference between GOOD and BAD that makes a condition hold, or with `dry_run` show what would run.
+
+    Ends the process with the exit code. Raises UsageError if the sides cannot be bisected.
+    """
     if not fail_if:
         raise UsageError("--bisect needs --fail-if CONDITION, which tells BAD from GOOD: 'output_tokens_per_s<-3%'.")
     from harness.core import processes
@@ -121,16 +136,24 @@ def run_bisection(
 
     conditions = [regression.parse_condition(text) for text in fail_if]
     sweep, bisection = bisect.bisection_plan(sides, pythons, conditions, options.repeat, results_dir)
-    experiments = [*sweep.experiments]
-    reasons = choice.find_unsupported(sweep)
+    experiments, reasons = [*sweep.experiments], choice.find_unsupported(sweep)
     say(bisect.announcement(bisection))
     if dry_run:
         run_folder.check_writable(results_dir)
         choice.show_plan(sweep, experiments, reasons)
         return DONE
     processes.install_signal_handlers()
-    options = options._replace(repeat=bisection.first_rounds)
-    state = loop.begin_sweep(sweep, results_dir, experiments, options, reasons, resume, 0.0, tuple(fail_if), bisection)
+    state = loop.begin_sweep(
+        sweep,
+        results_dir,
+        experiments,
+        options._replace(repeat=bisection.first_rounds),
+        skipped=reasons,
+        again=resume,
+        within=0.0,
+        fail_if=tuple(fail_if),
+        bisection=bisection,
+    )
     loop.run_to_exit(state, [lanes.Lane()])
 
 

@@ -26,11 +26,14 @@ from harness.runner import tracking
 from harness.runner.start import start
 from harness.runs import history, run_folder
 
-REQUESTS_PER_SLOT = 2  # requests sent for each that the engine can compute at once, so that it is always busy
+REQUESTS_PER_SLOT = 2  # requests in flight for each that the engine can compute at once, so that it is always busy
 
 
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
-    """Run one MMLU evaluation from the questions to the report, and return the exit code."""
+    """Run one MMLU evaluation from the questions to the report, and return the exit code.
+
+    Also adds it to the history and the index, and sends it to MLflow if asked.
+    """
     facts = MMLUFacts(config=recorded_settings(config), **benchmark_run.first_facts())
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
@@ -61,7 +64,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     display.stage(f"stopping {engine.name}")
     engine.close()
 
-    processes.ignore_signals()  # every answer is there: from here on a signal must not cost the run
+    processes.ignore_signals()  # All answers are there, and a signal must not lose them now.
     display.stage("writing the report")
     write_json(run.path / "config.json", facts.model_dump(mode="json"))
     summary, report = write_results(run, config, facts, data, seconds, answers)
@@ -76,7 +79,7 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
 
 
 def recorded_settings(config: MMLUConfig) -> dict[str, JsonValue]:
-    """Return the settings as config.json holds them, without secrets."""
+    """Return the settings as config.json holds them: without secrets, and with the resolved context and data source."""
     settings = config.model_dump()
     settings["engine_arg"] = [secrets.hide_word(pair) for pair in config.engine_arg]
     settings["max_model_len"] = config.context
@@ -95,7 +98,8 @@ def ask_all(
 ) -> list[MMLUAnswer]:
     """Return the engine's answers in the order of the prompts.
 
-    Raises EngineError, or BenchmarkError if the disk is full.
+    `letters` are the tokens of the four choices. Raises EngineError if the engine fails or stalls, or BenchmarkError if
+    the disk with `folder`, the run's, is full.
     """
     counters = progress.Counters(issued=len(prompts))
 
@@ -104,10 +108,10 @@ def ask_all(
         watchdog.check_run(folder)
 
     async def answer_all() -> list[MMLUAnswer]:
-        gate = asyncio.Semaphore(REQUESTS_PER_SLOT * engine.concurrency)
+        free_places = asyncio.Semaphore(REQUESTS_PER_SLOT * engine.concurrency)
 
         async def answer(prompt: QuestionPrompt) -> MMLUAnswer:
-            async with gate:
+            async with free_places:
                 begin = time.perf_counter()
                 choice = await engine.score_choices(prompt.tokens, letters)
                 counters.completed += 1

@@ -42,12 +42,13 @@ class MMLUConfig(ServerFlags):
         """
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
+        """Return the settings that follow from others. Raises UsageError for subjects that MMLU does not have."""
         chosen_subjects(self.subjects)
         return super().implications(given)
 
     @property
     def run(self) -> RunConfig:
-        """The engine's settings as those of a run."""
+        """The engine's settings as those of a run, which an engine is started from."""
         engine_settings = self.values(self.named_settings & set(ServerFlags.model_fields))
         return RunConfig.from_mapping(
             engine_settings | {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
@@ -67,4 +68,5 @@ class MMLUConfig(ServerFlags):
 
     @property
     def runs(self) -> Path:
+        """The folder of all MMLU evaluations."""
         return self.results_dir / "mmlu"

@@ -14,8 +14,8 @@ from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.workloads.hub import download, read_saved
 
 LETTERS = "ABCD"
-MOST_ROWS = 10**6
-MMLU_DATASET = ("cais/mmlu", "all")
+MOST_ROWS = 10**6  # rows of a Parquet file; more are not MMLU's questions
+MMLU_DATASET = ("cais/mmlu", "all")  # the repository on the hub, and its configuration
 HUB = "/".join(MMLU_DATASET)
 
 # The domains of the paper (Hendrycks et al., 2021). lm-eval differs from them in anatomy, which it puts into STEM.
@@ -37,18 +37,18 @@ SUBJECT_NAMES = {
 DOMAINS = {domain: names.split() for domain, names in SUBJECT_NAMES.items()}
 DOMAIN_OF = {subject: domain for domain, subjects in DOMAINS.items() for subject in subjects}
 SUBJECTS = sorted(DOMAIN_OF)
-COLUMNS = ("question", "choices", "answer")
-StoredQuestion = tuple[str, Mapping[str, Any]]  # its place, for an error message, and its columns
+COLUMNS = ("question", "choices", "answer")  # the columns that every row must have
+StoredQuestion = tuple[str, Mapping[str, Any]]  # the place of a row, for an error message, and its columns
 
 
 class Question(NamedTuple):
-    """One question; `number` is its place among those of its subject and split, `answer` an index into `choices`."""
+    """One question with its four choices."""
 
     subject: str
-    number: int
+    number: int  # its index among the questions of its subject and split
     text: str
     choices: tuple[str, ...]
-    answer: int
+    answer: int  # the index of the right choice
 
 
 QuestionsBySubject = dict[str, list[Question]]
@@ -86,7 +86,11 @@ def chosen_subjects(text: str) -> list[str]:
 
 
 def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit: int | None, seed: int) -> QuestionSet:
-    """Return the questions to ask, and the first `shots` dev examples of each subject. Raises UsageError."""
+    """Return the questions to ask, and the first `shots` dev questions of each subject as examples.
+
+    The questions come from the folder `path`, or from the hub if it is None. At most `limit` are asked, all if it is
+    None. Raises UsageError if a subject has no test questions or too few dev questions, or a file cannot be read.
+    """
     source = str(path or HUB)
     test = questions_by_subject(read_rows(path, "test", subjects), subjects)
     dev = QuestionsBySubject()
@@ -108,8 +112,9 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
 def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
     """Return `limit` questions, or all if it is None, drawn from each subject in proportion to its size.
 
-    Each subject's questions are shuffled by the seed and placed evenly over [0, 1). The first `limit` of all are taken,
-    so a smaller limit asks a part of the questions of a larger one.
+    Each subject's questions are shuffled by the seed and placed evenly over [0, 1), with a random offset for each
+    subject. The `limit` questions with the lowest places are taken, so a smaller limit asks a part of the questions of
+    a larger one. They are returned in the order of subject and number.
     """
     places = []
     for subject, questions in test.items():
@@ -124,7 +129,10 @@ def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> lis
 
 
 def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> QuestionsBySubject:
-    """Return the questions of each subject in their stored order. Raises UsageError if a question is not valid."""
+    """Return the questions of each subject in their stored order. Rows of other subjects are left out.
+
+    Raises UsageError if a question is not valid.
+    """
     questions: QuestionsBySubject = {subject: [] for subject in subjects}
     for where, record in rows:
         questions_of_subject = questions.get(record["subject"])
@@ -134,9 +142,9 @@ def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]
 
 
 def check_columns(where: str, record: Mapping[str, Any]) -> None:
-    """Raise UsageError if a row is of another data set, such as MMLU-Pro with its `options`.
+    """Raise UsageError if a row lacks one of COLUMNS, as those of other data sets do, such as MMLU-Pro.
 
-    The error names the row.
+    `where` names the row in the error.
     """
     for column in COLUMNS:
         if column not in record:
@@ -144,25 +152,29 @@ def check_columns(where: str, record: Mapping[str, Any]) -> None:
 
 
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
-    """Return a row as a question. Raises UsageError if it has no question, not four choices, or no valid answer."""
+    """Return a row as a question. The answer may be a letter or an index.
+
+    Raises UsageError if the row has no question, not four choices, or no valid answer.
+    """
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where} contains no question.")
     if not (isinstance(choices, list) and len(choices) == 4 and all(isinstance(choice, str) for choice in choices)):
         raise UsageError(f"{where} does not have four choices.")
-    place = answer
+    index = answer
     if isinstance(answer, str) and len(answer) == 1:
-        place = LETTERS.find(answer)
-    if type(place) is not int or not 0 <= place < 4:
+        index = LETTERS.find(answer)  # -1 if it is none of the letters
+    if type(index) is not int or not 0 <= index < 4:
         raise UsageError(f"{where}: the answer is {answer!r}, not one of A, B, C, D (or 0 to 3).")
-    return Question(record["subject"], number, text, tuple(choices), place)
+    return Question(record["subject"], number, text, tuple(choices), index)
 
 
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
     """Yield the rows of a split from a folder in any known form, or from the hub if `path` is None.
 
-    Raises UsageError.
+    The files may be in the folder itself or in its folder `data`. Raises UsageError if there is no such folder, or if
+    it has no questions of this split.
     """
     if not path:
         yield from rows_of_records(download(*MMLU_DATASET, split).to_list(), HUB, "")
@@ -201,6 +213,7 @@ def saved_folders(root: Path) -> list[Path]:
 
 
 def rows_of_saved_folders(folders: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
+    """Yield the rows of a split in folders that `datasets` saved."""
     for folder in folders:
         records = read_saved(folder, split).to_list()
         yield from rows_of_records(records, f"{folder}/{split}", folder.name)
@@ -213,7 +226,10 @@ def csv_files(root: Path, split: str) -> list[Path]:
 
 
 def rows_of_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
-    """Yield the rows of the original CSV files. They have no header; a row is a question, four choices and a letter."""
+    """Yield the rows of the original CSV files. They have no header; a row is a question, four choices and a letter.
+
+    The subject is that of the file's name. Raises UsageError if a file cannot be read or a row has other columns.
+    """
     for table in tables:
         subject = table.name.removesuffix(".gz").removesuffix(f"_{split}.csv")
         try:
@@ -242,6 +258,10 @@ def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]
 
 
 def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
+    """Yield the rows of Parquet files.
+
+    Raises UsageError if a file cannot be read, is only a pointer of Git LFS, or is too large.
+    """
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
     for table in tables:

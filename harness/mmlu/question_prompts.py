@@ -9,15 +9,16 @@ from harness.mmlu.question_data import LETTERS, Question, QuestionSet
 
 
 class QuestionPrompt(NamedTuple):
-    """A question as token ids, after the first `examples` examples of its subject; `dropped` more did not fit."""
+    """A question as a prompt: token ids of examples and of the question."""
 
     question: Question
     tokens: list[int]
-    examples: int
-    dropped: int
+    examples: int  # the number of examples in the prompt
+    dropped: int  # the number of examples that did not fit
 
 
 def question_text(question: Question) -> str:
+    """Return a question with its choices, up to "Answer:", which the letter follows."""
     lines = [question.text.strip()]
     for letter, choice in zip(LETTERS, question.choices, strict=True):
         lines.append(f"{letter}. {choice}")
@@ -25,7 +26,7 @@ def question_text(question: Question) -> str:
 
 
 def prompt_text(question: Question, examples: Sequence[Question]) -> str:
-    """Return the prompt in the words and layout of the paper and of lm-eval's `mmlu`."""
+    """Return the prompt, examples first, in the words and layout of the paper and of lm-eval's `mmlu`."""
     subject = question.subject.replace("_", " ")
     parts = [f"The following are multiple choice questions (with answers) about {subject}."]
     for example in examples:
@@ -34,10 +35,10 @@ def prompt_text(question: Question, examples: Sequence[Question]) -> str:
 
 
 def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: int) -> list[QuestionPrompt]:
-    """Return a prompt for each question that leaves room for one new token in `context`.
+    """Return a prompt for each question, with up to `shots` examples, that leaves room for one new token in `context`.
 
-    If a prompt is too long, its last examples are dropped until it fits. Raises UsageError if it does not fit without
-    examples.
+    If a prompt is too long, its last examples are dropped until it fits. Raises UsageError if a prompt does not fit
+    without examples.
     """
     prompts = dict[Question, QuestionPrompt]()
     unfit = data.test  # questions whose prompt is too long, or that have none yet

@@ -26,7 +26,7 @@ class Overall(File):
     standard_error: Measured
     interval_95: tuple[float, float]
     macro_average: float
-    """The mean of the subjects."""
+    """The mean of the subjects' accuracies."""
     subjects: int
     ties: int
     shortened_prompts: dict[Literal["questions", "examples_dropped"], int]

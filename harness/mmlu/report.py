@@ -20,8 +20,8 @@ from harness.report.subject import model_name
 from harness.runs import run_folder
 
 DOMAIN_COLORS = dict(zip(DOMAINS, ("blue", "amber", "green", "purple"), strict=True))
-GUESSING = 1 / len(LETTERS)
-FEW_QUESTIONS = 30  # questions of a subject, below which its interval is wider than 30 points
+GUESSING = 1 / len(LETTERS)  # the accuracy of guessing
+FEW_QUESTIONS = 30  # a subject with fewer questions has an interval wider than 30 percentage points
 
 
 class Evaluation(NamedTuple):
@@ -29,7 +29,7 @@ class Evaluation(NamedTuple):
 
     config: MMLUConfig
     facts: MMLUFacts
-    source: str  # where the questions come from
+    source: str  # the folder or hub repository of the questions
     summary: Overall
     domains: ScoresByName
     subjects: ScoresByName
@@ -45,25 +45,25 @@ def write_results(
 ) -> tuple[Overall, Document]:
     """Write all result files into the run's folder, or none if one fails.
 
-    Returns the content of overall.json and the report.
+    `seconds` is how long the answers took. Returns the content of overall.json and the report.
     """
     summary = overall_of(rows, seconds, data.test_questions, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
     evaluation = Evaluation(config, facts, data.source, summary, domains, subjects)
-    with atomic_update(run.path) as place:
-        write_json(place / "overall.json", summary.model_dump(mode="json"))
-        write_json(place / "by_domain.json", {name: score._asdict() for name, score in domains.items()})
-        write_json(place / "by_subject.json", subject_entries(subjects))
+    with atomic_update(run.path) as folder:
+        write_json(folder / "overall.json", summary.model_dump(mode="json"))
+        write_json(folder / "by_domain.json", {name: score._asdict() for name, score in domains.items()})
+        write_json(folder / "by_subject.json", subject_entries(subjects))
         sample_rows = [sample_cells(answer) for answer in rows]
-        write_table(place / "samples.csv", sample_rows[0], [row.values() for row in sample_rows])
+        write_table(folder / "samples.csv", sample_rows[0], [row.values() for row in sample_rows])
         if config.details:
-            write_text(place / "details.jsonl", detail_lines(data, rows))
+            write_text(folder / "details.jsonl", detail_lines(data, rows))
         panels = score_panels(domains, subjects)
-        pictures = save_pictures({"scores": ("Accuracy by domain and subject", panels)}, place / "plots")
+        pictures = save_pictures({"scores": ("Accuracy by domain and subject", panels)}, folder / "plots")
         report_sections = [*sections(evaluation, *pictures.values())]
         report = document(evaluation)._replace(sections=report_sections)
-        write_text(place / "report.md", to_markdown(report))
-        write_text(place / "report.html", page(report))
+        write_text(folder / "report.md", to_markdown(report))
+        write_text(folder / "report.html", page(report))
     return summary, report
 
 
@@ -79,6 +79,7 @@ SCORE_COLUMNS = ("accuracy %", "std. error", "95 % interval", "right", "question
 
 
 def score_cells(score: Score) -> list[object]:
+    """Return the cells of a score under SCORE_COLUMNS."""
     interval = f"{percent(score.low)} to {percent(score.high)}"
     return [percent(score.accuracy), percent(score.standard_error), interval, score.correct, score.n]
 
@@ -181,7 +182,7 @@ def detail_lines(data: QuestionSet, rows: Sequence[MMLUAnswer]) -> str:
 
 
 def document(evaluation: Evaluation) -> Document:
-    """Return the main page: the accuracy with its meaning, the accuracy by domain, and cautions."""
+    """Return the main page: the accuracy with its interval, by domain and by subject, the speed, and the cautions."""
     summary = evaluation.summary
     low, high = summary.interval_95
     interval = f"{percent(low)} to {percent(high)} %; {summary.correct:,} of {summary.n:,} right"
@@ -210,7 +211,7 @@ def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
 
 
 def cache_text(summary: Overall) -> str:
-    """Return which share of the prompt tokens came from the prefix cache."""
+    """Return in words which share of the prompt tokens came from the prefix cache."""
     hits = "unknown"
     if summary.cache_hit_rate is not None:
         hits = f"{percent(summary.cache_hit_rate, 1)} %"
@@ -230,7 +231,7 @@ def title(summary: Overall) -> str:
 
 
 def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
-    """Return the size of the evaluation, its model and its machine."""
+    """Return the size of the evaluation, its model and machine and, unless it used an endpoint, its engine."""
     system = facts.system
     machine = f"{system.cores} CPU cores"
     if system.gpus:
@@ -248,7 +249,10 @@ def score_panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
 
 
 def score_bars(scores: ScoresByName) -> Bars:
-    """Return bars with 95 % intervals, domain after domain. Within a domain the best comes first."""
+    """Return bars with 95 % intervals, domain after domain. Within a domain the best comes first.
+
+    `scores` are those of domains or of subjects. Bars of subjects have the color of their domain, named in the legend.
+    """
     bars = []
     best_first = sorted(scores.items(), key=accuracy_of, reverse=True)
     for domain, color in DOMAIN_COLORS.items():
@@ -266,6 +270,7 @@ def accuracy_of(item: tuple[str, Score]) -> float:
 
 
 def score_bar(name: str, score: Score, color: str, legend: str) -> Bar:
+    """Return a bar with its interval. It is hollow if the score is of few questions."""
     is_hollow = score.n < FEW_QUESTIONS
     parts = [StackedPart(0.0, 100 * score.accuracy, color, is_hollow, legend)]
     interval = 100 * score.low, 100 * score.high

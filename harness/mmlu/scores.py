@@ -16,7 +16,7 @@ from harness.mmlu.records import Overall
 
 
 class MMLUAnswer(NamedTuple):
-    """The model's choice for a question: log-probabilities of the four letters, which sum to 1 as probabilities."""
+    """The model's choice for a question: the log-probabilities of the four letters, whose probabilities sum to 1."""
 
     prompt: QuestionPrompt
     choice: ChoiceLogprobs
@@ -32,11 +32,12 @@ class MMLUAnswer(NamedTuple):
 
     @property
     def right(self) -> str:
+        """The letter of the right choice."""
         return LETTERS[self.prompt.question.answer]
 
     @property
     def prediction(self) -> str:
-        """The likeliest letter. Of equally likely letters this is the first in the alphabet."""
+        """The likeliest letter; of equally likely letters, the first in the alphabet."""
         logprobs = self.choice.logprobs
         return LETTERS[logprobs.index(max(logprobs))]
 
@@ -46,7 +47,7 @@ class MMLUAnswer(NamedTuple):
 
     @property
     def is_tied(self) -> bool:
-        """Tell whether two letters share the highest log-probability."""
+        """Tell whether at least two letters share the highest log-probability."""
         logprobs = self.choice.logprobs
         return logprobs.count(max(logprobs)) > 1
 
@@ -65,7 +66,8 @@ class Score(NamedTuple):
 def score_of(rows: Iterable[MMLUAnswer]) -> Score:
     """Return the score of answers, with its Wilson interval.
 
-    The standard error is the sample standard deviation of right and wrong over sqrt(n); None for a single question.
+    There must be at least one. The standard error is the sample standard deviation of right (1) and wrong (0), divided
+    by sqrt(n); None for a single question.
     """
     n = correct = 0
     for answer in rows:
@@ -83,20 +85,24 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
-    """Return the scores by `domain` or by `subject`, in the order of the domains, then of the alphabet."""
+    """Return the scores by "domain" or "subject" (`name`), in the order of the domains, then of the alphabet."""
     ordered_rows = sorted(rows, key=sort_key)
     return {key: score_of(group) for key, group in groupby(ordered_rows, attrgetter(name))}
 
 
 def sort_key(answer: MMLUAnswer) -> tuple[int, str]:
-    """Return the place of an answer's domain, and its subject."""
+    """Return the key by which answers are sorted: the index of the domain, then the subject."""
     return list(DOMAINS).index(answer.domain), answer.subject
 
 
 def overall_of(
     rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
 ) -> Overall:
-    """Return the content of overall.json. `seconds` is how long the answers took."""
+    """Return the content of overall.json.
+
+    `seconds` is how long the answers took, `test_questions` the number of all questions of the subjects, `shots` the
+    number of examples, and `notes` say why the accuracy is not the model's MMLU score.
+    """
     score = score_of(rows)
     accuracies = [subject_score.accuracy for subject_score in group_scores(rows, "subject").values()]
     ties = prompt_tokens = shortened_prompts = examples_dropped = 0

@@ -18,7 +18,7 @@ from harness.results.outcome import Doubt, Outcome
 from harness.results.summary import Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
-MOST_REASONS = 3  # the most reasons on the screen; the report has all
+MOST_REASONS = 3  # the most deviations, and the most error messages of failed requests, that are shown
 GATE_TONES: dict[str, Tone] = {"PASS": "good", "FAIL": "bad"}
 WORST_ANSWERS = f"the worst answers are in {TEST_FOLDERS['accuracy']}/worst.md"
 NOT_TO_PASS_ON = "do not pass this number on"
@@ -27,7 +27,8 @@ NOT_TO_PASS_ON = "do not pass this number on"
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """Return the answer of a run as a document, with the cautions that a reader needs before passing it on.
 
-    `whole` is for a report, which leaves nothing out. `scatter` is a text on the scatter of earlier runs.
+    `whole` is for a report, which shows all deviations from MLPerf's rules. `scatter` is a text on the scatter of
+    earlier runs.
     """
     about = joined_text(": ", summary.meta.label, subject_of(summary))
     shown_lines = [*lines_below_title(summary, whole), Line("scatter", scatter)]
@@ -35,14 +36,14 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
 
 def title(summary: Summary) -> str:
-    """Return the result with its meaning, or the verdict that takes its place."""
+    """Return the title: the speed and what it is held to, or that the test is INVALID, or why there is no speed."""
     test = summary.result
     if test is None or test.tokens_per_sec is None:
         return title_without_speed(summary)
     disputed = ""
     if Doubt.DISPUTED in test.doubts:
         disputed = "DISPUTED: "
-    if not test.valid and not test.has_own_limits:
+    if not test.valid and not test.has_own_limits:  # With own limits, LoadGen's verdict is only on the test's length.
         return f"INVALID: {disputed}{invalid_text(test)}"
     text = f"{disputed}{speed_text(summary, test)}"
     if summary.gate == "PASS":
@@ -51,7 +52,10 @@ def title(summary: Summary) -> str:
 
 
 def title_without_speed(summary: Summary) -> str:
-    """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result."""
+    """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result.
+
+    A run that ended early also names the highest load that had kept its limits.
+    """
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
         if summary.meta.mode == "both":
@@ -82,7 +86,11 @@ def invalid_text(test: Outcome) -> str:
 
 
 def speed_text(summary: Summary, test: Outcome) -> str:
-    """Return the speed of the result's test and the limits that it was held to."""
+    """Return the speed of the result's test and the limits that it was held to.
+
+    The form depends on how the load was sent: at fixed concurrency, with the user's own arrivals, at a rate, one query
+    after the other, or all at once. If every level is over the limits, the text says that instead of a speed.
+    """
     curve = summary.curve
     if curve and all(level.has_own_limits and level.reasons for level in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
@@ -92,7 +100,7 @@ def speed_text(summary: Summary, test: Outcome) -> str:
         return f"{tokens} with {test.text}, {limits_text(test)}"
     if test.has_own_limits:
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
-    if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:
+    if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:  # only a scenario with a rate has this metric
         rate = f"{number(details.achieved_qps)} samples/s"
         if details.limits_ms and Doubt.BUFFERED not in test.doubts:
             rate += " within both limits"
@@ -103,7 +111,7 @@ def speed_text(summary: Summary, test: Outcome) -> str:
 
 
 def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
-    """Return the latency that is the result of SingleStream and MultiStream."""
+    """Return the latency that is the result of SingleStream and MultiStream. `tokens` is the speed in words."""
     latency = metrics.METRIC_BY_NAME["latency_p90_ms"].shown(summary)
     if samples_per_query > 1:
         return f"{tokens} with {samples_per_query} samples at once; a query then takes {latency} ms (p90)"
@@ -111,7 +119,11 @@ def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
 
 
 def limits_text(test: Outcome) -> str:
-    """Return whether a test kept one's own limits, and how much that rests on."""
+    """Return whether a test kept the run's own limits, in words.
+
+    On a busy machine this is not judged. The text also says if the test had few requests, or if a latency was over its
+    limit in some of several tests.
+    """
     if test.reasons:
         return joined_text(": ", "over the limits", " and ".join(test.over))
     if Doubt.BUSY in test.doubts:
@@ -125,7 +137,7 @@ def limits_text(test: Outcome) -> str:
 
 
 def tone(summary: Summary) -> Tone:
-    """Return how the title is coloured."""
+    """Return the tone that gives the title its color: that of the result's verdict or, without one, of the gate's."""
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:
         return "careful"
@@ -144,7 +156,7 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
             yield Line("disputed", disagreement, "careful")
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
-    if not test and summary.gate == "FAIL" and meta.mode == "both":
+    if not test and summary.gate == "FAIL" and meta.mode == "both":  # A failed gate ends the run before the speed test.
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdict_lines(summary)
     if test:
@@ -162,7 +174,7 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
 
 
 def deviations_line(summary: Summary, whole: bool) -> Line:
-    """Return why a run is not comparable with MLPerf's results. The screen shows only the first reasons."""
+    """Return why a run is not comparable with MLPerf's results. Unless `whole`, only the first reasons are named."""
     reasons = [str(deviation) for deviation in summary.meta.deviations]
     left_out = len(reasons) - MOST_REASONS
     if left_out > 0 and not whole:
@@ -183,9 +195,9 @@ def bound_by(test: Outcome) -> str:
 
 
 def curve_limits(summary: Summary, test: Outcome) -> str:
-    """Return the limits of the levels.
+    """Return the limits of the levels; empty without limits.
 
-    If the highest tested level is within them, say so, because a higher one may be, too.
+    If the highest tested level is within them, the text names it, because a higher level may be within them, too.
     """
     limits, curve = test.details.limits_ms, summary.curve
     if not limits:
@@ -215,7 +227,10 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 
 
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
-    """Return LoadGen's verdict with the number of queries, the seconds, and what would make the test VALID."""
+    """Return LoadGen's verdict with the number of queries, the seconds, and what would make the test VALID.
+
+    A search whose first full test was VALID is said to have needed one attempt.
+    """
     details = test.details
     basis = f"{number(test.queries, 9)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
     if test.valid and summary.run.search and not summary.run.attempts:
@@ -225,7 +240,7 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
 
 
 def scores_text(score: Accuracy) -> str:
-    """Return the failed scores with their thresholds, or else the first score, and the number of samples."""
+    """Return the failed scores with their thresholds or, if none failed, the first score; and the number of samples."""
     checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
     if score.approximate:
@@ -239,7 +254,9 @@ def scores_text(score: Accuracy) -> str:
 
 
 def tails(test: Outcome) -> dict[str, Tail]:
-    """Return TTFT and TPOT at p99 with their limits by what they are called, the nearer to its limit first."""
+    """Return the p99 of TTFT and TPOT with their limits, by label. The one nearest to its limit, or most over it, is
+    first.
+    """
     nearest_first = sorted(test.tails, key=attrgetter("share"), reverse=True)
     return {test.name_of_p99(tail.kind): tail for tail in nearest_first}
 
@@ -264,7 +281,7 @@ def expense_texts(summary: Summary) -> Iterator[str]:
 
 
 def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what a reader must know before passing the result on. Some texts are empty."""
+    """Yield what a reader must know before passing the result on. Some texts are empty and are not shown."""
     details = test.details
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
@@ -276,14 +293,16 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
             yield f"failed: {failure}"
     if details.errors:
         yield f"LoadGen error: {details.errors[0]}"
-    if summary.scenario.pattern.unit == Poisson.unit:
+    if summary.scenario.pattern.unit == Poisson.unit:  # Tests at different rates show if the server's speed changed.
         yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client_warning(test)
     yield from advice.drift_warnings(test)
 
 
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what other programs took of the machine, or that this was not measured."""
+    """Yield what other programs took of the machine during the result's test; else at which levels they ran, and that
+    this was not measured if so.
+    """
     if test.background_load:
         for load in test.background_load:
             yield f"{load}; {NOT_TO_PASS_ON}"
@@ -291,7 +310,7 @@ def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     busy = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy:
         text = f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
-        if summary.background_load:
+        if summary.background_load:  # The result's own test had none, so this is of levels faster than the result.
             text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"
         yield text
     if test.details.machine.others_cpu_cores is None:

@@ -13,39 +13,37 @@ from harness.core.formatting import Measured, number
 from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.scoring import read_log
 
-# The answers of two runs to the same samples: where they part, and their scores with a paired interval.
 SAMPLES_FILE = "samples.csv"
 
 
 class Divergence(NamedTuple):
-    """The place where the answers of A and B to one sample part: the token of each there, or that it had ended; their
-    scores.
-    """
+    """The first place at which the answers of runs A and B to one sample differ."""
 
     sample: int
     prompt_tokens: Measured
-    position: int
-    a: str
+    position: int  # the position of the first differing token
+    a: str  # the token of A's answer at this position, or "(ended)"
     b: str
-    score_a: Measured
+    score_a: Measured  # the ROUGE-L of A's answer
     score_b: Measured
 
 
 class AnswerPair(NamedTuple):
-    """The answers of two runs to the same samples."""
+    """The answers of two runs to the same samples: their changes by score, and where they differ."""
 
     samples: int
     scores: dict[str, statistics.PairedChange]
-    same_splitter: bool
+    same_splitter: bool  # whether both runs split sentences in the same way; else ROUGE-Lsum and gen_len may differ
     differing: list[Divergence]
 
     @property
     def changed_percent(self) -> float:
-        """Return how many answers have other tokens, in percent of all."""
+        """The percentage of answers that have other tokens."""
         return 100 * len(self.differing) / self.samples
 
     @property
     def words(self) -> str:
+        """The number of answers that differ, and the place of the first difference, in words."""
         text = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         if self.differing:
             first = self.differing[0]
@@ -62,7 +60,8 @@ class AnswerPair(NamedTuple):
 def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """Compare the answers of two runs to the same samples, given the folders of their accuracy tests.
 
-    None if the samples differ or the answers of a run were not kept. Raises UsageError.
+    None if the samples differ or the answers of a run were not kept. Raises UsageError if samples.csv is damaged, and
+    LoadGenError if an accuracy log is.
     """
     if not (has_answers(a) and has_answers(b)):
         return None
@@ -72,12 +71,13 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
         return None
     changes = statistics.paired_changes(score_rows(table_a), score_rows(table_b))
     logs = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
-    scores_a, scores_b = table_a[SHORT_SCORES[-1]], table_b[SHORT_SCORES[-1]]
+    rouge_l = SHORT_SCORES[-1]
+    scores_a, scores_b = table_a[rouge_l], table_b[rouge_l]
     differing = []
     for sample, (answer_a, answer_b) in enumerate(zip(*logs, strict=True)):
-        parting = first_difference(answer_a, answer_b)
-        if parting:
-            differing.append(Divergence(sample, lengths[sample], *parting, scores_a[sample], scores_b[sample]))
+        difference = first_difference(answer_a, answer_b)
+        if difference:
+            differing.append(Divergence(sample, lengths[sample], *difference, scores_a[sample], scores_b[sample]))
     return AnswerPair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
 
 
@@ -91,7 +91,7 @@ def read_samples(test: Path) -> csv_files.Columns:
 
 
 def score_rows(table: csv_files.Columns) -> list[tuple[float, ...]]:
-    """Return the scores of each sample. A missing score is NaN."""
+    """Return the scores of each sample in the order of ROUGE. A missing score is NaN."""
     columns = []
     for name in ROUGE:
         columns.append([nan if score is None else score for score in table[name]])
@@ -99,7 +99,10 @@ def score_rows(table: csv_files.Columns) -> list[tuple[float, ...]]:
 
 
 def first_difference(answer_a: Sequence[int], answer_b: Sequence[int]) -> tuple[int, str, str] | None:
-    """Return the first position at which two answers differ and their tokens there; None if they are equal."""
+    """Return the first position at which two answers differ and their tokens there; None if they are equal.
+
+    An answer that has no token there counts as "(ended)".
+    """
     for position, (token_a, token_b) in enumerate(zip_longest(answer_a, answer_b, fillvalue="(ended)")):
         if token_a != token_b:
             return position, str(token_a), str(token_b)

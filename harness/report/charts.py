@@ -33,26 +33,27 @@ PALETTE = {  # the colours of the page in light mode, by the names that page.css
     "purple": "#7a3f96",
 }
 LIMIT_LINE: dict[str, Any] = {"color": PALETTE["red"], "linestyle": "--", "linewidth": 1}
-HEADROOM_FACTOR = 1.06  # times the largest value: of an axis above its highest mark
-MOST_TICKS, CLOSE = 6, 10.0  # ticks of an axis at most; percent of it between two ticks, at least: a number on a phone
-LARGE = 1e5  # numbers beside an axis are in thousands from here on
+HEADROOM_FACTOR = 1.06  # the end of an axis, as a multiple of its largest value
+MOST_TICKS = 6  # ticks of an axis
+LEAST_TICK_GAP_PERCENT = 10.0  # percent of the axis between two ticks: room for a number on a phone
+LEAST_IN_THOUSANDS = 1e5  # numbers beside an axis are written in thousands from here on
 MOST_POINTS = 300  # points of a line on a page
-FIGURE_WIDTH_IN, ROW_HEIGHT_IN, LINES_HEIGHT_IN, PANEL_MARGIN_IN = (
-    8.0,
-    0.3,
-    1.9,
-    0.9,
-)  # inches; AROUND: title and axis of a panel
-EDGE = 0.04  # share of an axis below its zero: a line that lies there is not cut
-HOLLOW = "hollow: not conclusive"  # the legend of bars and marks, in every picture
-RING = 15.0  # points, of a ring around a mark
-TITLE_CHARACTERS, CAPTION_CHARACTERS = 80, 150  # characters of a title, and of a line under the picture
+FIGURE_WIDTH_IN = 8.0
+ROW_HEIGHT_IN, LINES_HEIGHT_IN = 0.3, 1.9  # inches of a row of bars, and of a panel of lines
+PANEL_MARGIN_IN = 0.9  # inches for the title and the axis of a panel of bars
+EDGE_SHARE = 0.04  # share of an axis that is shown below its low end, so that a line that lies there is not cut
+HOLLOW_NOTE = "hollow: not conclusive"  # the legend of bars and marks, in every picture
+RING_SIZE_POINTS = 15.0  # the size of a ring around a mark
+TITLE_CHARACTERS, CAPTION_CHARACTERS = 80, 150  # characters of a line of a title, and of the text under a picture
 Point = tuple[float, float]
-Tick = tuple[float, str]  # its place in percent, and what it says
+Tick = tuple[float, str]  # a place in percent or pixels, and the text there
 
 
 def round_steps(low: float, high: float) -> list[float]:
-    """Return evenly spaced round numbers between `low` and `high`."""
+    """Return evenly spaced round numbers between `low` and `high`.
+
+    The step is 1, 2, 5 or 10 times a power of ten: the smallest that makes no more than about MOST_TICKS numbers.
+    """
     least = (high - low) / MOST_TICKS
     step = power = 10.0 ** floor(log10(least))
     for factor in (2, 5, 10):
@@ -70,13 +71,17 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Scale":
-        """Return the scale from zero to above the largest value."""
+        """Return the scale from zero, or the lowest negative value, to above the largest value; to 1 if all are 0."""
         known = [0.0, *filter(isfinite, values)]
         return cls(min(known), max(known) * HEADROOM_FACTOR or 1.0)
 
     @classmethod
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
-        """Return a scale from the smallest to the largest value, with a margin. Its length is never zero."""
+        """Return a scale from the smallest to the largest value, with a margin on both sides.
+
+        `margin` is a share of the values' range, on a logarithmic scale of the range of their logarithms. The scale's
+        length is never zero.
+        """
         known = list(filter(isfinite, values))
         if is_log:
             known = [log10(value) for value in known if value > 0]
@@ -89,7 +94,7 @@ class Scale(NamedTuple):
         return cls(low - beside, high + beside)
 
     def place(self, value: float) -> float:
-        """Return the place of a value in percent of the axis, from 0 to 100."""
+        """Return the place of a value in percent of the axis. A value beyond an end is placed at that end."""
         low, high = self.low, self.high
         if self.is_log:
             low, high, value = log10(low), log10(high), log10(max(value, low))
@@ -110,9 +115,9 @@ class Scale(NamedTuple):
         ticks: list[Tick] = []
         for value in values or round_steps(self.low, self.high):
             place, text = self.place(value), number(value)
-            if value >= LARGE:
+            if value >= LEAST_IN_THOUSANDS:
                 text = f"{number(value / 1000)}k"
-            if not ticks or place - ticks[-1][0] >= CLOSE:
+            if not ticks or place - ticks[-1][0] >= LEAST_TICK_GAP_PERCENT:
                 ticks.append((place, text))
         return ticks
 
@@ -127,7 +132,7 @@ class Scale(NamedTuple):
         return values
 
     def levels(self, height: int) -> list[Tick]:
-        """Return the ticks of an upright axis, in pixels from the top."""
+        """Return the ticks of an upright axis, in pixels from the top. `height` is the axis in pixels."""
         levels = []
         for place, text in self.ticks():
             levels.append((round(height * (1 - place / 100), 1), text))
@@ -141,21 +146,22 @@ class StackedPart(NamedTuple):
     end: float
     color: str = "blue"
     is_hollow: bool = False
-    name: str = ""  # in the legend
+    name: str = ""  # its text in the legend; without one it is not there
 
 
 class Bar(NamedTuple):
-    """A row: its name and its text; parts, an interval as a line, thresholds as red marks, a value as a dot."""
+    """A row of a panel: a bar of stacked parts with its name and its text. It may have more than the bar."""
 
     name: str
     text: str
     parts: Sequence[StackedPart] = ()
-    interval: Sequence[float] = ()
-    marks: Sequence[float] = ()
-    dot: StackedPart | None = None
+    interval: Sequence[float] = ()  # low and high end, drawn as a line
+    marks: Sequence[float] = ()  # thresholds, drawn in red
+    dot: StackedPart | None = None  # a value, drawn as a dot at the part's end
 
     @property
     def values(self) -> list[float]:
+        """All values that the row shows."""
         parts = list(self.parts)
         if self.dot:
             parts.append(self.dot)
@@ -166,22 +172,22 @@ class Bar(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Rows of bars over one axis; `lines`: values that all are compared with."""
+    """Rows of bars over one axis."""
 
     title: str
-    axis: str
+    axis: str  # the text at the axis
     rows: Sequence[Bar]
-    lines: Sequence[float] = ()
-    span: Scale | None = None
-    order: Sequence[str] = ()  # the order of the colours in the legend
-    is_aligned: bool = False  # each row is below the row before, even if there is room beside that row
+    lines: Sequence[float] = ()  # values that all rows are compared with, drawn across all of them
+    span: Scale | None = None  # the scale of the axis; None: from zero to above the largest value
+    order: Sequence[str] = ()  # the order of the colors in the legend
+    is_aligned: bool = False  # whether each row is below the row before, even if there is room beside that row
 
     @property
     def x(self) -> str:
-        """Return what stands at the axis."""
+        """The text at the axis, with a note on hollow bars if there are any."""
         parts = chain.from_iterable(row.parts for row in self.rows)
         if any(part.is_hollow for part in parts):
-            return joined_text("; ", self.axis, HOLLOW)
+            return joined_text("; ", self.axis, HOLLOW_NOTE)
         return self.axis
 
     @property
@@ -193,14 +199,16 @@ class Bars(NamedTuple):
 
     @property
     def keys(self) -> dict[str, str]:
-        """Return what the colours mean, by what they mean."""
-        colors = {}
+        """The color of each text in the legend, in the order of the legend."""
+        colors_by_name = {}
         for part in chain.from_iterable(row.parts for row in self.rows):
             if part.name:
-                colors[part.name] = part.color
+                colors_by_name[part.name] = part.color
         keys = dict[str, str]()
-        for color in self.order or colors.values():
-            keys |= {name: color for name, color_of_part in colors.items() if color_of_part == color}
+        for color in self.order or colors_by_name.values():
+            for name, color_of_name in colors_by_name.items():
+                if color_of_name == color:
+                    keys[name] = color
         return keys
 
     @property
@@ -212,81 +220,82 @@ class Bars(NamedTuple):
             draw_row(axes, place, row)
         for value in self.lines:
             axes.axvline(value, color=PALETTE["grey"], linewidth=1)
-        for name, color in self.keys.items():
+        for name, color in self.keys.items():  # bars without length, which only the legend shows
             axes.barh(0, 0, color=PALETTE[color], label=name)
         names = [row.name for row in self.rows]
         axes.set_yticks(range(len(names)), names, fontsize=9)
-        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=self.scale[:2])
+        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=self.scale[:2])  # The first row is on top.
         axes.grid(axis="y", visible=False)
 
 
 def draw_row(axes: "Axes", place: int, row: Bar) -> None:
-    """Draw a row of bars at its place, the first of which is on top."""
+    """Draw a row of bars at its place: 0 is the row on top. Its text is beside the dot, else after the last value."""
     for part in row.parts:
         color = fill = PALETTE[part.color]
         if part.is_hollow:
             fill = "none"
         axes.barh(place, part.end - part.begin, left=part.begin, color=fill, edgecolor=color, height=0.65)
     if row.interval:
-        axes.plot(row.interval, [place] * 2, color="white", linewidth=3.5)  # so that the line shows on a dark bar, too
+        # A wider white line below makes the line visible on a dark bar, too.
+        axes.plot(row.interval, [place] * 2, color="white", linewidth=3.5)
         axes.plot(row.interval, [place] * 2, color="#222", linewidth=1.5)
     for mark in row.marks:
         axes.plot([mark] * 2, [place - 0.35, place + 0.35], color=PALETTE["red"], linewidth=2)
-    at, shift = max(row.values, default=0.0), (5, 0)
+    text_value, text_shift = max(row.values, default=0.0), (5, 0)
     if row.dot:
         axes.plot(row.dot.end, place, "o", color=PALETTE[row.dot.color], markersize=8, zorder=3)
-        at, shift = row.dot.end, (8, 8)
-    axes.annotate(row.text, (at, place), shift, textcoords="offset points", va="center", fontsize=9)
+        text_value, text_shift = row.dot.end, (8, 8)
+    axes.annotate(row.text, (text_value, place), text_shift, textcoords="offset points", va="center", fontsize=9)
 
 
 class Series(NamedTuple):
-    """Points with a line through them, or a mark at each; a NaN is a gap. Without a name it is not in the legend."""
+    """Points with a line through them, or a mark at each. A point with the value NaN is a gap in the line."""
 
-    name: str
+    name: str  # its text in the legend; empty: it is not in the legend
     points: Sequence[Point]
     color: str = "blue"
-    mark: str = ""  # as matplotlib names it: "o", "s", "^", "D", "v", "X", "*"
-    line: str = "-"  # or "--"
+    mark: str = ""  # as matplotlib names it: "o", "s", "^", "D", "v", "X", "*"; empty: no mark
+    line: str = "-"  # or "--"; empty: no line
     is_hollow: bool = False
     size: float = 6.0  # the size of a mark, in points
-    texts: Sequence[str] = ()  # beside each point
+    texts: Sequence[str] = ()  # a text beside each point
 
     @property
     def marked(self) -> list[tuple[Point, str]]:
-        """Return each point with its text."""
+        """Each point with its text, which is empty if the series has none."""
         return [*zip_longest(self.points, self.texts, fillvalue="")]  # type: ignore[list-item]
 
     @property
     def drawn(self) -> list[list[Point]]:
-        """Return the parts of the line between gaps, with no more points than a screen can show."""
+        """The pieces of the line between gaps, with about MOST_POINTS points at most, the last point among them."""
         every = max(1, len(self.points) // MOST_POINTS)
         pieces: list[list[Point]] = [[]]
-        for point in [*self.points[::every], *self.points[-1:]]:
-            if isnan(point[1]):
+        for across, height in [*self.points[::every], *self.points[-1:]]:
+            if isnan(height):
                 pieces.append([])
             else:
-                pieces[-1].append(point)
+                pieces[-1].append((across, height))
         return [piece for piece in pieces if piece]
 
 
 class LinePanel(NamedTuple):
-    """Series over two axes. `limits`: heights with their names, `upright`: places with theirs; `shaded`: ramps."""
+    """Series over two axes."""
 
     title: str
-    x: str
-    y: str
+    x: str  # the text at the axis across
+    y: str  # the text at the upright axis
     series: Sequence[Series]
     across: Scale
-    down: Scale
-    limits: Mapping[float, str] = {}
-    upright: Mapping[float, str] = {}
-    shaded: Sequence[Point] = ()
-    marked: Sequence[float] = ()  # values across that have a tick each; else round ones
+    down: Scale  # the upright axis
+    limits: Mapping[float, str] = {}  # the names of red lines across, by their height
+    upright: Mapping[float, str] = {}  # the names of red upright lines, by their value across
+    shaded: Sequence[Point] = ()  # the begin and end of each shaded part across, such as a ramp
+    marked: Sequence[float] = ()  # values across that have a tick each; empty: ticks at round values
     inches: float = LINES_HEIGHT_IN
 
     @property
     def keys(self) -> dict[str, str]:
-        """Return what the colours mean, by what they mean."""
+        """The color of each text in the legend."""
         colors = {series.name: series.color for series in self.series if series.name}
         lines = [*self.limits.values(), *self.upright.values()]
         return colors | dict.fromkeys(lines, "red")
@@ -311,7 +320,7 @@ class LinePanel(NamedTuple):
             axes.set_xticks(self.marked)
         low, high, is_log = self.down
         if not is_log:
-            low -= EDGE * (high - low)
+            low -= EDGE_SHARE * (high - low)
         axes.set(xlim=self.across[:2], ylim=(low, high), ylabel=self.y)
 
 
@@ -362,7 +371,7 @@ def pyplot() -> Any:
 
 
 def draw_figure(panels: Sequence[Panel]) -> "Figure":
-    """Draw the panels below each other."""
+    """Return a figure with the panels below each other."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
     figure: Figure
@@ -383,15 +392,15 @@ def draw_panel(panel: Panel, axis: "Axes") -> None:
 
 
 TONE_COLORS = {"good": "green", "careful": "amber", "bad": "red", "unknown": "grey"}
-LINE_HIGH, TITLE_WRAP, TEXT_WRAP = 0.25, 52, 92  # inches; characters of a line
+TEXT_ROW_HEIGHT_IN = 0.25
+OVERVIEW_TITLE_CHARACTERS, OVERVIEW_TEXT_CHARACTERS = 52, 92  # characters of a line of the title, and of other text
 
 
-def write_png(figure: "Figure", path: Path, words: str = "") -> None:
-    """Write a figure as a PNG file, whole or not at all, with these words under it."""
-    if words:
-        figure.supxlabel(
-            "\n".join(wrap(words, CAPTION_CHARACTERS)), fontsize=7, color=PALETTE["grey"], x=0.01, ha="left"
-        )
+def write_png(figure: "Figure", path: Path, caption: str = "") -> None:
+    """Write a figure as a PNG file, whole or not at all, with this text under it, and close the figure."""
+    if caption:
+        lines = "\n".join(wrap(caption, CAPTION_CHARACTERS))
+        figure.supxlabel(lines, fontsize=7, color=PALETTE["grey"], x=0.01, ha="left")
     content = BytesIO()
     figure.savefig(content, dpi=110)
     pyplot().close(figure)
@@ -401,16 +410,17 @@ def write_png(figure: "Figure", path: Path, words: str = "") -> None:
 def draw_overview(document: Document, panel: Panel | None, path: Path) -> Picture:
     """Draw a document's answer as a picture to pass on: its text, and below it a panel if there is one.
 
-    The text is the title, the subject, and each line in the color of its tone.
+    The text is the title, the subject, and each line in the color of its tone. Writes the picture to `path`, a PNG
+    file, and returns it.
     """
-    rows = wrapped_rows(document.title, TITLE_WRAP, 16, "black", "bold")
-    rows += wrapped_rows(document.subject, TEXT_WRAP, 9, PALETTE["grey"])
+    rows = wrapped_rows(document.title, OVERVIEW_TITLE_CHARACTERS, 16, "black", "bold")
+    rows += wrapped_rows(document.subject, OVERVIEW_TEXT_CHARACTERS, 9, PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):
         color = "black"
         if line.tone:
             color = PALETTE[TONE_COLORS[line.tone]]
-        rows += wrapped_rows(f"{line.label}: {line.text}", TEXT_WRAP, 10, color)
-    text_inches = LINE_HIGH * (len(rows) + 1)
+        rows += wrapped_rows(f"{line.label}: {line.text}", OVERVIEW_TEXT_CHARACTERS, 10, color)
+    text_inches = TEXT_ROW_HEIGHT_IN * (len(rows) + 1)
     panel_inches = panel.inches if panel else 0.0
     figure = pyplot().figure(figsize=(FIGURE_WIDTH_IN, text_inches + panel_inches), layout="constrained")
     text_area = figure
@@ -445,13 +455,16 @@ def wrapped_rows(text: str, width: int, size: int, color: str, weight: str = "no
 
 
 def save_pictures(
-    drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, words: str = ""
+    drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, caption: str = ""
 ) -> dict[str, Picture]:
-    """Write each picture (title, panels) as a PNG file with these words under it; return them by their names."""
+    """Write pictures as PNG files into a folder, with this text under each, and return them by name.
+
+    `drawn` has the title and the panels of each picture, by name.
+    """
     folder.mkdir(exist_ok=True)
     pictures = {}
     for name, (title, panels) in drawn.items():
         path = folder / f"{name}.png"
-        write_png(draw_figure(panels), path, words)
+        write_png(draw_figure(panels), path, caption)
         pictures[name] = Picture(name, title, f"{folder.name}/{path.name}", panels)
     return pictures

@@ -15,16 +15,16 @@ CHECK_WORDS = {True: "yes", False: "no", None: "not required in Offline"}
 
 
 def workload(report: RunReport) -> Iterator[Section]:
-    """Yield the section on a workload that is not MLPerf's."""
+    """Yield the section on a workload that is not MLPerf's; none for MLPerf's."""
     request_set = report.facts.plan.request_set
     if not request_set:
         return
-    most = "exactly the given lengths"
+    lengths = "exactly the given lengths"
     if not request_set.exact:
-        most = f"at most {request_set.max_new_tokens} tokens, as each request says"
+        lengths = f"at most {request_set.max_new_tokens} tokens, as each request says"
     blocks: list[Block] = [
         f"{request_set.name} ({request_set.about}), not MLPerf's: {number(report.summary.meta.samples)} of "
-        f"{number(request_set.samples)} requests, answers of {most}; digest {request_set.digest}."
+        f"{number(request_set.samples)} requests, answers of {lengths}; digest {request_set.digest}."
     ]
     if request_set.notes:
         blocks.append(request_set.notes)
@@ -47,7 +47,10 @@ def accuracy(report: RunReport) -> Iterator[Section]:
 
 
 def table_of_scores(score: Accuracy) -> Table:
-    """Return each score with the reference's and what it must be; of a part of the set with its interval."""
+    """Return each score with the reference's and what it must be.
+
+    If only a part of the set ran, with its interval, too.
+    """
 
     def name_of(check: ScoreCheck) -> str:
         if check.name in score.approximate:
@@ -67,6 +70,7 @@ def table_of_scores(score: Accuracy) -> Table:
 
 
 def threshold_text(check: ScoreCheck) -> str:
+    """Return what a score must be. Only gen_len has an upper bound."""
     if not check.high:
         return f"at least {number(check.low, 6)}"
     return range_text(check.low, check.high)
@@ -83,7 +87,7 @@ def range_text(low: float, high: float) -> str:
 
 
 def score_text(score: Accuracy) -> str:
-    """Return what the scores are of, and how sentences were split."""
+    """Return the numbers of samples, tokens and characters that the scores are of, and how sentences were split."""
     part = PART_NOTE
     if score.full_set:
         part = ""
@@ -99,7 +103,10 @@ def score_text(score: Accuracy) -> str:
 
 
 def compliance(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the compliance tests, of a run that was asked for them."""
+    """Yield the section on the compliance tests, of a run that was asked for them.
+
+    A test without a result did not finish.
+    """
     audits, asked = report.summary.run.compliance, report.facts.config.compliance
     if audits:
         texts, verdicts = [], []

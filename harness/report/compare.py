@@ -27,7 +27,11 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """The aspects in which another run may differ, including the performance test."""
+        """The aspects that another run must share to be compared, including those of the performance test.
+
+        The machine is its GPUs or, without any, its CPU. A rate that the user gave is a flaw: the speed follows from it
+        and says nothing about the server.
+        """
         result, system = self.summary.result, self.summary.system
         machine: dict[str, object] = {"gpus": system.gpus}
         if not system.gpus:
@@ -50,8 +54,9 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Return what the run shares with its copies, wherever their folders are: when it began, its work, and its
-        logs.
+        """The facts that a run shares with its copies, wherever their folders are: its begin, its work, and its logs.
+
+        A summary of an older version has no digests of its logs; the run's name and command then take their place.
         """
         meta = self.summary.meta
         work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]
@@ -61,6 +66,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
+        """Tell whether the run has a speed."""
         test = self.summary.result
         return test is not None and test.tokens_per_sec is not None
 
@@ -84,7 +90,7 @@ class ComparedRun(NamedTuple):
     def paired_answers(self, reference: "ComparedRun") -> AnswerPair | None:
         """Return the answers of the reference (A) beside those of this run (B).
 
-        None if a run has no answers or the samples differ.
+        None if a run has no scores, the samples differ, or the answers of a run were not kept.
         """
         score, reference_score = self.summary.accuracy, reference.summary.accuracy
         if score is None or reference_score is None:
@@ -99,16 +105,16 @@ class ComparedRun(NamedTuple):
 
     @property
     def busy(self) -> str:
-        """Return what other programs took of the machine during its performance test."""
+        """The load of other programs during its performance test, in words; empty if there was none."""
         return "; ".join(self.summary.background_load)
 
     @property
-    def taken_share(self) -> float:
-        """Return the share of the cores that other programs took during the test, where the engine computes on them.
+    def others_cpu_share(self) -> float:
+        """The share of the cores that other programs took during the test of an engine that computes on these cores.
 
         0 if a GPU or a server computed: no share of their time follows from this machine's cores.
         """
-        return self.summary.taken_share or 0.0
+        return self.summary.others_cpu_share or 0.0
 
     @property
     def has_unknown_load(self) -> bool:
@@ -120,7 +126,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def flaws(self) -> str:
-        """Return what keeps the figures of its test from being compared."""
+        """The reasons why the figures of its test may not be compared, in words; empty if they may."""
         test = self.summary.result
         return "; ".join(test.flaws) if test else ""
 
@@ -133,11 +139,14 @@ def busy_runs(runs: Runs) -> list[ComparedRun]:
     return [run for run in runs if run.busy]
 
 
-BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, which `results/*` names as well
+FILES_BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, which `results/*` names as well
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:
-    """Yield what other programs took of a run's machine, or that it is not known; and what else its figures lack."""
+    """Yield what other programs took of a run's machine or that this is not known, and the flaws of its figures.
+
+    `name` is the run's name in the texts.
+    """
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
     if run.has_unknown_load:
@@ -157,15 +166,16 @@ def value_text(value: object) -> str:
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
-    """Return each finished run among the folders once, and why other paths were left out. So `*` can be given.
+    """Return each finished run among the folders once, and why other paths were left out.
 
-    Raises UsageError if fewer than two runs are left. A run given with its copies is allowed, as they cannot differ.
+    Files that a results folder has beside its runs are left out without a reason, so that a user may give `results/*`.
+    Raises UsageError if fewer than two runs are left. One run is enough if copies of it were given as well.
     """
     runs = []
     reasons = []
     for folder in folders:
         if folder.is_file():
-            if folder.name not in BESIDE_RUNS:
+            if folder.name not in FILES_BESIDE_RUNS:
                 reasons.append(f"{folder}: a file; the folder of a run is wanted.")
             continue
         try:
@@ -183,7 +193,7 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
 def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list[str]]:
     """Return each run once, and a line for each copy that was left out.
 
-    The original is the folder that still has the name of its run.
+    The original is the folder that still has the name of its run or, if none has, the first.
     """
     originals: dict[tuple[str, ...], ComparedRun] = {}
     for run in runs:
@@ -200,7 +210,7 @@ def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list
 
 
 def read_run(folder: Path) -> ComparedRun:
-    """Return a finished run. Raises UsageError for any other folder."""
+    """Return the finished run in a folder. Raises UsageError for any other folder."""
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
         raise UsageError(f"{folder}: no summary.json; only finished runs are compared.")
@@ -208,7 +218,10 @@ def read_run(folder: Path) -> ComparedRun:
 
 
 def last_runs(results_dir: Path, count: int) -> list[Path]:
-    """Return the folders of the last runs that are finished, oldest first. Raises UsageError for a count below 2."""
+    """Return the folders of the last `count` finished runs, oldest first. Copies and unreadable runs are left out.
+
+    Raises UsageError for a count below 2, a folder that does not exist, and fewer than two runs.
+    """
     if count < 2:
         raise UsageError(f"--last {count}: a comparison needs at least two runs.")
     if not results_dir.is_dir():

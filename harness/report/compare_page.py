@@ -1,4 +1,4 @@
-"""Finished runs side by side: the settings that differ, speed, latency, accuracy; of two, also where answers part.
+"""Finished runs side by side: the settings that differ, speed, latency, accuracy; of two, also where answers differ.
 
 Two runs with an accuracy test on the same samples are compared answer by answer; any others by their numbers.
 """
@@ -26,12 +26,9 @@ from harness.results.metrics import METRIC_BY_NAME, Metric, metrics_of, value_at
 from harness.results.profile_comparison import ProfileValue, side_by_side
 from harness.results.test_table import columns as metric_columns
 
-# Runs side by side as a picture.
-COMPARISON_FILE = "comparison"
-
-
-SHOWN_ANSWERS = 20  # answers that differ
-DIVERGENCE: dict[str, TableColumn[Divergence]] = {
+COMPARISON_FILE = "comparison"  # the name of the picture of runs side by side
+SHOWN_ANSWERS = 20  # differing answers that the page shows
+DIVERGENCE_COLUMNS: dict[str, TableColumn[Divergence]] = {
     "sample": lambda divergence: str(divergence.sample),
     "prompt tokens": "prompt_tokens",
     "first differing token": "position",
@@ -40,8 +37,9 @@ DIVERGENCE: dict[str, TableColumn[Divergence]] = {
     "ROUGE-L A": ("score_a", 3),
     "ROUGE-L B": ("score_b", 3),
 }
-IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")  # these are what is compared, and stand in the page
-RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
+# Runs that differ in these aspects may be compared: a comparison is made to see their effect, and the page shows them.
+IGNORED_IN_COMPARISON = ("settings", "machine", "software", "rate")
+RUN_COLUMNS = (  # name, label, and the path of attributes from a ComparedRun
     ("run", "run", "folder.name"),
     ("label", "label", "summary.meta.label"),
     ("model", "model", "summary.meta.model"),
@@ -58,7 +56,7 @@ RUN_COLUMNS = (  # name, label, and where it stands in a ComparedRun
 
 
 def property_of(run: ComparedRun, path: str) -> str | float | None:
-    """Return the property of a run at a path of names; None if the run has none."""
+    """Return the property of a run at a path of attributes; None if the run has none, or if it is empty or 0."""
     value = value_at(run, path.split("."))
     if not value or not isinstance(value, str | int | float):
         return None
@@ -66,16 +64,17 @@ def property_of(run: ComparedRun, path: str) -> str | float | None:
 
 
 class RunColumn(NamedTuple):
-    """One property of every run: a value each, in the order of the runs; of a metric also the run's own text."""
+    """One property of all runs: a value for each run, in the order of the runs."""
 
     name: str
     label: str
     values: tuple[ProfileValue, ...]
     metric: Metric | None = None
-    shown: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()  # for a metric: the values as the metric shows them
 
     @property
     def texts(self) -> tuple[str, ...]:
+        """The values as a table shows them."""
         return self.shown or tuple(map(text_of, self.values))
 
 
@@ -86,7 +85,10 @@ def text_of(value: str | float | None) -> str:
 
 
 def columns(runs: Runs) -> list[RunColumn]:
-    """Return the properties of the runs. Settings are included if they differ, metrics if at least one run has them."""
+    """Return the properties of the runs: their own, the settings that differ, the metrics, and their profiles.
+
+    A property that no run has is left out.
+    """
     run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
         properties = tuple(property_of(run, path) for run in runs)
@@ -102,15 +104,17 @@ def columns(runs: Runs) -> list[RunColumn]:
         texts = tuple(metric.shown(run.summary) for run in runs)
         run_columns.append(RunColumn(metric.name, metric.label, values, metric, texts))
     run_columns += starmap(RunColumn, side_by_side([run.summary.run.profile for run in runs]))
-    return [column for column in run_columns if {*column.texts} != {number(None)}]
+    no_value = number(None)
+    return [column for column in run_columns if any(text != no_value for text in column.texts)]
 
 
 def is_different(name: str, settings: Sequence[dict[str, str]]) -> bool:
+    """Tell whether runs have different values of a setting, given the settings of each run."""
     return len({run_settings.get(name) for run_settings in settings}) > 1
 
 
 def write_csv(path: Path, runs: Runs) -> None:
-    """Write the table as CSV, a line for each run, with unrounded numbers."""
+    """Write the properties of the runs as CSV, a line for each run, with unrounded numbers."""
     table = columns(runs)
     values = [column.values for column in table]
     csv_files.write_table(path, [column.name for column in table], zip(*values, strict=True))
@@ -131,17 +135,20 @@ NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 
 
 def document(runs: Runs) -> Document:
-    """Return the finding of a comparison with its cautions, and the runs side by side."""
+    """Return the finding of a comparison with its cautions, and the runs side by side.
+
+    If the machine was busy during a run, the next command repeats the first such run.
+    """
     pair = None
     if len(runs) == 2:
         pair = runs[1].paired_answers(runs[0])
-    named = [*zip(run_letters(len(runs)), runs, strict=True)]
+    lettered_runs = [*zip(run_letters(len(runs)), runs, strict=True)]
     answer = comparison_answer(runs, pair)
     lines = [*answer.lines, *answer_lines(runs, pair), Line("differs", difference(runs))]
     if answer.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
-    lines += [caution_line(caution) for caution in cautions(named)]
-    lines += [Line(letter, str(run.folder)) for letter, run in named]
+    lines += [caution_line(caution) for caution in cautions(lettered_runs)]
+    lines += [Line(letter, str(run.folder)) for letter, run in lettered_runs]
     busy = compare.busy_runs(runs)
     if busy:
         lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
@@ -155,87 +162,106 @@ class ComparisonAnswer(NamedTuple):
     title: str
     lines: Sequence[Line] = ()
     tone: Tone = ""
-    has_interval: bool = False
+    has_interval: bool = False  # whether the title or a line gives the interval of a change
 
 
 def comparison_answer(runs: Runs, pair: AnswerPair | None) -> ComparisonAnswer:
-    """Return the finding on the speed, or on the answers of runs without one; or why there is none.
+    """Return the finding on the speed, or on the answers of runs without a speed; or why there is none.
 
+    If only the load of other programs keeps the runs from being compared, the interval of the finding allows for it.
     `pair` holds the answers of two runs, None if they cannot be compared.
     """
-    start, reasons = best_reference(runs)
+    reference, reasons = best_reference(runs)
     letters = run_letters(len(runs))
-    refused = {letter: reason for letter, reason in zip(letters, reasons, strict=True) if reason}
+    reasons_by_letter = {letter: reason for letter, reason in zip(letters, reasons, strict=True) if reason}
     comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
-    is_refused = is_of_one_side(comparable_runs, runs)
-    if is_refused and differ_in_load_alone(runs):
+    has_two_sides = are_of_two_sides(comparable_runs, runs)
+    if not has_two_sides and differ_only_in_load(runs):
         speed = finding(runs)
-        return ComparisonAnswer(f"{speed.text}; {taken_text(runs)}", (), "careful", speed.has_interval)
-    speed = finding_of(runs, comparable_runs, is_refused)
+        return ComparisonAnswer(f"{speed.text}; {others_cpu_text(runs)}", (), "careful", speed.has_interval)
+    speed = finding_of(runs, comparable_runs, has_two_sides)
     has_speeds = any(run.is_measured for run in runs)
-    if is_refused and (has_speeds or not pair):
+    if not has_two_sides and (has_speeds or not pair):
         lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
-        title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(refused.values()))}"
+        title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons_by_letter.values()))}"
         return ComparisonAnswer(title, lines, "careful", speed.has_interval)
-    lines = not_comparable_lines(letters[start], refused)
+    lines = not_comparable_lines(letters[reference], reasons_by_letter)
     if pair and not has_speeds:  # their answers are all there is to compare
         return ComparisonAnswer(pair.words, lines)
     return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
 
 
-def not_comparable_lines(reference: str, refused: Mapping[str, str]) -> list[Line]:
-    """Return a line for each reason why runs have no ratio to the reference; `refused` has the reasons by letter."""
+def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -> list[Line]:
+    """Return a line for each reason why runs cannot be compared with the reference run.
+
+    Runs are named by letters. `reasons_by_letter` has the reason for each run that cannot be compared; runs with the
+    same reason share a line.
+    """
     lines = []
-    for reason, letters in letters_by_text(refused.items()).items():
+    for reason, letters in letters_by_text(reasons_by_letter.items()).items():
         text = f"{reference} and {letter_ranges(letters)}: {reason}"
         lines.append(Line("not comparable", text, "careful"))
     return lines
 
 
-def differ_in_load_alone(runs: Runs) -> bool:
-    """Tell whether only other programs' use of processors keeps the runs from being compared, and how much is known."""
+def differ_only_in_load(runs: Runs) -> bool:
+    """Tell whether nothing but the load of other programs keeps the runs from being compared.
+
+    False if it is not known which share of the cores other programs took, since the interval of a change then cannot
+    allow for it; also if a run has no speed.
+    """
     first, *rest = runs
-    is_load_known = all(run.taken_share for run in compare.busy_runs(runs))
+    is_load_known = all(run.others_cpu_share for run in compare.busy_runs(runs))
     if not is_load_known or not all(run.is_measured for run in runs):
         return False
     ignored = (*IGNORED_IN_COMPARISON, "busyness")
     return not any(comparability.differences(first.comparable, run.comparable, ignored) for run in rest)
 
 
-def taken_text(runs: Runs) -> str:
-    """Return the most that other programs took of a run's processors, in words."""
-    most = max(run.taken_share for run in runs)
-    return f"other programs took up to {number(100 * most, 2)} % of the cores"
+def others_cpu_text(runs: Runs) -> str:
+    """Return the largest share of the cores that other programs took during a run, in words."""
+    largest_share = max(run.others_cpu_share for run in runs)
+    return f"other programs took up to {number(100 * largest_share, 2)} % of the cores"
 
 
-def is_of_one_side(comparable_runs: Runs, runs: Runs) -> bool:
-    """Tell whether the runs that may be compared leave nothing to compare them with."""
+def are_of_two_sides(comparable_runs: Runs, runs: Runs) -> bool:
+    """Tell whether the runs that may be compared make two sides. Runs with one label are one side.
+
+    If all runs have the same label, each run is a side of its own.
+    """
     labels = {run.name for run in runs}
     comparable_labels = {run.name for run in comparable_runs}
-    return len(comparable_runs) == 1 or len(comparable_labels) < min(2, len(labels))
+    return len(comparable_runs) != 1 and len(comparable_labels) >= min(2, len(labels))
 
 
 class SpeedFinding(NamedTuple):
-    """The finding of a comparison of speeds, in one sentence; empty if the runs share no measurement."""
+    """The finding of a comparison of speeds, in one sentence; empty if the runs have no speed in common."""
 
     text: str = ""
     has_interval: bool = False
 
 
-def finding_of(runs: Runs, comparable_runs: Runs, is_refused: bool) -> SpeedFinding:
-    """Return the finding on the runs that may be compared; on two in any case."""
+def finding_of(runs: Runs, comparable_runs: Runs, has_two_sides: bool) -> SpeedFinding:
+    """Return the finding on the runs that may be compared; empty if these do not make two sides.
+
+    Two runs always have a finding: if they may not be compared, it is shown as not reliable.
+    """
     if len(runs) == 2:
         return finding(runs)
-    if is_refused:
+    if not has_two_sides:
         return SpeedFinding()
     return finding(comparable_runs)
 
 
 def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
-    """Yield the section of the runs side by side and, for two runs, the section of their answers."""
+    """Yield the section of the runs side by side, that of their tested loads and, for two runs, that of their answers.
+
+    Sections that would be empty are left out.
+    """
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
-    if (probes := tested_loads(runs)).rows:
-        yield Section("Probes", f"{len(probes.rows)} loads", [probes])
+    loads = tested_loads(runs)
+    if loads.rows:
+        yield Section("Probes", f"{len(loads.rows)} loads", [loads])
     if pair:
         yield Section("Scores", pair.words, [*score_blocks(pair)])
 
@@ -251,16 +277,17 @@ def score_blocks(pair: AnswerPair) -> Iterator[Block]:
             "reason alone."
         )
     if pair.differing:
-        yield Table.from_items(pair.differing[:SHOWN_ANSWERS], DIVERGENCE)
+        yield Table.from_items(pair.differing[:SHOWN_ANSWERS], DIVERGENCE_COLUMNS)
     left_out = len(pair.differing) - SHOWN_ANSWERS
     if left_out > 0:
         yield f"... and {left_out} more."
 
 
 def score_row(name: str, score: PairedChange) -> list[str]:
-    """Return a score of two runs with its change and verdict."""
+    """Return a score of two runs with its change and verdict. Few differing samples show no difference."""
     verdict = "no clear difference"
-    if (score.low > 0 or score.high < 0) and not score.few:
+    excludes_no_change = score.low > 0 or score.high < 0
+    if excludes_no_change and not score.few:
         verdict = "differs"
     before, after = number(score.before, 6), number(score.after, 6)
     interval = f"{score.low:+.4f} to {score.high:+.4f}"
@@ -268,6 +295,7 @@ def score_row(name: str, score: PairedChange) -> list[str]:
 
 
 def write_html(path: Path, runs: Runs, document: Document) -> None:
+    """Write a comparison as a page, with a picture of the runs before its sections."""
     picture_section = Section(
         "In pictures", "", [Picture(COMPARISON_FILE, "Side by side", "", panels(runs))], is_open=True
     )
@@ -275,9 +303,11 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
 
 
 def finding(runs: Runs) -> SpeedFinding:
-    """Return how the speed of two sides differs: the second of two runs, or the fastest of several, against the first.
+    """Return how the speed of two sides differs: of the second side against the first.
 
-    If the first run is the fastest, it is compared with the next. Runs with one label on one machine are one side.
+    Runs with one label on one machine are one side; if all runs are, each run is a side of its own. Of more than two
+    sides, the fastest is compared with the first or, if the first is the fastest, with the next fastest. Empty for a
+    single run, and if a run has no speed.
     """
     if len(runs) < 2:
         return SpeedFinding()
@@ -286,10 +316,10 @@ def finding(runs: Runs) -> SpeedFinding:
     if len(set(labels)) == 1:
         labels = names_of_runs(runs)
     sides = dict[str, list[float]]()
-    taken_shares = dict[str, float]()
+    others_shares = dict[str, float]()
     for run, label in zip(runs, labels, strict=True):
         sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
-        taken_shares[label] = max(taken_shares.get(label, 0.0), run.taken_share)
+        others_shares[label] = max(others_shares.get(label, 0.0), run.others_cpu_share)
     if min(map(min, sides.values())) <= 0:
         return SpeedFinding()
     means = {label: geometric_mean(values) for label, values in sides.items()}
@@ -301,13 +331,17 @@ def finding(runs: Runs) -> SpeedFinding:
             first, second = next_fastest, fastest
     change = Change.between(sides[first], sides[second])
     if compare.busy_runs(runs):
-        speed = change.speed_change(metric).on_busy_machine(taken_shares[first], taken_shares[second])
-        change = speed.speed_change(metric)
+        speed = change.speed_change(metric).on_busy_machine(others_shares[first], others_shares[second])
+        change = speed.speed_change(metric)  # For a time, this turns the change of speed back into one of the time.
     figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
 
 
 def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
+    """Yield the line on the answers of two runs: how many differ, or why they were not compared.
+
+    None for other than two runs, and if a run has no accuracy test.
+    """
     if pair:
         yield Line("answers", pair.words, pair.tone)
     elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
@@ -315,13 +349,16 @@ def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
 
 
 def table(runs: Runs) -> Table:
-    """Return a row for each property, with the value of each run and its ratio to the reference run."""
-    start, refused = best_reference(runs)
+    """Return a row for each property, with the value of each run and its ratio to the reference run.
+
+    The first property, the name of the run's folder, is left out: the head names the runs.
+    """
+    reference, reasons = best_reference(runs)
     head = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
     for column in columns(runs)[1:]:
         row = [column.label]
-        for text, ratio in zip(column.texts, ratios_of(column, refused, start), strict=True):
+        for text, ratio in zip(column.texts, ratios_of(column, reasons, reference), strict=True):
             if ratio:
                 row.append(f"{text} ({ratio})")
             else:
@@ -331,46 +368,52 @@ def table(runs: Runs) -> Table:
 
 
 def run_letters(count: int) -> list[str]:
-    """Return what the runs of a comparison are called: A to Z, then 27 and so on."""
+    """Return the names of the runs of a comparison: A to Z, then numbers from 27 on."""
     return [*ascii_uppercase, *map(str, range(len(ascii_uppercase) + 1, count + 1))][:count]
 
 
 def run_number(letter: str) -> int:
-    """Return the place of a run in its comparison, from 1 on: the inverse of `run_letters`."""
+    """Return the number of a run in its comparison, counted from 1, given its name by `run_letters`."""
     return int(letter) if letter.isdigit() else ascii_uppercase.index(letter) + 1
 
 
-def cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
-    """Yield what a reader must know of the runs, by letter: of two runs each in detail, of more one line a matter."""
-    if len(named) == 2:
-        for letter, run in named:
+def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+    """Yield what a reader must know about the runs, which are given with their letters.
+
+    For two runs, the texts give the details of each run. For more runs, each text names all runs that it concerns.
+    """
+    if len(lettered_runs) == 2:
+        for letter, run in lettered_runs:
             yield from compare.cautions(run, letter)
     else:
-        yield from shared_cautions(named)
-    first = named[0][1]
-    elsewhere = []
-    for letter, run in named:
+        yield from shared_cautions(lettered_runs)
+    _, first = lettered_runs[0]
+    on_other_machines = []
+    for letter, run in lettered_runs:
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:
-            elsewhere.append(letter)
-    if elsewhere:
-        yield f"A and {letter_ranges(elsewhere)} ran on different machines; the ratio includes that difference"
+            on_other_machines.append(letter)
+    if on_other_machines:
+        yield f"A and {letter_ranges(on_other_machines)} ran on different machines; the ratio includes that difference"
 
 
-def shared_cautions(named: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
-    """Yield each matter once, with the letters of all runs that it concerns."""
-    busy_runs = compare.busy_runs([run for _, run in named])
-    busy = [letter for letter, run in named if run in busy_runs]
+def shared_cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
+    """Yield each caution once, with the letters of all runs that it concerns."""
+    busy_runs = compare.busy_runs([run for _, run in lettered_runs])
+    busy = [letter for letter, run in lettered_runs if run in busy_runs]
     if busy:
         yield f"the machine was busy in {letter_ranges(busy)}"
-    unknown = [letter for letter, run in named if run.has_unknown_load]
+    unknown = [letter for letter, run in lettered_runs if run.has_unknown_load]
     if unknown:
         yield f"other programs were not measured in {letter_ranges(unknown)}"
-    for flaws, letters in letters_by_text((letter, run.flaws) for letter, run in named).items():
+    for flaws, letters in letters_by_text((letter, run.flaws) for letter, run in lettered_runs).items():
         yield f"{letter_ranges(letters)}: {flaws}"
 
 
 def letters_by_text(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the letters of the runs that share a text, by that text; runs without one are left out."""
+    """Return the letters of the runs that share a text, by that text. Empty texts are left out.
+
+    `texts` has a letter with each text.
+    """
     letters = dict[str, list[str]]()
     for letter, text in texts:
         if text:
@@ -379,7 +422,7 @@ def letters_by_text(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def letter_ranges(letters: Sequence[str]) -> str:
-    """Return letters of runs in order as text, those that follow each other as a range: "A to E, H"."""
+    """Return letters of runs, given in order, as text, such as "A to E, H". A range has three letters or more."""
     ranges = list[list[str]]()
     for letter in letters:
         if ranges and run_number(letter) == run_number(ranges[-1][-1]) + 1:
@@ -396,53 +439,61 @@ def letter_ranges(letters: Sequence[str]) -> str:
 
 
 def difference(runs: Runs) -> str:
-    """Return the settings and versions that differ between the runs."""
+    """Return the names of the settings and versions that differ between the runs, as text."""
+    settings, versions = [run.flags for run in runs], [run.versions for run in runs]
     parts = []
-    for noun, properties in {"setting": [run.flags for run in runs], "version": [run.versions for run in runs]}.items():
-        if names := sorted(
-            name
-            for name in {key for run_properties in properties for key in run_properties}
-            if is_different(name, properties)
-        ):
-            parts.append(f"{noun}{'s' * (len(names) > 1)} {', '.join(names)}")
+    for noun, values_of_runs in (("setting", settings), ("version", versions)):
+        all_names = sorted(set(chain.from_iterable(values_of_runs)))
+        names = [name for name in all_names if is_different(name, values_of_runs)]
+        plural_end = "s" if len(names) > 1 else ""
+        if names:
+            parts.append(f"{noun}{plural_end} {', '.join(names)}")
     return "; ".join(parts) or "no setting and no version"
 
 
 def best_reference(runs: Runs) -> tuple[int, list[str]]:
-    """Return the place of the reference run, and for each run why its speed has no ratio to the reference's.
+    """Return the index of the reference run, and for each run why it cannot be compared with the reference.
 
-    The reference is the first of the runs that can be compared with the most others. A reason is empty if there is a
-    ratio, and for the reference itself.
+    The reference is the run that can be compared with the most others, the first of equals. A reason is empty if the
+    run can be compared, and for the reference itself.
     """
-    named = [*zip(runs, run_letters(len(runs)), strict=True)]
-    rows, counts = list[list[str]](), list[int]()
-    for first, letter_of_first in named:
-        row = []
-        for run, letter in named:
+    letters = run_letters(len(runs))
+    reasons_by_reference, counts = list[list[str]](), list[int]()
+    for reference, letter_of_reference in zip(runs, letters, strict=True):
+        reasons = []
+        for run, letter in zip(runs, letters, strict=True):
             reason = ""
-            if run is not first:
-                reason = refusal_text(first, run, letter_of_first, letter)
-            row.append(reason)
-        rows.append(row)
-        counts.append(len(row) - row.count(""))
-    start = counts.index(min(counts))
-    return start, rows[start]
+            if run is not reference:
+                reason = refusal_text(reference, run, letter_of_reference, letter)
+            reasons.append(reason)
+        reasons_by_reference.append(reasons)
+        counts.append(len(reasons) - reasons.count(""))
+    best = counts.index(min(counts))
+    return best, reasons_by_reference[best]
 
 
-def refusal_text(a: ComparedRun, b: ComparedRun, *letters: str) -> str:
-    """Return why the speeds of two runs have no ratio; empty if they have one."""
+def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -> str:
+    """Return why the speeds of two runs cannot be compared; empty if they can. The text names the runs by letter."""
     if not (a.is_measured and b.is_measured):
         return "not both measured"
-    return comparability.reason(comparability.differences(a.comparable, b.comparable, IGNORED_IN_COMPARISON), letters)
+    differences = comparability.differences(a.comparable, b.comparable, IGNORED_IN_COMPARISON)
+    return comparability.reason(differences, (letter_a, letter_b))
 
 
-def ratios_of(column: RunColumn, refusals: Sequence[str], start: int) -> list[str]:
-    """Return the ratio of each value to that of the run at place `start`. A ratio is empty if it means nothing."""
-    metric, first = column.metric, column.values[start]
+def ratios_of(column: RunColumn, reasons: Sequence[str], reference: int) -> list[str]:
+    """Return the ratio of each value to that of the run with the index `reference`, as texts.
+
+    A text is empty for the reference itself, for a run that has a reason not to be compared, and for a value that is no
+    number. All are empty for a property that is no metric of speed, latency, cost or energy, as a ratio then means
+    nothing.
+    """
+    metric, reference_value = column.metric, column.values[reference]
     texts = [""] * len(column.values)
-    if not (metric and metric.better and metric.name not in mlperf.SCORES and isinstance(first, int | float) and first):
+    if metric is None or not metric.better or metric.name in mlperf.SCORES:
         return texts
-    for place, (value, reason) in enumerate(zip(column.values, refusals, strict=True)):
-        if isinstance(value, int | float) and not reason and place != start:
-            texts[place] = f"{value / first:.3f}"
+    if not isinstance(reference_value, int | float) or not reference_value:
+        return texts
+    for place, (value, reason) in enumerate(zip(column.values, reasons, strict=True)):
+        if isinstance(value, int | float) and not reason and place != reference:
+            texts[place] = f"{value / reference_value:.3f}"
     return texts

@@ -12,7 +12,7 @@ from harness.results.metrics import Metric, metrics_of
 from harness.results.outcome import Doubt, Figure
 
 LONGEST_RUN_NAME = 40  # characters of a run's name
-TIME = re.compile(r"^\d+-\d+-(?=.)")  # the time that a run's id begins with
+TIME_PREFIX = re.compile(r"^\d+-\d+-(?=.)")  # the time with which the name of a run's folder begins
 
 
 def write_picture(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
@@ -22,7 +22,7 @@ def write_picture(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
 
 
 def panels(runs: Runs) -> list[Panel]:
-    """Return bars for each quantity that two of the runs have, and curves if two runs tested several loads."""
+    """Return bars for each quantity that at least two runs have, and curves if at least two runs tested loads."""
     panel_list: list[Panel] = []
     for metric in metrics_of("panel"):
         figures = [metric.figure(run.summary) for run in runs]
@@ -46,32 +46,33 @@ def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
 
     Red means INVALID or over the limits; hollow means a busy machine.
     """
-    rows, note = [], ""
+    rows, axis_note = [], ""
     for name, run, figure in zip(names_of_runs(runs), runs, figures, strict=True):
         color = "blue"
         if run.summary.result and run.summary.result.verdict.tone == "bad":
-            color, note = "red", "red: INVALID, or over the limits"
+            color, axis_note = "red", "red: INVALID, or over the limits"
         parts = []
         if figure.value:
             parts.append(StackedPart(0.0, figure.value, color, Doubt.BUSY in figure.doubts))
         rows.append(Bar(name, metric.show(figure), parts))
-    return Bars(metric.label, note, rows)
+    return Bars(metric.label, axis_note, rows)
 
 
 def names_of_runs(runs: Runs) -> list[str]:
     """Return a short, distinct name for each run: its label, or else its folder's name without the time.
 
-    If the runs are of several machines, the machine comes first. Equal names are numbered.
+    If the runs are of several machines, the machine comes first. Long names are cut, and equal names are numbered.
     """
-    labels = [run.summary.meta.label or TIME.sub("", run.folder.name) for run in runs]
-    cut = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, labels)]
-    numbered = []
-    for place, name in enumerate(cut):
-        if cut.count(name) > 1:
-            numbered.append(f"{name} ({cut[: place + 1].count(name)})")
+    labels = [run.summary.meta.label or TIME_PREFIX.sub("", run.folder.name) for run in runs]
+    short_names = [name[:LONGEST_RUN_NAME] for name in with_machines(runs, labels)]
+    distinct_names = []
+    for place, name in enumerate(short_names):
+        if short_names.count(name) > 1:
+            number = short_names[: place + 1].count(name)
+            distinct_names.append(f"{name} ({number})")
         else:
-            numbered.append(name)
-    return numbered
+            distinct_names.append(name)
+    return distinct_names
 
 
 def with_machines(runs: Runs, names: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from harness.core.formatting import number
 from harness.core.given_values import spelling_hint
 from harness.core.tables import Table
 from harness.report.charts import Bar, Bars, StackedPart
-from harness.report.matrix import UNSURE, Cell, Matrix
+from harness.report.matrix import DOUBT_MARK, Cell, Matrix
 from harness.results.metrics import METRIC_BY_NAME, Metric
 from harness.results.outcome import Figure
 
@@ -18,9 +18,10 @@ RowAndColumn = tuple[str, str]  # row and column
 
 
 class CrossTable(NamedTuple):
-    """A metric by row and column. The first row is the one that the ratios are to.
+    """A metric by row and column. Ratios are to the first row.
 
-    `figures`: the mean of the runs at a place with the doubts of them all; a place where nothing was measured has none.
+    A figure is the mean over the runs of its row and column, with the doubts of all of them. Where nothing was measured
+    there is no figure.
     """
 
     metric: Metric
@@ -32,7 +33,11 @@ class CrossTable(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Matrix, axes: Sequence[str], metric_name: str) -> "CrossTable":
-        """Return the table of a metric. Raises UsageError for other than two axes, and a metric that no run has."""
+        """Return the table of a metric. The rows of the matrix's reference come first.
+
+        Columns in which nothing was measured are left out. Raises UsageError if there are not two axes, if the metric
+        is not known, or if no run has it.
+        """
         if len(axes) != AXES_COUNT:
             raise UsageError(f"--of takes a --matrix of two axes, as in gpu,batch; got {','.join(axes)}.")
         row_axis, column_axis = axes
@@ -50,8 +55,9 @@ class CrossTable(NamedTuple):
             rows.sort(key=lambda row: row not in reference_rows)
         columns = dict.fromkeys(cell.places[column_axis] for cell in matrix.cells)
         measured = {column for _, column in cells_by_place}
+        measured_columns = [name for name in columns if name in measured]
         figures = {place: mean_figure(cells, metric) for place, cells in cells_by_place.items()}
-        return cls(metric, row_axis, column_axis, rows, [name for name in columns if name in measured], figures)
+        return cls(metric, row_axis, column_axis, rows, measured_columns, figures)
 
     def table(self) -> Table:
         """Return the metric by row and column, and below it each other row's ratio to the first."""
@@ -77,7 +83,10 @@ class CrossTable(NamedTuple):
         return ratios
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
-        """Return the columns and rows of a CSV file, the ratios among them; what may not be believed is left out."""
+        """Return the columns and rows of a CSV file, the ratios among them.
+
+        A p99 of few requests and a ratio of doubtful figures are left empty.
+        """
         lines: list[list[object]] = []
         for row in self.rows:
             lines.append([row, self.metric.name, *(figure.counted for figure in self.figures_of(row))])
@@ -87,7 +96,7 @@ class CrossTable(NamedTuple):
         return [self.row_axis, "figure", *self.columns], lines
 
     def picture(self) -> Bars:
-        """Return a bar for each cell, column by column."""
+        """Return a bar for each figure, column by column. It is hollow if the figure is doubtful."""
         bars = []
         for column in self.columns:
             for row in self.rows:
@@ -100,7 +109,7 @@ class CrossTable(NamedTuple):
 
 
 def metric_called(name: str) -> Metric:
-    """Return the metric of a name. Raises UsageError."""
+    """Return the metric of a name. Raises UsageError if there is no such metric."""
     if name not in METRIC_BY_NAME:
         raise UsageError(f"--of {name}: no such metric{spelling_hint(name, list(METRIC_BY_NAME))}")
     return METRIC_BY_NAME[name]
@@ -117,5 +126,5 @@ def ratio_text(ratio: Figure) -> str:
     """Return a ratio as text, such as 1.25×. It is marked if one of its figures is doubtful."""
     if ratio.value is None:
         return "–"
-    mark = UNSURE if ratio.doubts else ""
+    mark = DOUBT_MARK if ratio.doubts else ""
     return f"{number(ratio.value, 3)}×{mark}"

@@ -12,9 +12,12 @@ AMPLE_SHARE = 0.8  # A p99 below this share of its limit leaves room for a highe
 
 
 def headroom_lines(summary: Summary) -> list[Line]:
-    """Return what to try after a VALID run, with the command; empty if nothing is known."""
+    """Return what to try after a VALID run, with the command; empty if there is nothing to suggest.
+
+    Nothing is suggested if the figures are doubtful, except for having few requests.
+    """
     test = summary.result
-    if test is None or test.has_own_limits or {*test.doubts} - {Doubt.FEW}:
+    if test is None or test.has_own_limits or set(test.doubts) - {Doubt.FEW}:
         return []
     pattern = summary.scenario.pattern
     if isinstance(pattern, Poisson):
@@ -30,10 +33,11 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
     shares = [tail.share for tail in test.sure_tails]
     if failed_above or not shares or max(shares) >= AMPLE_SHARE:
         return []
-    used = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in test.tails)
+    used_shares = " and ".join(f"{tail.kind} p99 at {number(100 * tail.share, 2)} %" for tail in test.tails)
+    limits = "its limit" if len(shares) == 1 else "their limits"
     command = command_with_flag(summary.meta.command, "--server-target-qps", "max")
     return [
-        Line("room", f"{used} of {'its limit' if len(shares) == 1 else 'their limits'}: a higher rate may hold"),
+        Line("room", f"{used_shares} of {limits}: a higher rate may hold"),
         Line("next", command, is_command=True),
     ]
 
@@ -56,11 +60,13 @@ def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
 def is_bound_by_gpu_work(test: Outcome) -> bool:
     """Tell whether the GPU's work set the speed, so that only less work for each token makes the test faster.
 
-    A CPU that was busy is another limit of the speed: fewer bits on the GPU would not help.
+    That is so if first of all the GPU was busy or its clock was lowered by power. If the CPU was busy instead, fewer
+    bits on the GPU would not help.
     """
-    bounds, load = test.details.ran_out, test.details.usage.get("gpu_load_percent")
+    bounds, gpu_load = test.details.ran_out, test.details.usage.get("gpu_load_percent")
     if not bounds:
         return False
-    if bounds[0].name == "busy":
-        return load is not None and load.mean >= BUSY_PERCENT
-    return bounds[0].name == "held_by_power"
+    first_bound = bounds[0].name
+    if first_bound == "busy":  # this name is given to the GPU and to the CPU
+        return gpu_load is not None and gpu_load.mean >= BUSY_PERCENT
+    return first_bound == "held_by_power"

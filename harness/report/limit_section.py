@@ -11,7 +11,7 @@ SOURCE_NOTE = "The limits follow from the card's data sheet and the model's shap
 
 
 def card_limits(report: RunReport) -> Iterator[Section]:
-    """Yield the section of a run that computed on GPUs of its machine."""
+    """Yield the section on the limits of the card, of a run that computed on GPUs of its machine."""
     test, limits = report.summary.result, report.facts.card_limits
     if test is None or limits is None:
         return

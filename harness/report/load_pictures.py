@@ -1,4 +1,4 @@
-"""Pictures of latency by load, and of what the load costs who is served: a point for each test."""
+"""Pictures of latency by load, and of throughput against the speed of one user: a point for each test."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, cycle
@@ -7,29 +7,41 @@ from operator import itemgetter
 
 from harness.config.patterns import Poisson
 from harness.core.formatting import number
-from harness.report.charts import HOLLOW, RING, LinePanel, Panel, Point, Scale, Series
+from harness.report.charts import HOLLOW_NOTE, RING_SIZE_POINTS, LinePanel, Panel, Point, Scale, Series
 from harness.report.load_view import LATENCIES, LoadPicture, LoadPoint
 from harness.results.outcome import Doubt
 
-# How latency grows with load, and what the load costs who is served: a point a test, of one run or of several.
-HEADROOM = 1.08  # times the largest: room for the label above it
-MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # marks of one run's tests
+LABEL_ROOM_FACTOR = 1.08  # the end of an axis, as a multiple of its largest value: room for the label above that value
+MARK_SHAPES = {"held": "o", "grew": "D", "bad": "X", "own": "*"}  # shapes of one run's tests, by LoadPoint's `mark`
 SERIES_COLORS = ("blue", "amber", "green", "red", "grey")
-MARKS = "os^Dv"
-# Several runs are distinct in grey: each colour comes with each mark before one comes again.
-SERIES_STYLES = [
-    (color, MARKS[(n + turn) % len(MARKS)]) for turn in range(len(MARKS)) for n, color in enumerate(SERIES_COLORS)
-]
-Style = tuple[str, str, str] | None  # name, colour and shape
+SERIES_MARKS = "os^Dv"
+
+
+def series_styles() -> Iterator[tuple[str, str]]:
+    """Yield the color and the mark of each of several runs.
+
+    Neighbors differ in both, so that the runs are distinct in grey print, too. Each color comes with each mark before a
+    pair comes again.
+    """
+    for turn in range(len(SERIES_MARKS)):
+        for number_of_color, color in enumerate(SERIES_COLORS):
+            yield color, SERIES_MARKS[(number_of_color + turn) % len(SERIES_MARKS)]
+
+
+SERIES_STYLES = list(series_styles())
+Style = tuple[str, str, str] | None  # name, color and shape of a run among several; None for a single run
 Styled = Sequence[tuple[LoadPicture, Style]]
 
 
 def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
-    """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity."""
+    """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity.
+
+    `pictures` has the tests of one run or of several, by the name of the run.
+    """
     styled = list[tuple[LoadPicture, Style]]()
-    for (name, picture), look in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
+    for (name, picture), (color, shape) in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
         if len(pictures) > 1:
-            styled.append((picture, (name, *look)))
+            styled.append((picture, (name, color, shape)))
         else:
             styled.append((picture, None))
     kinds = dict.fromkeys(chain.from_iterable(picture.axes for picture in pictures.values()))
@@ -41,7 +53,8 @@ def marked_series(
 ) -> Iterator[Series]:
     """Yield the tests as marks, in the style of their run if there are several runs, else by outcome.
 
-    Tests on a busy machine are hollow, and gray if that leaves their verdict open.
+    Tests on a busy machine are hollow and, in a single run, gray if that leaves their verdict open. Without `named`,
+    the tests of a single run are not in the legend.
     """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, load_point in points:
@@ -49,14 +62,17 @@ def marked_series(
         is_busy = Doubt.BUSY in load_point.test.doubts
         looks.setdefault((*look, is_busy), []).append(point)
     for (name, color, shape, is_busy), points_of_look in looks.items():
-        series = Series(name, points_of_look, color, shape, "", is_busy)
-        if shape == "*":
+        series = Series(name, points_of_look, color, shape, line="", is_hollow=is_busy)
+        if shape == "*":  # A star of the usual size is hard to see.
             series = series._replace(size=14.0)
         yield series
 
 
 def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[str, str, str]:
-    """Return the name, the colour and the shape of a test of a single run, by its outcome."""
+    """Return the name, the color and the shape of a test of a single run, by its outcome.
+
+    The name is empty unless `named`.
+    """
     name = load_point.standing
     if load_point.mark == "own":
         name = f"the full test, {name}"
@@ -66,6 +82,7 @@ def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[
 
 
 def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
+    """Return the color of a test: amber for the run's own, grey if not judged, blue if it kept the limits, else red."""
     if load_point.mark == "own":
         return "amber"
     if load_point.doubt:
@@ -76,7 +93,7 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 
 
 def latency_panel(kind: str, styled: Styled) -> LinePanel:
-    """Return a bar for each test from its median to its slowest percentile, which is marked.
+    """Return a panel with a bar for each test from its lowest shown percentile to its highest, which is marked.
 
     Nothing is drawn between loads.
     """
@@ -97,10 +114,10 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
     units = sorted({picture.axis for picture, _ in styled})
     axis_text = "; ".join(units)
     if any(item.is_hollow for item in series):
-        axis_text = "; ".join([*units, HOLLOW])
+        axis_text = "; ".join([*units, HOLLOW_NOTE])
     loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
     across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
-    if units == [Poisson.unit]:
+    if units == [Poisson.unit]:  # The rates of a search are near each other; levels of concurrency are multiples.
         across, ticks = Scale.of(loads), []
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
@@ -116,15 +133,18 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
 
 
 def speed_panel(styled: Styled) -> LinePanel:
-    """Return the panel of output tokens/s of a GPU against tokens/s of one user."""
+    """Return the panel of output tokens/s of a GPU against tokens/s of one user.
+
+    For a single run, it also marks the best tests and names the load of the answer.
+    """
     series, points = list[Series](), list[Point]()
     for picture, style in styled:
         points += [point for point, _ in picture.speeds]
         series += marked_series(picture, style, picture.speeds, named=False)
         if style is None:
             series += [*best_rings(picture), answer_of(picture)]
-    across = Scale.of([HEADROOM * of_user for of_user, _ in points])
-    down = Scale.of([HEADROOM * of_machine for _, of_machine in points])
+    across = Scale.of([LABEL_ROOM_FACTOR * of_user for of_user, _ in points])
+    down = Scale.of([LABEL_ROOM_FACTOR * of_machine for _, of_machine in points])
     machine = "GPU" if any(picture.summary.gpus for picture, _ in styled) else "machine"
     return LinePanel(
         "Throughput against interactivity",
@@ -138,7 +158,7 @@ def speed_panel(styled: Styled) -> LinePanel:
 
 
 def answer_of(picture: LoadPicture) -> Series:
-    """Return the load of the answer as a text beside its point."""
+    """Return the best load as a text beside its point. The series is empty if no load kept the limits."""
     texts = {}
     for point, load_point in picture.speeds:
         if load_point == picture.best:
@@ -151,7 +171,8 @@ def answer_of(picture: LoadPicture) -> Series:
 def best_rings(picture: LoadPicture) -> Iterator[Series]:
     """Yield rings around the best of the tests that kept the limits.
 
-    They are the knee, with the largest product of both speeds, the cheapest test, and the test with the least energy.
+    They are the knee, with the largest product of both speeds; the cheapest test, which has the most tokens/s; and the
+    test with the least energy. The last two only if price or energy is known.
     """
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
     if not tests:
@@ -159,7 +180,7 @@ def best_rings(picture: LoadPicture) -> Iterator[Series]:
     yield ring("knee", max(tests, key=prod), "amber", "o")
     price = picture.summary.price
     if price:
-        point = max(tests, key=itemgetter(1))
+        point = max(tests, key=itemgetter(1))  # the speed of the GPU
         yield ring(f"cheapest: {number(tests[point].cost(price), 3)} per million tokens", point, "green", "s")
     energies = []
     for point, test in tests.items():
@@ -171,4 +192,4 @@ def best_rings(picture: LoadPicture) -> Iterator[Series]:
 
 
 def ring(name: str, point: Point, color: str, shape: str) -> Series:
-    return Series(name, [point], color, shape, "", True, RING)
+    return Series(name, [point], color, shape, line="", is_hollow=True, size=RING_SIZE_POINTS)

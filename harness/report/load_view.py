@@ -12,13 +12,13 @@ from harness.report.charts import Point, Scale
 from harness.results import metrics, test_table
 from harness.results.gpu_time import GpuTime
 from harness.results.outcome import Doubt, Outcome
-from harness.results.summary import CURVES, Summary
+from harness.results.summary import CURVE_UNITS, Summary
 from harness.runs.run_folder import TEST_FOLDERS
 
 SHOWN_PERCENTILES = ("p50", "p90", "p99")
-WIDE = 20  # times the smallest: from here on an axis is logarithmic
-SHARE = 0.9  # a replica is given this share of the rate that it answers, in a peak
-COMPUTED = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
+LOG_AXIS_RATIO = 20  # an axis whose largest value is more than this many times its smallest is logarithmic
+REPLICA_LOAD_SHARE = 0.9  # the share of the rate that a replica can answer which it is given in a peak
+SCRIPT_COLUMNS = {"money": "cost per million output tokens", "energy": "J per million output tokens"}
 SHOWN_SHARES = {"idle": "GPU idle, %", "clock": "GPU clock lowered, %"}
 P99Limits = Mapping[str, Measured]  # milliseconds at p99, by kind of latency; None: no limit
 
@@ -27,21 +27,19 @@ SCRIPT_FIELDS = ("name", "stands", "is_full", "gain", "speed", "standing", "doub
 
 
 class LoadPoint(NamedTuple):
-    """A test at one load, as a point. `mark`: its shape; `stands`: it may be an answer; `is_full`: it is no probe;
-    `spent`: where the GPU's time went in it; `overruled`: by which test of the same load with another outcome.
-    """
+    """A test at one load, as a point of a picture."""
 
     test: Outcome
     name: str
-    mark: str
-    stands: bool
-    is_full: bool
-    spent: GpuTime | None
-    overruled: str = ""
+    mark: str  # its outcome, which gives its shape: "held", "grew", "bad", or "own" for the run's own test
+    stands: bool  # whether it may be the answer
+    is_full: bool  # whether it is a test of full length, not a probe
+    spent: GpuTime | None  # the shares of the GPU's time in it
+    overruled: str = ""  # the test of the same load that has another outcome and counts instead
 
     @property
     def gain(self) -> float:
-        """Return what more of is better: the rate, or the output."""
+        """The number that the best load has the most of: the rate or, if no rate was sent, the output tokens/s."""
         if self.test.unit == Poisson.unit:
             return self.test.load
         return self.test.tokens_per_sec or 0.0
@@ -58,7 +56,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def standing(self) -> str:
-        """The verdict, and what the verdict alone does not say."""
+        """The verdict, also with what overrules it, and whether the queue grew."""
         text = self.test.verdict.word
         if self.overruled:
             text += f", overruled by {self.overruled}"
@@ -75,7 +73,7 @@ class LoadPoint(NamedTuple):
         return verdict.word
 
     def over(self, limits: P99Limits) -> list[str]:
-        """Return the kinds of latency that break these limits at p99, or are not known."""
+        """Return the kinds of latency whose p99 is over these limits or is not known."""
         broken = []
         for kind, most in limits.items():
             if most is None:
@@ -87,7 +85,7 @@ class LoadPoint(NamedTuple):
 
     @property
     def data(self) -> dict[str, object]:
-        """Return the point's data for the script of the picture. `figures` has values by the names of METRICS."""
+        """The point's data for the script of the picture. `figures` has values by the names of METRICS."""
         figures: dict[str, float] = {}
         for metric in metrics.METRICS:
             value = metric.figure(self.test).value
@@ -101,35 +99,38 @@ class LoadPoint(NamedTuple):
 
 
 def is_same_test(test: Outcome, result: Outcome | None) -> bool:
-    """Tell whether a test is the run's result, which carries the details of the run besides."""
+    """Tell whether a test is the run's result. They are not equal as objects, as only the result has details."""
     if result is None:
         return False
     return (test.folder, test.load, test.tokens_per_sec) == (result.folder, result.load, result.tokens_per_sec)
 
 
 def loads_of(summary: Summary) -> list[LoadPoint]:
-    """Return the tests in the order of their loads. If the run's own test is not among them, it comes last."""
-    own_test, spent = separate_result(summary), gpu_times_of(summary)
+    """Return the tests in the order of their loads. If the run's own test is not among them, it comes last.
+
+    Of several tests of a load, one decides: the last or, if the run's own test had nearly the same load, that test.
+    """
+    own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle = any(Doubt.BUSY not in test.doubts for test in summary.tests)
-    deciding = {test.load: test for test in summary.curve}
+    deciding_by_load = {test.load: test for test in summary.curve}
     load_points = []
     for test in summary.tests:
-        judge = deciding[test.load]
+        deciding_test = deciding_by_load[test.load]
         if own_test and has_passed(test) and isclose(test.load, own_test.load, rel_tol=1e-3):
-            judge = own_test
+            deciding_test = own_test
         load_points.append(
             LoadPoint(
                 test,
                 name=name_of(test, summary),
                 mark=mark_of(test),
-                stands=judge is test and may_be_answer(test, has_idle),
-                is_full=test.unit in CURVES or is_attempt(test, summary),
-                spent=spent.get(test.folder),
-                overruled=overruled_by(test, judge, own_test),
+                stands=deciding_test is test and may_be_answer(test, has_idle),
+                is_full=test.unit in CURVE_UNITS or is_attempt(test, summary),
+                spent=gpu_times.get(test.folder),
+                overruled=overruled_by(test, deciding_test, own_test),
             )
         )
     if own_test:
-        load_points.append(point_of_result(own_test, spent.get(TEST_FOLDERS["performance"])))
+        load_points.append(point_of_result(own_test, gpu_times.get(TEST_FOLDERS["performance"])))
     return load_points
 
 
@@ -141,7 +142,10 @@ def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
 
 
 def separate_result(summary: Summary) -> Outcome | None:
-    """Return the run's result if it is not among the tests of single loads and has latencies and a load; else None."""
+    """Return the run's result if it is not among the tests of single loads.
+
+    None if it is, if it has no latencies, or if no load was tested or sent: there is then no load to draw it at.
+    """
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
@@ -157,10 +161,13 @@ def gpu_times_of(summary: Summary) -> dict[str, GpuTime]:
     result = summary.result
     if result is None:
         return {}
-    return {time.folder or time.test: time for time in result.details.gpu_time}
+    return {time.folder or time.test: time for time in result.details.gpu_time}  # older versions had no folder
 
 
 def has_passed(test: Outcome) -> bool:
+    """Tell whether a test held its load. A test with own limits counts in any case: the picture compares its latencies
+    with the limits.
+    """
     return test.has_held or test.has_own_limits
 
 
@@ -170,7 +177,8 @@ def is_attempt(test: Outcome, summary: Summary) -> bool:
 
 
 def name_of(test: Outcome, summary: Summary) -> str:
-    if test.unit in CURVES:
+    """Return the name of a test: its load and, for a rate, whether it is a full test or a probe."""
+    if test.unit in CURVE_UNITS:
         return test.text
     if is_attempt(test, summary):
         return f"the full test at {test.text}"
@@ -178,34 +186,35 @@ def name_of(test: Outcome, summary: Summary) -> str:
 
 
 def mark_of(test: Outcome) -> str:
+    """Return the `mark` of a test that is not the run's own."""
     if has_passed(test):
         return "held"
-    if test.valid:
+    if test.valid:  # but its queue grew, or requests were refused
         return "grew"
     return "bad"
 
 
 def may_be_answer(test: Outcome, has_idle: bool) -> bool:
-    """Tell whether a test may be the answer, if nothing overrules it.
+    """Tell whether a test may be the answer, unless another test overrules it.
 
-    `has_idle` tells that a test ran on an idle machine.
+    A test on a busy machine may be if no test ran on an idle machine (`has_idle`).
     """
     is_doubted = Doubt.BUFFERED in test.doubts or (Doubt.BUSY in test.doubts and has_idle)
     return has_passed(test) and not is_doubted
 
 
-def overruled_by(test: Outcome, judge: Outcome, own_test: Outcome | None) -> str:
-    """Return which test overrules another test of the same load; empty if both agree."""
-    if judge.has_kept == test.has_kept:
+def overruled_by(test: Outcome, deciding_test: Outcome, own_test: Outcome | None) -> str:
+    """Return, in words, which test of the same load decides against this test; empty if both agree."""
+    if deciding_test.has_kept == test.has_kept:
         return ""
-    if judge is own_test:
+    if deciding_test is own_test:
         return "the full test"
     return "a later test"
 
 
 def latency_scale(values: Sequence[float]) -> Scale:
     """Return an axis for latencies. It is logarithmic if they differ widely, else it begins at zero."""
-    if max(values) > WIDE * min(values):
+    if max(values) > LOG_AXIS_RATIO * min(values):
         return Scale.around(values, is_log=True)
     return Scale.of(values)
 
@@ -218,28 +227,24 @@ LATENCIES = {
 
 
 class LoadPicture(NamedTuple):
-    """The loads of a run as the template draws and the script moves them; `title_load`: the number of the load that the
-    title is of.
-    """
+    """The tests of a run by load, as the template draws them and the script moves through them."""
 
     loads: list[LoadPoint]
-    unit: str
+    unit: str  # the unit of the loads
     limits: P99Limits
-    axes: dict[str, Scale]
+    axes: dict[str, Scale]  # the upright axis of each kind of latency
     across: Scale
-    title_load: int
-    points: dict[str, bool]
+    title_load: int  # the index in `loads` of the load that the title of the page is of
+    points: dict[str, bool]  # whether any test has a percentile, by the name of the percentile
     summary: Summary
 
     @classmethod
-    def of(cls, summary: Summary, most: mlperf.LatencyLimits | None) -> Self | None:
-        """Return the picture of a run whose limits are `most`; None of a test that has no load to vary, or no
-        latency.
-        """
+    def of(cls, summary: Summary, run_limits: mlperf.LatencyLimits | None) -> Self | None:
+        """Return the picture of a run with these latency limits; None if no test has a load and latencies."""
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
-        limits = {kind: getattr(most, kind, None) for kind in kinds}
+        limits = {kind: getattr(run_limits, kind, None) for kind in kinds}
         axes = {}
         for kind in kinds:
             values = shown_values(loads, kind)
@@ -253,7 +258,9 @@ class LoadPicture(NamedTuple):
         return cls(loads, unit, limits, axes, across, title_load, known_percentiles(loads, kinds), summary)
 
     def has_kept(self, load_point: LoadPoint) -> bool:
-        """Tell whether a test may be an answer, and kept the limits: its run's, which may not be known, and these."""
+        """Tell whether a test may be an answer and kept the limits: those of its run, by its own record, and those of
+        the picture.
+        """
         test = load_point.test
         was_over = test.has_own_limits and bool(test.reasons)
         return load_point.stands and not was_over and not load_point.over(self.limits)
@@ -287,13 +294,14 @@ class LoadPicture(NamedTuple):
 
     @property
     def axis(self) -> str:
-        """Return what a load is, beside its axis."""
+        """The text at the axis of the loads."""
         return {"in flight": "requests in flight"}.get(self.unit, self.unit)
 
     @property
     def columns(self) -> list[metrics.Metric]:
-        """Return what a table of the loads shows of each."""
-        return test_table.measured_metrics(metrics.TABLES[self.unit], [load_point.test for load_point in self.loads])
+        """The metrics that a table of the loads shows."""
+        tests = [load_point.test for load_point in self.loads]
+        return test_table.measured_metrics(metrics.TABLE_BY_UNIT[self.unit], tests)
 
     @property
     def cells(self) -> list[tuple[str, str]]:
@@ -304,7 +312,7 @@ class LoadPicture(NamedTuple):
             ("standing", "outcome"),
             *columns,
             *SHOWN_SHARES.items(),
-            *COMPUTED.items(),
+            *SCRIPT_COLUMNS.items(),
         ]
 
     @property
@@ -326,8 +334,8 @@ class LoadPicture(NamedTuple):
             "watts": watts,
             "axes": axes,
             "tests": [load_point.data for load_point in self.loads],
-            "share": SHARE,
-            "columns": self.cells[: -len(COMPUTED)],
+            "share": REPLICA_LOAD_SHARE,
+            "columns": self.cells[: -len(SCRIPT_COLUMNS)],
         }
 
 
@@ -338,17 +346,17 @@ def shown_values(loads: Sequence[LoadPoint], kind: str) -> list[float]:
 
 
 def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[str, bool]:
-    """Return which percentiles any of the tests has, by name."""
+    """Return by the name of each percentile whether any of the tests has it, for any kind of latency."""
     known = dict.fromkeys(SHOWN_PERCENTILES, False)
     for load_point in loads:
         for point in SHOWN_PERCENTILES:
-            values = [load_point.test.at(kind, point) for kind in kinds]
-            known[point] |= values != [None] * len(kinds)
+            if any(load_point.test.at(kind, point) is not None for kind in kinds):
+                known[point] = True
     return known
 
 
 def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
-    """Return the place of the run's result among the loads. If it is not among them, return the last place."""
+    """Return the index of the run's result among the loads. If it is not among them, return the last index."""
     for place, load_point in enumerate(loads):
         if is_same_test(load_point.test, summary.result):
             return place

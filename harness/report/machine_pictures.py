@@ -14,19 +14,19 @@ from harness.results.gpu_time import GpuTime
 from harness.results.gpu_time_shares import SHARES
 from harness.results.telemetry import QUANTITIES, QUANTITY_BY_NAME
 
-SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # colours of telemetry's SHARES
-SEEN = 0.5  # percent of a bar that can be seen
-PERCENT = Scale(0.0, 105.0)
+SHARE_COLORS = ("grey", "red", "amber", "purple", "blue")  # the colors of SHARES, in their order
+LEAST_VISIBLE_PERCENT = 0.5  # percent of a bar; a smaller part cannot be seen
+PERCENT_SCALE = Scale(0.0, 105.0)
 
 
 def machine_panels(
     recording: Recording, ran_out: Sequence[Statement], times: Sequence[GpuTime], steady: Point | None = None
 ) -> list[Panel]:
-    """Return the panels of what engine and machine did: the shares of GPU time in each test, then the recorded
-    quantities.
+    """Return the panels of what engine and machine did: the shares of GPU time in each test, the load of the GPUs by
+    second, then the recorded quantities.
 
-    The title is the first of `ran_out`, which limited the speed. `steady` is the begin and end of the steady part in
-    seconds; the time before and after is shaded.
+    The title, at the first panel, is the first of `ran_out`, which limited the speed. `steady` is the begin and end of
+    the steady part in seconds; the time before and after is shaded. Empty if nothing was recorded.
     """
     across = Scale.around(recording.seconds, 0.0)
     shaded, axis = list[Point](), "seconds"
@@ -36,7 +36,7 @@ def machine_panels(
         axis = "seconds; shaded: ramps, which the steady part leaves out"
     panels = list[Panel]()
     if times:
-        panels.append(gpu_times(times))
+        panels.append(gpu_time_bars(times))
     panels += load_strip(recording)
     panels += recorded_panels(recording, across, shaded)
     if not panels:
@@ -50,8 +50,9 @@ def machine_panels(
     return panels
 
 
-# The load of the GPUs as a strip of cells, a second each: a quantity, and what of it is all, None for the most of it.
-CELLS = {
+# The rows of the strip that shows the load of the GPUs: a quantity, and the value of it that counts as full load. None:
+# the largest value of the test.
+STRIP_ROWS = {
     "SM": ("gpu_load_percent", 100.0),
     "memory": ("gpu_memory_load_percent", 100.0),
     "power": ("gpu_power_w", None),
@@ -66,14 +67,11 @@ SHADES = {
 
 
 def load_strip(recording: Recording) -> list[Panel]:
-    """Return a panel of how much of the GPUs was in use, second by second.
-
-    Neighboring cells of one shade are joined.
-    """
+    """Return a panel of how much of the GPUs was in use, second by second; empty if nothing of it was recorded."""
     rows = []
-    for name, (quantity, whole) in CELLS.items():
+    for name, (quantity, full_load) in STRIP_ROWS.items():
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)
-        parts = shaded_parts(recording, values, whole)
+        parts = shaded_parts(recording, values, full_load)
         if parts:
             rows.append(Bar(name, "", parts))
     if not rows:
@@ -83,16 +81,20 @@ def load_strip(recording: Recording) -> list[Panel]:
     return [Bars("", axis, rows, span=span, order=[*SHADES], is_aligned=True)]
 
 
-def shaded_parts(recording: Recording, values: Sequence[Measured], whole: Measured) -> list[StackedPart]:
-    """Return the seconds of a quantity by their shade; `whole`: the value of the darkest, else the most of the test."""
-    most = whole or max((value for value in values if value is not None), default=0.0)
-    if not most:
+def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Measured) -> list[StackedPart]:
+    """Return the seconds of a quantity, each with the shade of its share of `full_load`.
+
+    If `full_load` is None, it is the largest value. Neighboring seconds of one shade are one part. Seconds without a
+    value are left out. Empty if all values are 0 or unknown.
+    """
+    full = full_load or max((value for value in values if value is not None), default=0.0)
+    if not full:
         return []
-    parts = list[StackedPart]()
+    shades, parts = list(SHADES), list[StackedPart]()
     for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
         if value is None:
             continue
-        shade = [*SHADES][min(4, int(5 * value / most))]
+        shade = shades[min(len(shades) - 1, int(len(shades) * value / full))]
         if parts and parts[-1].color == shade and parts[-1].end == begin:
             parts[-1] = parts[-1]._replace(end=end)
         else:
@@ -100,10 +102,10 @@ def shaded_parts(recording: Recording, values: Sequence[Measured], whole: Measur
     return parts
 
 
-def gpu_times(times: Sequence[GpuTime]) -> Bars:
+def gpu_time_bars(times: Sequence[GpuTime]) -> Bars:
     """Return a bar for each test with its shares of GPU time.
 
-    Tiny shares are left out; a single bar has percentages.
+    Shares too small to be seen are left out. The legend of a single bar gives the percentages.
     """
     rows = []
     for time in times:
@@ -113,7 +115,7 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
             text = label
             if len(times) == 1:
                 text += f", {value:.1f} %"
-            if value >= SEEN:
+            if value >= LEAST_VISIBLE_PERCENT:
                 parts.append(StackedPart(begin, begin + value, color, name=text))
             begin += value
         rows.append(Bar(time.test, "", parts))
@@ -121,7 +123,10 @@ def gpu_times(times: Sequence[GpuTime]) -> Bars:
 
 
 def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
-    """Yield a panel for each kind of quantity that was recorded. Lines have gaps at times without a value."""
+    """Yield a panel for each kind of quantity that was recorded. Lines have gaps at times without a value.
+
+    `across` is the time axis of all panels. `shaded` are the parts of it to shade.
+    """
     for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
         series = []
         for (name, text), color in zip(columns_of(recording, label), cycle(SERIES_COLORS)):
@@ -132,7 +137,7 @@ def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]
         if not series:
             continue
         if label.endswith("%"):
-            down = PERCENT
+            down = PERCENT_SCALE
         else:
             points = [*chain.from_iterable(line.points for line in series)]
             down = Scale.of([height for _, height in points])
@@ -144,7 +149,7 @@ def columns_of(recording: Recording, panel: str) -> Iterator[tuple[str, str]]:
     recorded_names = [name for name in recording.columns if has_values(recording, name)]
     for quantity in QUANTITIES:
         if quantity.panel == panel:
-            for name in filter(quantity.is_mine, recorded_names):
+            for name in filter(quantity.has_column, recorded_names):
                 yield name, quantity.label
 
 
@@ -153,12 +158,12 @@ def has_values(recording: Recording, name: str) -> bool:
 
 
 def stage_bars(times: Sequence[Stage]) -> Bars:
-    """Return the time line of a run's stages. The last stage only marks the end."""
+    """Return the time line of a run's stages. A stage ends when the next begins; the last stage only marks the end."""
     ends = [stage.start_s for stage in times[1:]]
     rows = []
     for (name, start, kind), end in zip(times, ends, strict=False):
         color = "blue"
-        if kind == "other":
+        if kind == "other":  # the engine had no work in this stage
             color = "grey"
         rows.append(Bar(name, f"{number(round(end - start))} s", [StackedPart(start, end, color)]))
     label = "seconds since the command began"

@@ -39,7 +39,10 @@ def profile(report: RunReport) -> Iterator[Section]:
 
 
 def idle_text(profiled: Profile) -> str:
-    """Return how long no kernel ran, and how long each took, as far as it is known."""
+    """Return how long no kernel ran, how long a kernel took, and how long the gaps between kernels were, in words.
+
+    Empty for a CPU, and without the parts that are not known.
+    """
     text = ""
     if profiled.idle_percent is not None:
         text = f", no kernel ran for {number(profiled.idle_percent, 3)} % of the time"
@@ -66,24 +69,30 @@ def steps_text(profiled: Profile) -> Iterator[str]:
 
 
 def profile_tables(profiled: Profile) -> list[Table]:
-    """Return the time by kind of kernel, and the largest kernels or operators."""
+    """Return a table of the time by kind, and one of the largest kernels or, on a CPU, operators.
+
+    Kernels also have the bytes that they moved, as far as they are known.
+    """
     is_gpu = profiled.device == "GPU"
-    things, time = "operators", "operators' self time"
+    noun, time = "operators", "operators' self time"
     if is_gpu:
-        things, time = "kernels", "kernel time"
+        noun, time = "kernels", "kernel time"
     shares: dict[str, TableColumn[Share]] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
-    largest: dict[str, TableColumn[Share]] = {f"the largest {things}": kernel_name, "kind": "kind", **shares}
+    largest: dict[str, TableColumn[Share]] = {f"the largest {noun}": kernel_name, "kind": "kind", **shares}
     if is_gpu:
         largest |= {"bytes a token": "bytes_per_token", "TB/s": ("tb_per_s", 2), "% of memory's": ("memory_percent", 2)}
     return [Table.from_items(profiled.kinds, {"kind": "name"} | shares), Table.from_items(profiled.largest, largest)]
 
 
 def kernel_name(kernel: Share) -> MarkdownText:
+    """Return a kernel's name as code that may stand in a table cell, where a bar would end the cell."""
     return MarkdownText(f"`{code_text(kernel.name)}`".replace("|", "\\|"))
 
 
 def machine(report: RunReport) -> Iterator[Section]:
-    """Yield the sections on how settings were resolved, how long each stage took, and the telemetry."""
+    """Yield the sections on how settings were resolved, how long each stage took, and the telemetry, as far as the run
+    has them.
+    """
     meta, test = report.summary.meta, report.summary.result
     if meta.notes:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
@@ -98,7 +107,7 @@ def machine(report: RunReport) -> Iterator[Section]:
 
 
 def usage_text(details: TestDetails) -> str:
-    """Return the means of the quantities that tell most."""
+    """Return the means of HEADLINE_QUANTITIES, as far as they were recorded, in words."""
     texts = []
     for name in HEADLINE_QUANTITIES:
         if name in details.usage:
@@ -117,7 +126,7 @@ def table_of_usage(details: TestDetails) -> Table:
 
 
 def silent_metrics(details: TestDetails) -> str:
-    """Return which of the engine's metrics were missing; empty if all were there."""
+    """Return which of the engine's metrics were not recorded, in words; empty if all were."""
     unseen = [column.name for column in server_metrics.METRIC_COLUMNS if column.name not in details.usage]
     if not unseen:
         return ""

@@ -14,7 +14,7 @@ from harness.results.metrics import COST, METRIC_BY_NAME, METRICS, Metric, Metri
 from harness.results.outcome import Figure, Outcome
 from harness.results.summary import Summary
 
-BATCH = "batch"  # an axis of the levels within a run
+BATCH = "batch"  # the axis along which the levels within a run are cells of their own
 AXES: dict[str, Callable[[Summary], object]] = {
     "gpu": lambda run: run.system.cpu if run.gpu_models == [] else gpu_names(run.gpu_models),
     "driver": lambda run: run.system.driver,
@@ -22,34 +22,29 @@ AXES: dict[str, Callable[[Summary], object]] = {
     "label": lambda run: run.meta.label,
     BATCH: lambda run: f"{run.meta.batch_size} at once" if run.meta.batch_size else "its own test",
 }
-HARDWARE = ("gpu", "driver")  # axes that the cheapest is chosen over
+HARDWARE_AXES = ("gpu", "driver")  # the cheapest cell is chosen among cells that differ only on these axes
 ROW_NAMES = ("gpu", "model", "scenario", "label")  # names of a row, beside its axes
 SPEED_NAME = "tokens_per_sec"
-UNSURE = "*"  # behind a ratio of figures that may not be believed
+DOUBT_MARK = "*"  # behind a ratio of doubtful figures
 
 
 class Cell(NamedTuple):
-    """A run, or a level of it: where it stands on each axis and what else it is called, among which `rivals` the
-    cheapest is looked for, those of its work and its place beside the hardware, its metrics, and why it does not
-    count.
-    """
+    """A run, or a level of it, as a row of the matrix."""
 
-    places: dict[str, str]
-    rivals: tuple[str, ...]
-    figures: dict[str, Figure]
-    flaw: str
+    places: dict[str, str]  # its place on each axis, and its other names (ROW_NAMES)
+    rivals: tuple[str, ...]  # all but the hardware; the same for cells that may be compared
+    figures: dict[str, Figure]  # every metric, by name
+    flaw: str  # why its figures do not count, in words; empty if they do
 
 
 class Matrix(NamedTuple):
-    """The cells in order, the heads of their places, the metrics that one of them has, and the label that others'
-    ratios are to.
-    """
+    """Runs, or levels of runs, by their place on one or more axes."""
 
     title: str
-    heads: Sequence[str]
-    cells: list[Cell]
-    metrics: list[Metric]
-    reference: str = ""
+    heads: Sequence[str]  # the axes and the other names that tell the cells apart
+    cells: list[Cell]  # in order of their places
+    metrics: list[Metric]  # those that at least one cell has
+    reference: str = ""  # the label of the runs that ratios are to; empty: no ratios
 
     @classmethod
     def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
@@ -77,12 +72,14 @@ class Matrix(NamedTuple):
         return cls(" and ".join(axes), [*axes, *names], cells, metrics, reference)
 
     def table(self) -> Table:
-        """Return the table of cells. The cheapest usable cell among its rivals on other hardware is marked.
+        """Return the table of cells. A row that has a reference is followed by its ratios to the reference.
 
-        A row that has a reference is followed by its ratios to the reference.
+        Among the cells that differ only in hardware, the cheapest one without a flaw is marked.
         """
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
-        cheapest = {cell.rivals: cell for cell in sorted(counted, key=cost_of, reverse=True)}
+        cheapest: dict[tuple[str, ...], Cell] = {}
+        for cell in sorted(counted, key=cost_of, reverse=True):
+            cheapest[cell.rivals] = cell  # a later cell is cheaper
         rows = []
         for cell in self.cells:
             remark = cell.flaw
@@ -97,17 +94,18 @@ class Matrix(NamedTuple):
         return Table([*self.heads, *labels, ""], rows)
 
     def is_reference(self, rival: Cell, cell: Cell) -> bool:
-        """Tell whether a cell has a ratio to another one, its rival."""
+        """Tell whether `cell` has a ratio to `rival`, which has the reference's label and differs only in hardware."""
         if not self.reference or rival is cell:
             return False
         return rival.places["label"] == self.reference and rival.rivals == cell.rivals
 
     def named(self, cell: Cell) -> list[str]:
+        """Return the places and names of a cell under `heads`."""
         return [cell.places[head] or "–" for head in self.heads]
 
     def ratios(self, cell: Cell, reference: Cell) -> list[str]:
         """Return a row of ratios to another cell. Ratios of doubtful figures are marked."""
-        texts = [""] * (len(self.heads) - 1)
+        texts = [""] * (len(self.heads) - 1)  # the row is named in the last column of names
         texts.append(f"to {self.reference}")
         for metric in self.metrics:
             figure, base = cell.figures[metric.name], reference.figures[metric.name]
@@ -117,15 +115,15 @@ class Matrix(NamedTuple):
             is_unsure = cell.flaw or reference.flaw or figure.doubts or base.doubts
             text = f"{number(figure.value / base.value, 3)}×"
             if is_unsure:
-                text += UNSURE
+                text += DOUBT_MARK
             texts.append(text)
         flaws = joined_text("; ", *dict.fromkeys((cell.flaw, reference.flaw)))
         if flaws:
-            flaws = f"* {flaws}"
+            flaws = f"{DOUBT_MARK} {flaws}"
         return [*texts, flaws]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
-        """Return the columns and rows of a CSV file, without ratios."""
+        """Return the columns and rows of a CSV file, without ratios. A p99 of few requests is left empty."""
         names = [metric.name for metric in self.metrics]
         rows: list[list[object]] = []
         for cell in self.cells:
@@ -137,29 +135,38 @@ class Matrix(NamedTuple):
         """Return a bar of speed for each cell. It is hollow if the speed does not count."""
         speed, rows = METRIC_BY_NAME[SPEED_NAME], []
         for cell in self.cells:
-            if (figure := cell.figures[SPEED_NAME]).value is not None:
-                title = ", ".join(filter(None, map(cell.places.get, self.heads)))
+            figure = cell.figures[SPEED_NAME]
+            if figure.value is not None:
+                title = joined_text(", ", *map(cell.places.get, self.heads))
                 rows.append(Bar(title, speed.show(figure), [StackedPart(0.0, figure.value, is_hollow=bool(cell.flaw))]))
         return Bars(f"{speed.label} by {self.title}", speed.label, rows)
 
 
 def tells_apart(cells: Sequence[Cell], name: str) -> bool:
-    """Tell whether a column is worth showing: some cell has a value or, for scenarios, the cells have several."""
+    """Tell whether a column of names is worth showing: some cell has a name there.
+
+    Scenarios are shown only if there are at least two.
+    """
     values = {cell.places[name] for cell in cells}
     return any(values) and (name != "scenario" or len(values) > 1)
 
 
 def is_measured(cells: Sequence[Cell], metric: Metric) -> bool:
-    values = {cell.figures[metric.name].value for cell in cells}
-    return bool(values - {None})
+    """Tell whether at least one cell has the metric."""
+    return any(cell.figures[metric.name].value is not None for cell in cells)
 
 
 def cost_of(cell: Cell) -> float:
+    """Return the cost of tokens in a cell; infinity if it is not known or 0."""
     return cell.figures[COST].value or math.inf
 
 
 def sort_key(text: str) -> tuple[str, float]:
-    """Return what begins with a number by its unit, then by the number; a version by the version."""
+    """Return the key by which the places on an axis are sorted.
+
+    A number with a unit, such as "8 in flight", is sorted by its unit, then by the number. Any other text, also a
+    version such as "1.2.3", is sorted as text.
+    """
     leading_number = re.match(r"\d+(?:\.\d+)?", text)
     if leading_number is None or text[leading_number.end() :].startswith("."):
         return text, 0.0
@@ -167,13 +174,17 @@ def sort_key(text: str) -> tuple[str, float]:
 
 
 def place_of(axes: Sequence[str]) -> MetricPlace:
+    """Return the place whose metrics a matrix with these axes shows."""
     if BATCH in axes:
         return "batch matrix"
     return "matrix"
 
 
 def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
-    """Yield the cell of the run, or a cell for each of its levels if an axis is the batch."""
+    """Yield the cell of the run, or a cell for each of its levels if it has levels and an axis is the batch.
+
+    Raises UsageError if the run lacks an axis.
+    """
     if BATCH not in axes or not summary.levels:
         figures = {metric.name: metric.figure(summary) for metric in METRICS}
         yield cell_of(summary, axes, figures, flaw_of(summary, summary.result))
@@ -188,12 +199,13 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
 def cell_of(
     summary: Summary, axes: Sequence[str], figures: dict[str, Figure], flaw: str, level: Outcome | None = None
 ) -> Cell:
-    """Return the cell of a run, or of a level of it."""
+    """Return the cell of a run, or of a level of it. Raises UsageError if the run lacks an axis."""
     meta, model = summary.meta, subject.model_text(summary)
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
-    on_axes = places_of(summary, axes, level)
-    beside_hardware = [on_axes[axis] for axis in axes if axis not in HARDWARE]
-    return Cell(names | on_axes, (model, meta.scenario, str(meta.workload), *beside_hardware), figures, flaw)
+    places = places_of(summary, axes, level)
+    places_except_hardware = [places[axis] for axis in axes if axis not in HARDWARE_AXES]
+    rivals = (model, meta.scenario, str(meta.workload), *places_except_hardware)
+    return Cell(names | places, rivals, figures, flaw)
 
 
 def flaw_of(summary: Summary, test: Outcome | None) -> str:
@@ -209,9 +221,12 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
 
 
 def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
-    """Return the place of a run on each axis. An axis is in AXES or a setting. Raises UsageError for any other."""
+    """Return the place of a run on each axis. An axis is in AXES or a setting. Raises UsageError for any other.
+
+    For a level (`outcome`), the place on the axis of the batch is its load.
+    """
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
-    place = {}
+    places = {}
     for axis in axes:
         if axis in AXES:
             value = AXES[axis](summary)
@@ -221,7 +236,7 @@ def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = N
             raise UsageError(f"--matrix {axis}: not one of {', '.join(AXES)}, nor a setting such as max_num_seqs.")
         if value in (None, ""):
             value = "unknown"
-        place[axis] = str(value)
+        places[axis] = str(value)
     if outcome:
-        place[BATCH] = f"{outcome.load:g} {outcome.unit}"
-    return place
+        places[BATCH] = f"{outcome.load:g} {outcome.unit}"
+    return places

@@ -1,4 +1,4 @@
-"""The command that goes on from a result that is none."""
+"""The command to run next after a run without a valid result."""
 
 from harness.config.patterns import Poisson
 from harness.core.processes import command_with_flag
@@ -7,7 +7,11 @@ from harness.results.summary import Summary
 
 
 def next_command(summary: Summary) -> str:
-    """Return the command to run next if there is no valid result; empty if there is one."""
+    """Return the command to run next if there is no valid result.
+
+    A result on the user's own limits may also have a next command: other levels of concurrency. Empty if there is
+    nothing to suggest.
+    """
     test = summary.result
     if test is None:
         if not summary.meta.ended:
@@ -26,40 +30,50 @@ def kept_loads(summary: Summary) -> list[float]:
 
 
 def command_after_interruption(summary: Summary) -> str:
-    """Return the command that tests the rate that an interrupted search had come to; else the same command again."""
+    """Return the command that tests the rate that an interrupted search had come to.
+
+    That is the rate planned for the full test; else the highest rate that held, else the highest that was only too
+    short, else half the lowest that was tested. If no rate was tested, return the same command again.
+    """
     command, curve = summary.meta.command, summary.curve
     if not curve or curve[0].unit != Poisson.unit:
         return command
     rates = kept_loads(summary)
-    rates = rates or [outcome.load for outcome in curve if outcome.is_short]
-    rates = rates or [curve[0].load / 2]
+    if not rates:
+        rates = [outcome.load for outcome in curve if outcome.is_short]
+    if not rates:
+        rates = [curve[0].load / 2]
     rate = summary.meta.target_qps or max(rates)
     return command_with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
 
 
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests a lower level if all are over their limits, or higher levels if none is."""
-    command, curve, levels = summary.meta.command, summary.curve, kept_loads(summary)
+    """Return the command that tests other levels of concurrency.
+
+    If the result is over the limits: the highest level that kept them, else a quarter of the lowest level; empty if
+    that was 1. If the highest tested level is within the limits: a search for the highest level. Else as for a rate.
+    """
+    command, curve, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
     if test.reasons:
         lowest = curve[0].load if curve else test.load
-        lower = max(levels, default=max(1, lowest // 4))
-        if lower >= lowest and not levels:
+        level = max(kept_levels, default=max(1, lowest // 4))
+        if level >= lowest and not kept_levels:
             return ""
-        return command_with_flag(command, "--concurrency", f"{lower:.0f}")
+        return command_with_flag(command, "--concurrency", f"{level:.0f}")
     if test.details.limits_ms and curve and not curve[-1].reasons:
         return command_with_flag(command, "--concurrency", "max")
     return command_at_other_rate(summary, test)
 
 
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests the highest lower rate that held.
+    """Return the command that tests the highest lower rate that held or, if there is none, searches for one.
 
-    If there is none, the command searches for one.
+    Empty if the test is valid or has no limits.
     """
     if test.valid or not test.details.limits_ms:
         return ""
     command = summary.meta.command
-    if not any(tail.is_over for tail in test.tails):
+    if not any(tail.is_over for tail in test.tails):  # Both limits were kept, so the test was only too short.
         return command_with_flag(command, "--min-duration", "auto")
     lower = [rate for rate in kept_loads(summary) if rate < (test.details.target_qps or 0.0)]
     if not lower:

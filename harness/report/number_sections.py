@@ -25,7 +25,7 @@ TPOT_NOT_JUDGED = " The others are too few to be sure of TPOT p99: VALID or INVA
 
 
 def bounds(report: RunReport) -> Iterator[Section]:
-    """Yield the section on what limits the speed, of a run that has one."""
+    """Yield the section on what limits the speed, of a run with a performance test."""
     test = report.summary.result
     if test:
         findings = advice.findings(report.summary)
@@ -33,7 +33,10 @@ def bounds(report: RunReport) -> Iterator[Section]:
 
 
 def loads(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the tests of a search or a curve, of a run that has them."""
+    """Yield the section on the tests of a search or a curve, of a run that has them.
+
+    Without a picture of them, the section has only the counts of their outcomes.
+    """
     summary, tests, picture = report.summary, report.summary.tests, report.loads
     if not tests:
         return
@@ -60,7 +63,11 @@ def outcome_word(test: Outcome) -> str:
 
 
 def replicas_text(picture: LoadPicture, rate: float) -> str:
-    """Return what a replica answers at its best load, and how many of them a peak takes."""
+    """Return what a replica answers at its best load, and how many replicas a peak takes.
+
+    `rate` is the requests/s at that load, of which a replica gets only a share in a peak. The picture must have a best
+    load.
+    """
     best = picture.best
     assert best
     answered = f"{number(rate)} requests/s"
@@ -73,12 +80,12 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
         name += ", by a probe alone"
     return (
         f"A replica answers {answered} ({name}); a peak of P requests/s takes "
-        f"ceil(P / {number(load_view.SHARE * rate)}) replicas."
+        f"ceil(P / {number(load_view.REPLICA_LOAD_SHARE * rate)}) replicas."
     )
 
 
 def numbers(report: RunReport) -> Iterator[Section]:
-    """Yield the sections on a run's metrics, its latencies, and what is odd about its answers."""
+    """Yield the sections on a run's metrics, its latencies, and remarks on its answers; none without a speed test."""
     summary, test = report.summary, report.summary.result
     if not test:
         return
@@ -91,13 +98,13 @@ def numbers(report: RunReport) -> Iterator[Section]:
     blocks.append(facts_table(rows))
     yield Section("Numbers", f"{number(test.tokens_per_sec)} output tokens/s, {number(details.duration_s)} s", blocks)
     yield from latencies(report, test)
-    odd = [*remarks(summary, test)]
-    if odd:
-        yield Section("Remarks", plural(len(odd), "remark"), [odd])
+    texts = [*remarks(summary, test)]
+    if texts:
+        yield Section("Remarks", plural(len(texts), "remark"), [texts])
 
 
 def batching_text(summary: Summary) -> str:
-    """Return how the engine in this process batches requests; empty if not known."""
+    """Return how the engine in this process batches requests; empty if not known, or for a server."""
     if not summary.is_in_process:
         return ""
     if summary.meta.batch_size:
@@ -108,7 +115,7 @@ def batching_text(summary: Summary) -> str:
 
 
 def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
-    """Yield the section on latencies, of a test that knows the time of each first token."""
+    """Yield the section on latencies, of a test in which the time of each first token was measured."""
     details = test.details
     if not details.whole.ttft_ms:
         return
@@ -117,7 +124,7 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
     outcome = ", ".join(f"{name} p50 {number(latency.p50)} ms" for name, latency in kinds.items() if latency)
     blocks: list[Block] = [*report.picture("latency_cdf"), test_tables.table_of_latencies(report.summary)]
     intervals = test_tables.interval_texts(test)
-    if intervals and details.is_whole:
+    if intervals and details.is_whole:  # The intervals are of the whole test, so not of a steady part that counts.
         blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))
@@ -138,7 +145,9 @@ def arrivals_text(details: TestDetails, arrivals: str) -> str:
 
 
 def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what is odd about the answers, by LoadGen's, the server's or this program's count."""
+    """Yield remarks on the answers: those of one token, the server's own counts, those that are too long, and LoadGen's
+    warnings.
+    """
     details = test.details
     samples = number(details.samples)
     if details.single_token:

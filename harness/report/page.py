@@ -1,9 +1,9 @@
-"""report.html, one file to send around, and the loads that its script moves.
+"""report.html, one file to send around.
 
 It loads nothing, and works offline, on paper and without its script. Templates in templates/page/ make the body,
 page.css and page.js are its only style and script; a Content-Security-Policy allows those two by their hashes, and
-nothing else. Whatever a template shows of others is escaped. Nothing lies between two loads: no line joins them, and
-the answer is one of the loads that were tested.
+nothing else. Text from outside this program is escaped. In the picture of loads no line joins two loads, and the
+answer is one of the loads that were tested.
 """
 
 import base64
@@ -20,26 +20,28 @@ from harness.core.message_text import printable_text
 from harness.core.reading import read_text
 from harness.core.templates import jinja_environment
 from harness.report.load_view import LATENCIES
-from harness.report.published_strip import CHIPS
+from harness.report.published_strip import MOST_FIRST_VERDICTS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-# A document as HTML; paths and users stay behind.
-PLACE = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+")  # all of a path but its last name
-ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")
+# The page is passed on, so it must not show paths of this machine, nor users and queries of addresses.
+PATH_BEFORE_NAME = re.compile(r"(?<![\w:/.)\]])(?:~|\.{1,2})?/(?:[^\s/'\"`|,;:()<>=]+/)+")  # a path up to its last name
+ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^\s'\"`|,)]*)?")  # the groups are kept
 
 
 def without_places(text: str) -> str:
-    """Return a text in which of each path outside of the run only its last name stays, and no address has a user or a
-    query.
+    """Return a text with paths cut to their last names, and addresses without user and query.
+
+    Paths relative to the run, which do not begin with /, ~ or dots, stay.
     """
-    return PLACE.sub("", ADDRESS_PARTS.sub(r"\1\2", text))
+    return PATH_BEFORE_NAME.sub("", ADDRESS_PARTS.sub(r"\1\2", text))
 
 
 def block_html(block: Block) -> str:
+    """Return a block of a document as HTML: a picture drawn from its panels, anything else by way of Markdown."""
     if isinstance(block, Picture):
         return chart_html(*block.panels, title=block.title)
     markdown = renderer()
@@ -72,9 +74,9 @@ def table_end(*_: object) -> str:
 
 
 def without_empty_heads(tokens: Iterable["Token"]) -> list["Token"]:
-    """Return the tokens of Markdown without the heads of tables that have nothing in them: only Markdown needs one."""
+    """Return the tokens of Markdown without empty heads of tables, which Markdown needs and HTML does not."""
     rendered = list["Token"]()
-    head = list["Token"]()
+    head = list["Token"]()  # the tokens of the head that is being read
     for token in tokens:
         if token.type != "thead_open" and not head:
             rendered.append(token)
@@ -113,32 +115,36 @@ def plain_text(value: object) -> object:
 
 
 def million(value: Measured) -> Measured:
+    """Return a million times a value; None if it is not known."""
     return value and 1e6 * value
 
 
 def kwh(joules: Measured) -> Measured:
-    """Return the energy of a million units in kWh, from the joules of one unit."""
+    """Return the energy of a million units in kWh, from the joules of one unit: a kWh is 3.6 million J.
+
+    None if it is not known.
+    """
     return joules and joules / 3.6
 
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
-    """Return the verdicts that a page begins with, and the others.
+    """Return the lines with a verdict that a page begins with, and the other lines with a verdict.
 
-    Bad ones come first and unknown ones last. A caution is always among the first.
+    Bad verdicts come first and unknown ones last. If there are cautions, one is always among the first lines.
     """
     graded = [line for line in lines if line.tone and line.text]
     ranked = sorted(graded, key=rank_of)
-    first = ranked[:CHIPS]
+    first = ranked[:MOST_FIRST_VERDICTS]
     cautions = [line for line in ranked if line.is_caution]
     if cautions:
         caution = cautions[0]
         without_caution = [line for line in ranked if line is not caution]
-        first = [*without_caution[: CHIPS - 1], caution]
+        first = [*without_caution[: MOST_FIRST_VERDICTS - 1], caution]
     return first, [line for line in ranked if line not in first]
 
 
 def rank_of(line: Line) -> tuple[bool, bool]:
-    """Return the place of a line by its tone: what is bad first, unknowns last."""
+    """Return the sort key of a line by its tone: bad verdicts first, unknown ones last."""
     return line.tone != "bad", line.tone == "unknown"
 
 
@@ -151,13 +157,14 @@ def page(
 ) -> str:
     """Return the HTML page of a document. The template is one of templates/page/.
 
-    Pictures and tables named in `without` are left out. `data` is for the page's script.
+    Pictures and tables named in `without` are left out. `data` is for the page's script, `values` are for the template.
     """
     values |= {"document": document, "without": without, "data": data}
     return str(environment().get_template(template).render(values))
 
 
 def fingerprint(source: str) -> str:
+    """Return the hash of a style or a script as a Content-Security-Policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 

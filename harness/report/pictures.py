@@ -27,7 +27,7 @@ TITLES = {
     "profile": "Share of each kind of work",
     "timeline": "Where the time went",
 }
-# A run's main picture is the first of these that it has; "search" has one or more loads.
+# A run's main picture is the first of these that it has.
 MAIN_PICTURES = ("search", "tokens_per_sec", "latency_cdf", "scores", "timeline")
 
 
@@ -40,7 +40,7 @@ def main_picture(pictures: Mapping[str, Picture]) -> Picture | None:
 
 
 def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
-    """Return the first panel of the main picture; None without one."""
+    """Return the first panel of the main picture; None if there is no such picture or it has no panels."""
     picture = main_picture(pictures)
     if picture is None or not picture.panels:
         return None
@@ -52,7 +52,10 @@ def main_panel(pictures: Mapping[str, Picture]) -> Panel | None:
 def draw_pictures(
     folder: Path, summary: Summary, test: TestRun | None, loads: LoadPicture | None
 ) -> dict[str, Picture]:
-    """Draw what the run has data for into plots/, by name. `test`: the performance test."""
+    """Draw the pictures that the run has data for into plots/, and return them by name.
+
+    `test` is the run's own test and `loads` are its tests by load; each is None if the run has none.
+    """
     run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
     if run.accuracy:
@@ -80,9 +83,9 @@ def draw_pictures(
 
 
 def score_bars(accuracy: Accuracy) -> Bars:
-    """Return each score as a share of the reference score, with its thresholds.
+    """Return each score in percent of the reference score, with its thresholds.
 
-    A part of the samples also has an interval.
+    If only a part of the samples ran, with its interval, too.
     """
     rows = [score_bar(check) for check in accuracy.checks]
     values = chain.from_iterable(row.values for row in rows)
@@ -94,7 +97,7 @@ def score_bars(accuracy: Accuracy) -> Bars:
 
 
 def score_bar(check: ScoreCheck) -> Bar:
-    """Return a score in percent of the reference's."""
+    """Return the row of a score in percent of the reference's: a dot, its thresholds and its interval."""
 
     def share(value: float) -> float:
         return 100 * value / check.reference
@@ -109,9 +112,9 @@ def score_bar(check: ScoreCheck) -> Bar:
 
 
 def completion_panels(requests: Sequence[Request]) -> list[Panel]:
-    """Return a panel of the output tokens of all answers that had ended by each time. Empty without times.
+    """Return a panel of the output tokens of all answers that had ended by each time. Empty if no end is known.
 
-    Nothing more is known in Offline: not when an answer began, nor what the engine did meanwhile.
+    In Offline only the ends of answers are known: neither their beginnings nor what the engine did meanwhile.
     """
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
@@ -131,11 +134,14 @@ def completion_panels(requests: Sequence[Request]) -> list[Panel]:
     return [LinePanel(title, "seconds", "output tokens", series, across, Scale.of([float(total)]))]
 
 
-FAR_LIMIT = 3  # times the largest value: a limit beyond is left out instead of squeezing the curve
+FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left out, as it would squeeze the curve
 
 
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
-    """Return panels of the share of queries by latency, with the limit. `headline` names the result's metric."""
+    """Return a panel of the share of queries by latency for each kind of latency that is known, with its limit.
+
+    Each shows the p99, or the p90 of the kind that is the run's result. `headline` names the metric of the result.
+    """
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),
         "ttft": [request.ttft_ms for request in requests if request.ttft_ms is not None],
@@ -159,7 +165,10 @@ def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) ->
 
 
 def distribution(kind: str, times: Sequence[float], result: Outcome, point: str) -> Panel:
-    """Return the share of queries by a kind of latency, with the percentile that is looked at and its limit."""
+    """Return the panel of the share of queries by a kind of latency, with one percentile and the limit.
+
+    `point` is the percentile, such as "p99". The p99 of few requests is named as the slowest of them.
+    """
     count = len(times)
     steps = list[Point]()
     for place, time in enumerate(sorted(times), start=1):
@@ -173,14 +182,14 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, point: str)
         series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", "o", ""))
     upright = {}
     limit = getattr(result.details.limits_ms, kind, None)
-    if limit and limit <= FAR_LIMIT * max(times):
+    if limit and limit <= FAR_LIMIT_RATIO * max(times):
         upright[limit] = f"limit {number(limit)} ms"
     across = Scale.of([*times, *upright])
     return LinePanel(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
 
 
 def kind_bars(profile: Profile) -> Bars:
-    """Return what the engine's time went to."""
+    """Return a bar for each kind of kernel or operator with its share of the time."""
     rows = []
     for name, share in profile.shares.items():
         rows.append(Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]))

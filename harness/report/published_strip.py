@@ -10,32 +10,31 @@ from harness.report.charts import Scale, Tick
 from harness.results.published import ACCELERATORS, Published, Unit, as_marked, results_of
 from harness.results.summary import Summary
 
-# A run among the published results of its scenario, by the rate of an accelerator.
-CHIPS = 3  # verdicts on a page's first screen
-ROW_PX, MIDDLE_PX = 24, 12  # pixels
-# A longer name has no room in a line of the picture.
-SHORTENED = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
+MOST_FIRST_VERDICTS = 3  # verdicts on a page's first screen
+ROW_PX, MIDDLE_PX = 24, 12  # pixels of a line, and from its top to its middle
+# Parts of a device's name that are left out, as a longer name has no room in a line of the picture.
+LEFT_OUT_OF_NAMES = re.compile(r"NVIDIA |\[\w+\] ?|MS-|Intel(\(R\))? |\(R\)| Blackwell| Server Edition| Turbo|-\d+GB$")
 
 
 class Strip(NamedTuple):
-    """Lines of the picture, fastest first: name, pixels from the top, the results with their places in percent; the
-    run's own line has no results. `rate` is the run's per accelerator, or of a machine without any, `place` where it
-    lies; `alone`: results of a system with the run's one accelerator.
-    """
+    """The picture of a run among published results: a line for each kind of device, and the run's own."""
 
+    # The name of each line, its pixels from the top, and its results with their places in percent. The run's own line
+    # has no results.
     lines: list[tuple[str, int, list[tuple[float, Published]]]]
     ticks: list[Tick]
     results: list[Published]
     unit: Unit
-    rate: float
-    place: float
-    alone: list[Published]
+    rate: float  # the run's per accelerator, or of its machine if that has none; 0 if the run has no place among them
+    place: float  # the place of `rate` in percent
+    alone: list[Published]  # results of systems with a single accelerator of the run's kind, if the run used one
 
 
 def published_strips(summary: Summary) -> Iterator[Strip]:
-    """Yield the published results of the scenario in each unit, for a run on a known machine.
+    """Yield the published results of the scenario in each unit, for a run that was measured.
 
-    A run of another model or other work is not placed among them.
+    A run of another model or other work is not placed among them. Nothing is yielded for an endpoint, as the machine
+    behind it is not known.
     """
     test, count = summary.result, summary.gpus
     if test is None or not summary.is_in_process:
@@ -66,20 +65,21 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
         return None
     rate /= max(1, count)
     scale = Scale.of([rate, results[0].rate(unit)])
-    groups: dict[str, list[tuple[float, Published]]] = {}
+    groups: dict[str, list[tuple[float, Published]]] = {}  # results by device, the fastest first
     for result in results:
-        group = groups.setdefault(SHORTENED.sub("", result.device), [])
+        group = groups.setdefault(LEFT_OUT_OF_NAMES.sub("", result.device), [])
         group.append((scale.place(result.rate(unit)), result))
-    own_name = SHORTENED.sub("", as_marked(ACCELERATORS.get(device, device)))
+    own_name = LEFT_OUT_OF_NAMES.sub("", as_marked(ACCELERATORS.get(device, device)))
     names = list(groups)
     if rate:
-        fastest_of_groups = [group[0][1].rate(unit) for group in groups.values()]
-        place = sum(fastest >= rate for fastest in fastest_of_groups)
+        line_of_run = 0
+        for (_, fastest), *_ in groups.values():
+            line_of_run += fastest.rate(unit) >= rate
         if own_name in names:
-            place = names.index(own_name) + 1
-        names.insert(place, "this run")
+            line_of_run = names.index(own_name) + 1
+        names.insert(line_of_run, "this run")
     lines = []
-    for place, name in enumerate(names):
-        lines.append((name, ROW_PX * place + MIDDLE_PX, groups.get(name, [])))
+    for line, name in enumerate(names):
+        lines.append((name, ROW_PX * line + MIDDLE_PX, groups.get(name, [])))
     alone = [result for _, result in groups.get(own_name, []) if result.accelerators == count == 1]
     return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

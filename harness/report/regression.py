@@ -1,7 +1,7 @@
 """The regression gate: finished runs against a baseline, by conditions such as `output_tokens_per_s<-3%`.
 
-It judges nothing where the settings, the work or the machine differ, where a machine was busy, or where the runs differ
-too much among themselves to tell.
+It does not judge if the settings, the work or the machine differ, if a machine was busy, or if the runs of a side
+differ too much among themselves.
 """
 
 import json
@@ -22,7 +22,7 @@ from harness.results.change import FEWEST_PAIRS, METHOD_TEXT, ONE_RUN_EACH, Chan
 from harness.results.metrics import METRIC_NAMES, Metric, metric_named
 
 GateVerdict = Literal["PASS", "FAIL", "NOT JUDGED"]
-GATE_CONDITION = "accuracy gate"  # Nobody writes this condition; it always holds.
+GATE_CONDITION = "accuracy gate"  # the name of the condition that always applies, without --fail-if
 NO_CHANGE_OF_ZERO = "a value of 0 has no change"
 # The verdict that decides is the first of these that any condition has.
 EXIT_CODES: dict[GateVerdict, int] = {"FAIL": NOT_ACCEPTED, "NOT JUDGED": BAD_INPUT, "PASS": DONE}
@@ -30,11 +30,11 @@ CONDITION_PATTERN = re.compile(r"(?a)\s*(\w+)\s*([<>])\s*([+-]?)(\d+(?:\.\d+)?)\
 ANSWERS_PATTERN = re.compile(r"(?a)\s*answers\s+changed\s*(?:>\s*(\d+(?:\.\d+)?)\s*%)?\s*")
 CONDITION_EXAMPLES = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft_p99_ms>2000' or 'answers changed'"
 VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
-# A judgement lets these differ: versions are often what is tried, a failed gate has its own verdict, and what is over a
-# limit was measured all the same. Latencies do not follow from the configured rate; answers have no speed.
+# A judgement lets these differ: versions are often what is tested, a failed gate has its own verdict, and a latency
+# over its limit is a measurement all the same.
 IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
-IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED_RATE)
-IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")
+IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED_RATE)  # Latencies do not follow from the rate.
+IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")  # These concern only speeds.
 LARGEST_LOSS_PERCENT = -100
 PERCENT_DIGITS = 3  # decimal places of a percentage in JSON
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
@@ -55,9 +55,11 @@ class Condition(NamedTuple):
 
     @property
     def is_of_answers(self) -> bool:
+        """Tell whether the condition is on a score or on how many answers changed, not on a speed."""
         return self.metric is None or self.metric.name in mlperf.SCORES
 
     def holds(self, value: float) -> bool:
+        """Tell whether a value is beyond the bound, which is a regression."""
         if self.above:
             return value > self.bound
         return value < self.bound
@@ -77,16 +79,18 @@ class Judgement(NamedTuple):
     answers: AnswerPair | None = None
     """The answers of both sides, for a condition on how many changed."""
     why: str = ""
+    """Why nothing was judged, or what makes the verdict uncertain."""
 
     @property
     def change_text(self) -> str:
-        """Return the change in percent with its interval, or how many answers changed. Empty if neither was judged."""
+        """The change in percent with its interval, or how many answers changed. Empty if neither was judged."""
         if self.answers:
             return self.answers.words
         return self.change.signed if self.change else ""
 
     @property
     def figures(self) -> str:
+        """The change and the values of both sides, in words."""
         figures = [self.change_text, self.run]
         if self.baseline:
             figures.append(f"baseline {self.baseline}")
@@ -98,10 +102,15 @@ class Judgement(NamedTuple):
 
 
 def parse_condition(text: str) -> Condition:
-    """Return a condition as a user writes it. Raises UsageError for any other text."""
-    of_answers = ANSWERS_PATTERN.fullmatch(text)
-    if of_answers:
-        return Condition(text, None, True, float(of_answers[1] or 0), False)
+    """Return the condition for a text such as "ttft_p99_ms>+10%" or "answers changed > 5 %".
+
+    A bound in percent of the baseline needs a sign; a bound on the value itself has neither sign nor "%". "answers
+    changed" without a bound means that no answer may change. Raises UsageError for any other text, and for a metric
+    that is not known.
+    """
+    answers_parts = ANSWERS_PATTERN.fullmatch(text)
+    if answers_parts:
+        return Condition(text, metric=None, above=True, bound=float(answers_parts[1] or 0), change=False)
     parts = CONDITION_PATTERN.fullmatch(text)
     if not parts:
         raise UsageError(f"--fail-if {text!r}: expected a metric, < or >, and a bound, {CONDITION_EXAMPLES}.")
@@ -110,17 +119,15 @@ def parse_condition(text: str) -> Condition:
     if metric is None:
         raise UsageError(f"--fail-if {text!r}: no metric {name}{given_values.spelling_hint(name, METRIC_NAMES)}")
     if percent and not sign:
-        raise UsageError(
-            f"--fail-if {text!r}: a change has a sign, as in {name}{comparison}{'-' if comparison == '<' else '+'}"
-            f"{digits}%."
-        )
+        likely_sign = "-" if comparison == "<" else "+"
+        raise UsageError(f"--fail-if {text!r}: a change has a sign, as in {name}{comparison}{likely_sign}{digits}%.")
     if percent and float(sign + digits) <= LARGEST_LOSS_PERCENT:
         raise UsageError(f"--fail-if {text!r}: nothing can lose {digits} % or more.")
     if sign and not percent:
         raise UsageError(
             f"--fail-if {text!r}: a change is in percent of the baseline, as in {name}{comparison}{sign}3%."
         )
-    return Condition(text, metric, comparison == ">", float(sign + digits), bool(percent))
+    return Condition(text, metric, above=comparison == ">", bound=float(sign + digits), change=bool(percent))
 
 
 class Sides(NamedTuple):
@@ -135,10 +142,14 @@ class Sides(NamedTuple):
         return [*self.baseline, *self.runs]
 
     def difference(self, ignore: Collection[str]) -> str:
-        """Return what keeps the first run from being compared with another; empty if nothing does."""
+        """Return what keeps the first run from being compared with another, in words; empty if nothing does.
+
+        Aspects and names in `ignore` may differ, and so may the settings in `may_differ`, except for the work: figures
+        of other work mean something else.
+        """
         first, *rest = self.everyone
         allowed = set(self.may_differ)
-        if self.may_differ:  # The engine derives some settings from those that may differ.
+        if self.may_differ:  # The engine derives the settings "effective_..." from others, which may differ.
             allowed.update(name for name in first.flags if name.startswith("effective_"))
         allowed -= set(first.comparable.work)
         for run in rest:
@@ -151,7 +162,10 @@ class Sides(NamedTuple):
         return ""
 
     def refusal_of_speed(self, metric: Metric) -> str:
-        """Return why a metric may not be judged; empty if it may."""
+        """Return why a metric may not be judged, in words; empty if it may.
+
+        The sides must have the same price for a cost, every run must have the metric, and the runs must be comparable.
+        """
         prices = {run.flags.get("price_per_hour") for run in self.everyone}
         if metric.name.startswith("cost_") and len(prices) > 1:
             return "other prices (price_per_hour)"
@@ -164,7 +178,10 @@ class Sides(NamedTuple):
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
-    """Return a judgment for each condition. If a run failed its accuracy gate, the gate's judgment comes first."""
+    """Return a judgement for each condition. If a run failed its accuracy gate, the gate's judgement comes first.
+
+    If the runs differ in what no condition ignores, such as their work, no condition is judged.
+    """
     failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
     judgements = judge_gate(failed)
     difference = sides.difference(IGNORED_FOR_ANSWERS)
@@ -176,7 +193,7 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
 
 
 def judge_gate(failed: Sequence[str]) -> list[Judgement]:
-    """Return the judgement that nobody needs to ask for: runs that failed their accuracy gate fail this one."""
+    """Return the judgement of GATE_CONDITION if runs failed their accuracy gate, whose names are given; else none."""
     if not failed:
         return []
     return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")]
@@ -189,7 +206,7 @@ def not_judged(
 
 
 def judge_condition(sides: Sides, condition: Condition) -> Judgement:
-    """Return the judgement of one condition."""
+    """Return the judgement of one condition: on the answers, or on the values of a metric."""
     metric = condition.metric
     if metric is None or condition.is_of_answers:
         return judge_answers(sides, condition)
@@ -199,7 +216,7 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
     before = [metric.of(run.summary) or 0.0 for run in sides.baseline]
     after = [metric.of(run.summary) or 0.0 for run in sides.runs]
     change = None
-    if min(*before, *after) > 0:
+    if min(*before, *after) > 0:  # a ratio to 0 is no change
         change = Change.between(before, after)
     return judge_values(condition, before, after, change)
 
@@ -207,7 +224,10 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
 def judge_values(
     condition: Condition, before: Sequence[float], after: Sequence[float], change: Change | None
 ) -> Judgement:
-    """Return the judgment of a metric by the values of both sides. `change` is None if the values have no ratio."""
+    """Return the judgement of a metric by the change, or by the worst value of the runs if the bound is on values.
+
+    `before` and `after` are the values of both sides. `change` is None if they have no ratio.
+    """
     shown_before = shown_after = ""
     if condition.metric:
         shown_before = ", ".join(map(condition.metric.text, before))
@@ -222,7 +242,7 @@ def judge_values(
 
 
 def judge_worst(condition: Condition, values: Iterable[float], before: str = "", after: str = "") -> Judgement:
-    """Return FAIL if any of the values is beyond the bound, else PASS."""
+    """Return FAIL if any of the values is beyond the bound, else PASS. `before` and `after` are the values as text."""
     verdict: GateVerdict = "PASS"
     if any(map(condition.holds, values)):
         verdict = "FAIL"
@@ -230,9 +250,10 @@ def judge_worst(condition: Condition, values: Iterable[float], before: str = "",
 
 
 def judge_change(condition: Condition, change: Change, before: str, after: str) -> Judgement:
-    """Return FAIL if the whole interval is beyond the bound, PASS if the whole interval is within it.
+    """Return FAIL if the whole interval is beyond the bound, PASS if the whole interval is within it, else NOT JUDGED.
 
-    With one run of each side, the scatter is not known, so the change itself decides.
+    With one run of each side, the scatter is not known, so the change itself decides. With few runs, the judgement says
+    that chance may decide. `before` and `after` are the values of both sides as text.
     """
     judged = change
     if change.basis == ONE_RUN_EACH:
@@ -251,7 +272,10 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
 
 
 def judge_answers(sides: Sides, condition: Condition) -> Judgement:
-    """Return the judgement of a condition on the answers: the worst of all runs against the first of the baseline."""
+    """Return the judgement of a condition on the answers: the gravest of the runs' judgements.
+
+    Each run is compared with the first run of the baseline. NOT JUDGED if the answers of a run cannot be compared.
+    """
     first = sides.baseline[0]
     judgements = []
     for run in sides.runs:
@@ -265,7 +289,8 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
 def judge_answers_of_run(condition: Condition, pair: AnswerPair) -> Judgement:
     """Return the judgement of a condition on the answers of one run.
 
-    If no token differs, the score of these runs did not change, however few the samples are.
+    If no token differs and the score is the same, a change of the score is judged to be exactly 0, however few the
+    samples are: then chance has no part in it.
     """
     judgement = judge_pair(condition, pair)
     score = pair.scores.get(condition.metric.name) if condition.metric else None
@@ -279,9 +304,9 @@ def judge_answers_of_run(condition: Condition, pair: AnswerPair) -> Judgement:
 
 def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
     """Return why the answers of two runs cannot be compared sample by sample."""
-    for each_run in (run, first):
-        if each_run.summary.gate is None:
-            return f"{each_run.folder.name} has no accuracy test: run it with --mode both"
+    for either_run in (run, first):
+        if either_run.summary.gate is None:
+            return f"{either_run.folder.name} has no accuracy test: run it with --mode both"
     return f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
 
 
@@ -293,7 +318,11 @@ def judge_pair(condition: Condition, pair: AnswerPair) -> Judgement:
 
 
 def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of a score, by its change with the paired-bootstrap interval, or by its value."""
+    """Return the judgement of the score `name`, by its change with the paired-bootstrap interval, or by its value.
+
+    NOT JUDGED if the score is not a mean over samples (gen_len), if it was 0, and in place of FAIL if few samples
+    differ: the interval of few samples can show that a bound is kept, but not that it is broken.
+    """
     score = pair.scores.get(name)
     if score is None:
         return not_judged(condition, "it is not a mean over samples, so its change has no interval")
@@ -317,9 +346,9 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
 
 
 def gravest(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the first failed judgment, else the first that could not be judged, else the first."""
+    """Return the first judgement that is FAIL, else the first that is NOT JUDGED, else the first."""
     verdicts = [judgement.verdict for judgement in judgements]
-    gravest_verdict = min(verdicts, key=list(EXIT_CODES).index)
+    gravest_verdict = min(verdicts, key=list(EXIT_CODES).index)  # EXIT_CODES begins with the gravest.
     return judgements[verdicts.index(gravest_verdict)]
 
 
@@ -363,7 +392,10 @@ def percent_of(ratio: float) -> float:
 
 
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
-    """Return the verdict with its figures, a line for each condition, and what differs."""
+    """Return the verdict as a document: a line for each condition, what differs, the cautions, and the runs.
+
+    Unless the verdict is PASS, the next command compares the first runs of both sides.
+    """
     runs = sides.everyone
     verdict = gravest(judgements).verdict
     lines = [judgement_line(judgement) for judgement in judgements]
@@ -389,14 +421,15 @@ def judgement_line(judgement: Judgement) -> Line:
 
 
 def title_of(judgements: Sequence[Judgement]) -> str:
-    """Return the verdict that decides, with its condition and its reason."""
-    first = gravest(judgements)
+    """Return the verdict that decides, with its condition, its reason, and a note if chance may have decided it."""
+    deciding = gravest(judgements)
     text = "no condition holds"
-    if first.verdict == "FAIL":
-        text = f"{first.condition}: {first.figures or first.why}"
-    elif first.verdict == "NOT JUDGED":
-        text = f"{first.condition}: {first.why}"
-    passed_by_chance = first.verdict == "PASS" and any(judgement.why == CHANCE_NOTE for judgement in judgements)
-    if first.why == CHANCE_NOTE or passed_by_chance:
+    if deciding.verdict == "FAIL":
+        text = f"{deciding.condition}: {deciding.figures or deciding.why}"
+    elif deciding.verdict == "NOT JUDGED":
+        text = f"{deciding.condition}: {deciding.why}"
+    # PASS rests on all conditions, so chance in any of them matters.
+    passed_by_chance = deciding.verdict == "PASS" and any(judgement.why == CHANCE_NOTE for judgement in judgements)
+    if deciding.why == CHANCE_NOTE or passed_by_chance:
         text += f" ({CHANCE_NOTE})"
-    return f"{first.verdict}: {text}"
+    return f"{deciding.verdict}: {text}"

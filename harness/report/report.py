@@ -27,13 +27,14 @@ from harness.runs import history, own_files, run_folder
 def build_report(folder: Path) -> Summary:
     """Write summary.json, plots/, report.md and report.html into a run folder, and return the summary.
 
-    Raises UsageError or LogError if a file cannot be read or no test finished.
+    Links in the places of these files are removed, as they would lead out of the folder. Raises UsageError or LogError
+    if a file cannot be read or no test finished.
     """
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")
-    ended = run_folder.ended_early(folder, reported=bool(facts.stages))
-    chosen = result_test.choose_test(folder, facts, is_complete=ended is None)
-    summary = summary_of(folder, facts, chosen, ended)
+    ended_reason = run_folder.ended_early(folder, reported=bool(facts.stages))  # A run has stages once its tests ended.
+    chosen = result_test.choose_test(folder, facts, is_complete=ended_reason is None)
+    summary = summary_of(folder, facts, chosen, ended_reason)
     if not summary.run.model_dump(exclude_none=True):
         raise no_test_error(folder)
     own_files.replace_links(folder)
@@ -66,7 +67,7 @@ def no_test_error(folder: Path) -> UsageError:
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
-    """Raise UsageError for a folder of an older format than this."""
+    """Raise UsageError for a folder of an older format than `oldest`. `verb` says what is not done with it."""
     if facts.schema_version < oldest:
         raise UsageError(
             f"{folder}: of format {facts.schema_version}, from an older version of this program; this version "
@@ -75,7 +76,7 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 
 def history_line(summary: Summary) -> dict[str, object]:
-    """Return what results/history.jsonl keeps of a run."""
+    """Return what results/history.jsonl keeps of a run, without the run's name, which is added when it is written."""
     line = History.of(summary, metrics.values(summary, "index") | metrics.values(summary, "report"))
     return line.model_dump(mode="json", exclude={"run"})
 

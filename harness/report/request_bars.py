@@ -7,60 +7,62 @@ from typing import NamedTuple
 from harness.loadgen.requests import Request
 from harness.report.charts import Scale, Tick
 
-SHOWN, SLOWEST = 200, 20  # requests in the picture; of them the slowest of the test, the others evenly from all
+SHOWN_REQUESTS = 200  # requests in the picture
+SLOWEST_REQUESTS = 20  # the slowest of the test among these; the rest are taken evenly from all
 AXIS_HEIGHT_PX, CAP_HEIGHT_PX = 220, 4  # pixels of the axis, and of the cap above a slow request's bar
 AXIS_TIMES = 5  # times that are named below the axis
-BarPart = tuple[str, float, float, float]
+BarPart = tuple[str, float, float, float]  # name, milliseconds, pixels from the top, height in pixels
 
 
 class RequestBars(NamedTuple):
-    """For each request its parts (name, ms, pixels from the top, height); ticks in pixels from the top, and times
-    (percent, seconds of the test); the number of all requests; `names` of the parts.
-    """
+    """The picture of a test's requests: a bar for each shown request."""
 
     bars: list[tuple[Request, list[BarPart]]]
-    ticks: list[Tick]
-    times: list[tuple[float, float]]
-    requests: int
-    names: list[str]
+    ticks: list[Tick]  # in pixels from the top
+    times: list[tuple[float, float]]  # places across in percent, and the seconds of the test there
+    requests: int  # the number of all requests
+    names: list[str]  # the names of the parts
 
 
 def bars(requests: Sequence[Request]) -> RequestBars | None:
     """Return bars of selected requests: the slowest ones, and others evenly over the order of issue.
 
-    None without times.
+    None if the times of no request are known. No times are named if all requests were issued at once.
     """
     timed = [request for request in requests if request.latency_ms and request.issued_s is not None]
     if not timed:
         return None
     ranked = sorted(timed, key=attrgetter("latency_ms"))
-    slow = {request.order for request in ranked[-SLOWEST:]}
-    orders = slow | evenly_picked([request.order for request in timed if request.order not in slow])
-    picked = [request for request in timed if request.order in orders]
+    slow_orders = {request.order for request in ranked[-SLOWEST_REQUESTS:]}
+    shown_orders = slow_orders | evenly_picked([request.order for request in timed if request.order not in slow_orders])
+    shown_requests = [request for request in timed if request.order in shown_orders]
     scale = Scale(0.0, ranked[-1].latency_ms or 1.0)
     rows, names = list[tuple[Request, list[BarPart]]](), dict[str, None]()
-    for request in picked:
-        row = list(parts_of(request, scale, request.order in slow))
-        rows.append((request, row))
-        names |= dict.fromkeys(name for name, *_ in row if name != "slow")
+    for request in shown_requests:
+        parts = list(parts_of(request, scale, request.order in slow_orders))
+        rows.append((request, parts))
+        names |= dict.fromkeys(name for name, *_ in parts if name != "slow")  # The cap has its own legend.
     times = []
     if timed[0].issued_s != timed[-1].issued_s:
         for number in range(AXIS_TIMES):
-            place = number * len(picked) // AXIS_TIMES
-            times.append((100 * place / len(picked), picked[place].begin_s))
+            place = number * len(shown_requests) // AXIS_TIMES
+            times.append((100 * place / len(shown_requests), shown_requests[place].begin_s))
     return RequestBars(rows, scale.levels(AXIS_HEIGHT_PX), times, len(requests), list(names))
 
 
 def evenly_picked(orders: Sequence[int]) -> set[int]:
-    """Return as many of the requests as are shown beside the slowest, evenly over the order of issue."""
+    """Return the orders of the requests that are shown beside the slowest: evenly over the given orders of issue.
+
+    If there are fewer requests than are shown, all of them.
+    """
     if not orders:
         return set()
-    count = SHOWN - SLOWEST
+    count = SHOWN_REQUESTS - SLOWEST_REQUESTS
     return {orders[number * len(orders) // count] for number in range(count)}
 
 
 def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
-    """Yield what is known of the milliseconds since a request was issued, part by part, and the cap of a slow one."""
+    """Yield the parts of a request's time, upwards from the axis, and the cap of a slow request."""
     begin, bottom = 0.0, float(AXIS_HEIGHT_PX)
     for name, end in ends_of_parts(request):
         top = scale.top(end, AXIS_HEIGHT_PX)
@@ -71,7 +73,7 @@ def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]
 
 
 def ends_of_parts(request: Request) -> Iterator[tuple[str, float]]:
-    """Yield each part of a request with the time at which it ended."""
+    """Yield each part of a request's time that is known, with its end in milliseconds since the request was issued."""
     whole = request.latency_ms or 0.0
     first = whole
     if request.ttft_ms is not None:

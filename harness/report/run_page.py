@@ -9,7 +9,7 @@ from harness.loadgen.test_run import TestRun
 from harness.report import answer, page, published_strip, request_bars
 from harness.report.charts import Bar, Bars, StackedPart
 from harness.report.load_view import LoadPicture
-from harness.report.machine_pictures import gpu_times
+from harness.report.machine_pictures import gpu_time_bars
 from harness.report.pictures import main_picture
 from harness.report.run_report import RunReport
 from harness.results.outcome import Outcome
@@ -18,7 +18,7 @@ LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
 
 
 def run_page(report: RunReport, document: Document, test: TestRun | None) -> str:
-    """Return the page of a run as one HTML file. `test` is the run's own test, or None if its logs are gone."""
+    """Return the page of a run as one HTML file. `test` is the run's own test, None if the run has none."""
     summary, loads, result = report.summary, report.loads, report.summary.result
     main = None
     if not loads:
@@ -62,11 +62,14 @@ def gpu_time_chart(result: Outcome | None) -> str:
     """Return the shares of GPU time in the result's test as HTML; empty if not known."""
     if result is None or not result.details.gpu_time:
         return ""
-    return page.chart_html(gpu_times(result.details.gpu_time[-1:]))
+    return page.chart_html(gpu_time_bars(result.details.gpu_time[-1:]))
 
 
 def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
-    """Yield which levels of a curve keep one's own limits, and which are over them."""
+    """Yield the best level of a curve that keeps the run's own limits, and the levels that are over them.
+
+    Nothing for loads that are not numbers of requests in flight.
+    """
     if not loads or loads.unit != patterns.ClosedLoop.unit:
         return
     best = loads.best

@@ -1,4 +1,4 @@
-"""The material of the sections of a run's report."""
+"""The data from which the sections of a run's report are made."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class RunReport(NamedTuple):
     summary: Summary
     facts: RunFacts
     pictures: Mapping[str, Picture]
-    loads: LoadPicture | None
+    loads: LoadPicture | None  # None if no test has a load and latencies
 
     def picture(self, name: str) -> list[Block]:
         """Return the picture of this name in a list; an empty list if the run has none."""
@@ -26,6 +26,6 @@ class RunReport(NamedTuple):
 
 
 def facts_table(rows: Mapping[str, str], name: str = "") -> Table:
-    """Return a table of two columns; rows without a value are left out."""
+    """Return a table of two columns: label and value. Rows with an empty value are left out."""
     known = [(label, value) for label, value in rows.items() if value]
     return Table(["", ""], known, name)

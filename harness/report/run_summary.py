@@ -17,10 +17,12 @@ from harness.results.test_outcome import own_outcome_of
 from harness.runs.run_folder import TEST_FOLDERS
 
 
-def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: str | None) -> Summary:
-    """Return the summary of a run without its plots. `ended` is why the run ended early, or None.
+def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_reason: str | None) -> Summary:
+    """Return the summary of a run without its plots.
 
-    Raises LogError if a log cannot be trusted.
+    `chosen` is the test whose figures are the run's result, None if no test finished. `ended_reason` is why the run
+    ended early, None if it is complete. Raises LogError if a log cannot be trusted, and UsageError if a file is
+    damaged.
     """
     test06 = read_if_any(folder / TEST_FOLDERS["test06"] / test06_verdict.TEST06_FILE, test06_verdict.Compliance)
     profile = folder / kernel_profile.PROFILE_FOLDER / kernel_profile.PROFILE_FILE
@@ -32,11 +34,12 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: 
         compliance={"test06": test06} if test06 else None,
         profile=read_if_any(profile, kernel_profile.Profile),
     )
-    had_counted_cache = facts.plan.engine_state.cache_counted
-    found_deviations = result_deviations(run, facts.config.mode, had_counted_cache, ended)
+    result_problems = result_deviations(
+        run, facts.config.mode, reports_cache_hits=facts.plan.engine_state.cache_counted, ended_reason=ended_reason
+    )
     return Summary(
         schema_version=SCHEMA,
-        meta=meta_of(folder, facts, [*facts.deviations, *found_deviations], ended),
+        meta=meta_of(folder, facts, [*facts.deviations, *result_problems], ended_reason),
         system=facts.system,
         run=run,
         logs=Logs.of(folder),
@@ -45,8 +48,12 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended: 
     )
 
 
-def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended: str | None) -> Meta:
-    """Return the metadata of a run. Most fields have the same name in its settings, its plan or its engine's state."""
+def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended_reason: str | None) -> Meta:
+    """Return the metadata of a run.
+
+    Most fields are taken by name from the facts, the settings, the plan and the engine's state, the latest of which
+    counts.
+    """
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)
     values |= {
@@ -59,7 +66,7 @@ def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended: s
         "setup": plan.setup,
         "work": plan.work,
         "comparable": not deviations,
-        "ended": ended,
+        "ended": ended_reason,
         "deviations": deviations,
         "notes": [*plan.notes, *facts.unread],
     }
@@ -67,15 +74,16 @@ def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended: s
 
 
 def result_deviations(
-    run: Run, mode: str, had_counted_cache: bool = False, ended: str | None = None
+    run: Run, mode: str, reports_cache_hits: bool = False, ended_reason: str | None = None
 ) -> Iterator[Statement]:
-    """Yield why the result is not comparable with MLPerf's, apart from the settings.
+    """Yield why the result is not comparable with MLPerf's, apart from the settings. Each reason is given once.
 
-    `had_counted_cache` tells that the server had reported its cache hits before the test.
+    `reports_cache_hits` tells that the server reported, before the tests, how many tokens came from its cache.
+    `ended_reason` is why the run ended early, None if it is complete.
     """
-    texts = [*unfinished_texts(run, mode, ended), *accuracy_texts(run)]
+    texts = [*unfinished_texts(run, mode, ended_reason), *accuracy_texts(run)]
     if run.performance:
-        texts += performance_texts(run.performance, had_counted_cache)
+        texts += performance_texts(run.performance, reports_cache_hits)
     for name, audit in (run.compliance or {}).items():
         if not audit.passed:
             texts.append(f"{name.upper()} failed")
@@ -83,9 +91,12 @@ def result_deviations(
         yield Statement(text, kind=StatementKind.DEVIATION)
 
 
-def unfinished_texts(run: Run, mode: str, ended: str | None) -> Iterator[str]:
-    """Yield which parts of a run are missing."""
-    if ended:
+def unfinished_texts(run: Run, mode: str, ended_reason: str | None) -> Iterator[str]:
+    """Yield which parts of a run are missing.
+
+    A speed needs an accuracy test to stand beside MLPerf's, also if the mode asked for none.
+    """
+    if ended_reason:
         yield "the run did not finish"
     if run.performance and not run.accuracy:
         yield "accuracy was not checked"
@@ -101,13 +112,14 @@ def accuracy_texts(run: Run) -> Iterator[str]:
         yield f"approximate {' and '.join(run.accuracy.approximate)}"
 
 
-def performance_texts(test: Outcome, had_counted_cache: bool) -> Iterator[str]:
+def performance_texts(test: Outcome, reports_cache_hits: bool) -> Iterator[str]:
     """Yield what is wrong with the performance test, or uncertain."""
     details = test.details
     if not test.valid:
         yield comparability.INVALID
     yield from test.disagreements
-    if details.server and details.server.cached_percent is None and had_counted_cache:
+    # If the server never reported its cache hits, the plan's deviations have said so before the test.
+    if details.server and details.server.cached_percent is None and reports_cache_hits:
         yield mlperf_deviations.CACHE_UNSEEN
     if details.failed_requests:
         yield f"{number(details.failed_requests)} requests failed, which LoadGen's verdict counts as answered"

@@ -1,4 +1,4 @@
-"""The section of a report that says what was measured, on what, and by which program: all that a number rests on."""
+"""The section of a report that says what was measured, on which machine, and by which program."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ from harness.core.markdown import MarkdownText, code_text
 from harness.report import subject
 from harness.report.run_report import RunReport, facts_table
 
-NO_VALUE_HERE = "unknown: the server's; of this client: "
+UNKNOWN_ON_SERVER = "unknown: the server's; of this client: "
 
 
 def measured_with(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the run's setup."""
+    """Yield the section on the run's setup: model, engine or server, machine, command and environment."""
     meta, rows = report.summary.meta, rows_of_run(report)
     if report.summary.is_in_process:
         rows |= rows_of_engine(report)
@@ -28,7 +28,10 @@ def measured_with(report: RunReport) -> Iterator[Section]:
 
 
 def rows_of_run(report: RunReport) -> dict[str, str]:
-    """Return what was asked of which model, by label."""
+    """Return the model, its number format, the rules, the data and the length of answers, by label.
+
+    A server's number format is not known. A value that the run does not have is empty.
+    """
     summary, meta, request_set = report.summary, report.summary.meta, report.facts.plan.request_set
     precision, decoding = "unknown", "temperature 0"
     if summary.is_in_process:
@@ -38,7 +41,7 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
     rules, data, workload = f"MLPerf v{meta.mlperf_version}", "", ""
     if request_set:
         workload = request_set.name
-    if report.facts.config.seed is None:
+    if report.facts.config.seed is None:  # without --seed, the seeds are MLPerf's
         rules += " and its seeds"
     if meta.data:
         data = f"{meta.data}, prompts of {number(meta.mean_prompt_tokens)} tokens on average"
@@ -90,7 +93,7 @@ def rows_of_machine(report: RunReport) -> dict[str, str]:
     system = report.summary.system
     gpus, driver, os = ", ".join(system.gpus) or "none (CPU)", "", system.os
     if not report.summary.is_in_process:
-        gpus = f"{NO_VALUE_HERE}{gpus}"
+        gpus = f"{UNKNOWN_ON_SERVER}{gpus}"
     if system.gpu_memory_gib:
         gpus += f", {system.gpu_memory_gib} GiB each"
     if system.driver:

@@ -1,4 +1,4 @@
-"""The subject of a run: scenario, model, machine and engine, as a report names them."""
+"""The subject of a run: scenario, workload, model, machine and engine, as a report names them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -17,7 +17,7 @@ SEPARATOR = " \N{MIDDLE DOT} "
 
 
 def subject_of(*summaries: Summary) -> str:
-    """Return scenario, model and weights, machine and engine: of several runs what all of them share."""
+    """Return the parts of a run's subject as text; for several runs, the parts that all of them share."""
     return ", ".join(common_parts(parts_of(summary) for summary in summaries))
 
 
@@ -28,7 +28,10 @@ def common_parts(lists: Iterable[Sequence[str]]) -> list[str]:
 
 
 def parts_of(summary: Summary) -> list[str]:
-    """Return the parts of a run's subject, in their order."""
+    """Return the parts of a run's subject: scenario, workload if it is not MLPerf's, model, machine, and engine.
+
+    Behind an endpoint the engine is left out, as the machine's text names the server.
+    """
     parts = [scenario_name(summary)]
     if summary.meta.workload != OFFICIAL_WORKLOAD:
         parts.append(summary.meta.workload)
@@ -39,7 +42,7 @@ def parts_of(summary: Summary) -> list[str]:
 
 
 def scenario_name(summary: Summary) -> str:
-    """Return the scenario as MLPerf writes it. Interactive is LoadGen's Server."""
+    """Return the scenario as MLPerf writes it: LoadGen's name, except for Interactive, which is Server in LoadGen."""
     rules = summary.scenario
     if rules.loadgen.lower() == rules.name:
         return rules.loadgen
@@ -47,7 +50,10 @@ def scenario_name(summary: Summary) -> str:
 
 
 def model_text(summary: Summary) -> str:
-    """Return the model as people name it, with what is known of its weights."""
+    """Return the model as people name it, with the number format of its weights, or that they are random.
+
+    The number format is left out if it is not known, and for the demo model.
+    """
     meta = summary.meta
     name = model_name(meta.model)
     if names_of(meta.deviations, (mlperf_deviations.RANDOM_WEIGHTS, mlperf_deviations.DUMMY_WEIGHTS)):
@@ -59,7 +65,7 @@ def model_text(summary: Summary) -> str:
 
 
 def model_name(model: str) -> str:
-    """Return how people call a model that was given by its name, its repository or its folder."""
+    """Return the name by which people know a model that was given by its name, its repository or its folder."""
     if model in (DEFAULT_MODEL, MODELS[DEFAULT_MODEL].path):
         return REFERENCE_NAME
     if model == "demo":
@@ -95,7 +101,9 @@ def engine_text(summary: Summary) -> str:
 
 
 def footer(*summaries: Summary) -> str:
-    """Return the footer of a picture that is shown without its report: what all its runs share."""
+    """Return the footer of a picture that is shown without its report: what all its runs share of their labels,
+    subjects, dates, and whether they are comparable with MLPerf.
+    """
     texts = []
     for summary in summaries:
         meta = summary.meta

@@ -17,10 +17,11 @@ LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "ma
 def table_of_loads(summary: Summary) -> Table:
     """Return the table of the tests of a search or a curve.
 
-    With a price per hour, it has the cost of tokens at each level.
+    With a price per hour, a curve of levels has the cost of tokens. If a load was tested several times, the table has
+    the number of its tests and the range of their speeds.
     """
     unit, price = summary.tests[0].unit, summary.price
-    columns = test_table.columns(metrics.TABLES[unit], summary.tests, unit, "load")
+    columns = test_table.columns(metrics.TABLE_BY_UNIT[unit], summary.tests, unit, "load")
     if price and unit == ClosedLoop.unit:
         columns["per million tokens"] = lambda outcome: number(outcome.cost(price), 3)
     if any(test.speed_range for test in summary.tests):
@@ -30,7 +31,7 @@ def table_of_loads(summary: Summary) -> Table:
 
 
 def repeats_text(outcome: Outcome) -> str:
-    """Return how many tests of a load its figures are of, and the range of their speeds."""
+    """Return how many tests of a load its figures are of and, if there are several, the range of their speeds."""
     if not outcome.repeats or not outcome.speed_range:
         return "1"
     slowest, fastest = outcome.speed_range
@@ -38,25 +39,31 @@ def repeats_text(outcome: Outcome) -> str:
 
 
 def reason_text(outcome: Outcome) -> str:
-    """Return why a test is over its limits, or why it was not judged; empty for any other."""
+    """Return why a test is over its limits, or that it was not judged; empty for any other test."""
     if outcome.why or outcome.verdict.tone != "careful":
         return outcome.why
     return outcome.verdict.word
 
 
 def rows_of_levels(summary: Summary) -> list[Cells]:
-    """Return the levels of a curve as rows, the head first. Empty for a search, whose answer is a rate."""
+    """Return the levels of a curve as rows, the head first.
+
+    Empty if the title says it all: for a search with a result, which is a single rate, and for a single level.
+    """
     curve = summary.curve
     if not curve:
         return []
-    is_answered_by_a_rate = len(curve) < 2 or curve[0].unit == Poisson.unit
-    if is_answered_by_a_rate and summary.result:
+    has_single_answer = len(curve) < 2 or curve[0].unit == Poisson.unit
+    if has_single_answer and summary.result:
         return []
     return [test_table.head(curve[0]), *map(test_table.cells, curve)]
 
 
 def table_of_latencies(summary: Summary) -> Table:
-    """Return each kind of latency with its percentiles, of the steady part at fixed concurrency."""
+    """Return each kind of latency with its percentiles and its limit. The run must have a result.
+
+    At fixed concurrency, the percentiles are of the steady part.
+    """
     test = summary.result
     assert test
     details = test.details
@@ -72,6 +79,7 @@ def table_of_latencies(summary: Summary) -> Table:
 
 
 def name_of_kind(kind: str, test: Outcome) -> str:
+    """Return the label of a kind of latency, which says if TTFT and TPOT are those of a buffer."""
     if kind == "latency":
         return kind
     name = kind.upper()

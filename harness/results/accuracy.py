@@ -28,7 +28,10 @@ GateResult = Literal["PASS", "FAIL", "INCONCLUSIVE", "NOT JUDGED"]
 
 
 class ScoreCheck(FrozenModel):
-    """One score against what it must keep to; `interval` (bootstrap, 95 %) only where not all samples ran."""
+    """One score, the bounds `low` and `high` that it must keep within, and the verdict.
+
+    `interval` (bootstrap, 95 %) is given only if a part of the samples ran.
+    """
 
     name: str
     score: float
@@ -44,6 +47,7 @@ class Accuracy(FrozenModel):
 
     verdict: GateResult
     note: str = ""
+    """Why the scores are not judged; empty if they are."""
     samples: Annotated[int, Field(ge=1)]
     full_set: bool
     high_accuracy: bool
@@ -52,7 +56,8 @@ class Accuracy(FrozenModel):
     at_token_limit: NonNegativeInt
     splitter: str
     splitter_version: str = ""
-    """NLTK's, whose versions split a few texts differently; empty for the built-in splitter, or not recorded."""
+    """The version of NLTK, since versions split a few texts differently; empty for the built-in splitter, or if it was
+    not recorded."""
     approximate: list[str]  # scores that depend on the sentence splitter and were made without NLTK's
     checks: list[ScoreCheck]
 
@@ -71,7 +76,7 @@ class Accuracy(FrozenModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def passed(self) -> bool | None:
-        """The gate's verdict; null where it is inconclusive, or switched off."""
+        """True if the verdict is PASS, false if it is FAIL; null if it is INCONCLUSIVE or NOT JUDGED."""
         return {"PASS": True, "FAIL": False}.get(self.verdict)
 
     @computed_field
@@ -90,43 +95,45 @@ class Accuracy(FrozenModel):
 
 
 class ScoresFile(Accuracy, File):
-    """rouge.json; `log` is the SHA-256 of the accuracy log that was scored."""
+    """The accuracy of a run as rouge.json stores it. `log` is the SHA-256 of the accuracy log that was scored."""
 
     log: str | None = None
 
     def flat(self) -> dict[str, object]:
-        """Return the content of rouge.json.
-
-        Scores, references and thresholds also stand there under their own names.
+        """Return the content of rouge.json: the fields, and beside `checks` each ROUGE score and its threshold, and all
+        references, at the top level.
         """
-        page: dict[str, object] = self.model_dump(mode="json")
-        page |= self.rouge
-        page["baseline"] = {check.name: check.reference for check in self.checks}
-        page["gate_multiplier"] = GATE_SHARE[self.high_accuracy]
+        content: dict[str, object] = self.model_dump(mode="json")
+        content |= self.rouge
+        content["baseline"] = {check.name: check.reference for check in self.checks}
+        content["gate_multiplier"] = GATE_SHARE[self.high_accuracy]
         for check in self.checks:
             if check.name in ROUGE:
-                page[f"threshold_{check.name}"] = check.low
-        return page
+                content[f"threshold_{check.name}"] = check.low
+        return content
 
 
-WORST = 10
+MOST_WORST_ANSWERS = 10  # answers that worst.md shows
+SAMPLE_COLUMNS = ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters")  # the columns of samples.csv
 
 
 def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -> list[ScoreCheck]:
     """Check each score against its bounds.
 
-    On the whole set the official rule decides; on a part of the set, the bootstrap interval of the score does.
+    On the whole set the score itself must keep the bounds, as in the official rule. On a part of the set, its bootstrap
+    interval must, and with fewer than FEWEST_SAMPLES rows every check is INCONCLUSIVE.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
-    part = len(rows) / task.samples
-    intervals = {} if part == 1 else score_intervals(rows, list(limits))
-    is_enough = part == 1 or len(rows) >= statistics.FEWEST_SAMPLES
+    share_run = len(rows) / task.samples
+    intervals = {} if share_run == 1 else score_intervals(rows, list(limits))
+    is_enough = share_run == 1 or len(rows) >= statistics.FEWEST_SAMPLES
     checks = []
     for name, (least, most) in limits.items():
-        share = 1.0
-        if most is not None:  # the length of all answers grows with their number; a score does not
-            share = part
-        low, high = least * share, most and most * share
+        share, high = 1.0, None
+        if most is not None:  # gen_len, the characters of all answers, grows with their number; a mean score does not
+            share = share_run
+            high = most * share
+        low = least * share
         value, interval = getattr(scores, name), intervals.get(name)
         result: GateResult = "INCONCLUSIVE"
         if is_enough:
@@ -145,7 +152,10 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
 
 
 def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the bootstrap interval of each score by its name. The interval of the characters is of their sum."""
+    """Return the bootstrap interval of each score by its name. The interval of the characters is of their sum.
+
+    The bootstrap gives intervals of means, so each sample's characters are multiplied by the number of samples.
+    """
     samples = []
     for *scores, characters in rows:
         samples.append((*scores, characters * len(rows)))
@@ -154,7 +164,10 @@ def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tupl
 
 
 def verdict(interval: tuple[float, float], low: float, high: float | None) -> GateResult:
-    """Return PASS if the whole interval is within the bounds, FAIL if all of it is outside, else INCONCLUSIVE."""
+    """Return PASS if the whole interval is within the bounds, FAIL if all of it is outside, else INCONCLUSIVE.
+
+    `high` is None for a score without an upper bound.
+    """
     begin, end = interval
     if high is None:
         high = math.inf
@@ -166,7 +179,7 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ga
 
 
 def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
-    """Return the worst of the checks' verdicts."""
+    """Return the worst of the checks' verdicts: FAIL if any failed, else INCONCLUSIVE if any is, else PASS."""
     verdicts = [check.verdict for check in checks]
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
@@ -174,8 +187,8 @@ def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
 def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Tokenizer]:
     """Load the samples and the tokenizer to compute the scores of a run again.
 
-    Raises UsageError if the run used another sentence splitter, and BenchmarkError if the samples or the tokenizer
-    cannot be loaded.
+    Raises UsageError if the run used another sentence splitter, with which the scores would differ, and BenchmarkError
+    if the samples or the tokenizer cannot be loaded.
     """
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:
@@ -187,9 +200,9 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
 
 
 def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
-    """Score the accuracy log in `folder` and judge the scores.
+    """Score the accuracy log in `folder` and judge the scores, unless the weights are dummies or random.
 
-    Writes rouge.json, samples.csv and worst.md into the folder.
+    Writes rouge.json, samples.csv and worst.md (the answers with the lowest ROUGE-L) into the folder.
     """
     answers = read_log(folder / ANSWERS_FILE, len(library))
     texts = to_text(answers, tokenizer)
@@ -197,11 +210,11 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
     splitter, _ = sentence_splitter()
     is_nltk = splitter == "nltk punkt_tab"
     checks = judge_scores(rows, plan.task, plan.config.high_accuracy)
-    special = set(tokenizer.all_special_ids)
-    stops = [stop_of(answer, special, plan.config.max_new_tokens) for answer in answers]
-    note = note_on_weights(plan)
+    special_ids = set(tokenizer.all_special_ids)
+    stops = [stop_of(answer, special_ids, plan.config.max_new_tokens) for answer in answers]
+    why_not_judged = fault_of_weights(plan)
     result_verdict: GateResult = "NOT JUDGED"
-    if not note:
+    if not why_not_judged:
         result_verdict = worst_verdict(checks)
     result = ScoresFile(
         schema_version=SCHEMA,
@@ -216,30 +229,32 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         splitter=splitter,
         splitter_version=metadata.version("nltk") if is_nltk else "",
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
-        note=note,
+        note=why_not_judged,
         log=log_digest(folder / ANSWERS_FILE),
     )
     write_json(folder / "rouge.json", result.flat())
-    lines = sample_lines(rows, answers, stops, library)
-    write_table(folder / "samples.csv", ("index", "prompt_tokens", "new_tokens", "stop", *ROUGE, "characters"), lines)
+    write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stops, library))
     rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
-    worst = sorted(range(len(rows)), key=rouge_l.__getitem__)[:WORST]
+    worst = sorted(range(len(rows)), key=rouge_l.__getitem__)[:MOST_WORST_ANSWERS]
     page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")
     return result
 
 
-def stop_of(answer: Sequence[int], special: Collection[int], most_tokens: int) -> str:
-    """Return why an answer ended: "eos" or "length". Empty if the tokens show neither."""
-    if answer and answer[-1] in special:
+def stop_of(answer: Sequence[int], special_ids: Collection[int], most_tokens: int) -> str:
+    """Return why an answer ended: "eos" if its last token is a special token, "length" if it has `most_tokens` tokens.
+
+    Empty if the tokens show neither.
+    """
+    if answer and answer[-1] in special_ids:
         return "eos"
     if len(answer) >= most_tokens:
         return "length"
     return ""
 
 
-def note_on_weights(plan: Plan) -> str:
-    """Return a note that the scores mean nothing if the weights are dummies or random; empty for trained weights."""
+def fault_of_weights(plan: Plan) -> str:
+    """Return why the weights make the scores meaningless: they are dummies or random. Empty for trained weights."""
     if plan.config.has_dummy_weights:
         kind = "dummies"
     elif plan.random_weights:
@@ -249,10 +264,10 @@ def note_on_weights(plan: Plan) -> str:
     return f"the weights are {kind}: the answers, and so the scores, mean nothing"
 
 
-def sample_lines(
+def sample_rows(
     rows: Sequence[Row], answers: Sequence[Sequence[int]], stops: Sequence[str], library: sample_library.Library
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the lines of samples.csv."""
+    """Yield the rows of samples.csv, one per sample."""
     for index, (*scores, characters) in enumerate(rows):
         lengths = len(library.prompts[index]), len(answers[index])
         yield (index, *lengths, stops[index], *(f"{value:.4f}" for value in scores), characters)
@@ -274,7 +289,8 @@ def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
     """Score an accuracy log of any program against a data set's references.
 
-    Writes accuracy.txt beside the log and returns its text.
+    Writes accuracy.txt beside the log and returns its text. `model` has the tokenizer; `token_bytes` is the size of a
+    token id in the log, 4 or 8.
     """
     references = [record.reference for record in cnn_dailymail.articles_from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)

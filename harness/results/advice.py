@@ -14,7 +14,10 @@ DELAY_SHARE = 0.05  # share of TTFT p99; a longer delay of the client is worth a
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return what limits the performance test of a run and what to try, as sentences. The run must have such a test."""
+    """Return sentences on a run's performance test, which it must have.
+
+    In this order: what to try, whether the speed drifted, what limits the speed, and the slow kernels of its profile.
+    """
     test = summary.result
     assert test
     sentences = [f"What to try: {remedy}." for remedy in advice(test)]
@@ -30,7 +33,10 @@ def as_sentences(texts: Iterable[object]) -> list[str]:
 
 
 def limits_of(summary: Summary) -> dict[str, str]:
-    """Return what may limit a run's speed, each with the name of the quantity that shows it."""
+    """Return what may limit a run's speed, each with the name of the quantity that shows it.
+
+    The GPUs of this machine are recorded, not those of a server, so behind an endpoint a GPU may always be the limit.
+    """
     limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
     if summary.meta.endpoints or summary.system.gpus:
         limits["the GPU"] = "gpu_load_percent"
@@ -39,8 +45,9 @@ def limits_of(summary: Summary) -> dict[str, str]:
 
 
 def client_warning(test: Outcome) -> str:
-    """Return a warning if the client's own delay is a notable part of TTFT or slows a closed loop; else an
-    empty text.
+    """Return a warning if the client's own delay slows a closed loop or, in any other test, is a notable part of TTFT.
+
+    Empty if it does not, or if the delay is not known.
     """
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
@@ -68,7 +75,8 @@ def client_warning(test: Outcome) -> str:
 def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     """Return sentences on what was used up, the strongest limit first.
 
-    `limits` maps what may limit the speed to the name of the quantity that shows it.
+    If nothing was used up, they say what was recorded and what was not, or that the machine was busy or nothing was
+    recorded. `limits` maps what may limit the speed to the name of the quantity that shows it.
     """
     details = test.details
     if not details.usage:
@@ -80,19 +88,19 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
         return [f"**What limits the speed**: {first}.", *as_sentences(rest)]
     if test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
-    seen, unseen = list[str](), list[str]()
+    recorded, unrecorded = list[str](), list[str]()
     for name, quantity in limits.items():
         if quantity in details.usage:
-            seen.append(name)
+            recorded.append(name)
         else:
-            unseen.append(name)
-    seen_text = ", ".join(seen)
-    if unseen:
-        known = seen_text or "none of the rest"
-        return [f"Not saturated in the performance test: {known}. Not known: {', '.join(unseen)}."]
+            unrecorded.append(name)
+    recorded_text = ", ".join(recorded)
+    if unrecorded:
+        known = recorded_text or "none of the rest"
+        return [f"Not saturated in the performance test: {known}. Not known: {', '.join(unrecorded)}."]
     return [
-        f"No resource was saturated in the performance test ({seen_text}): the load, or work between the steps, set "
-        "the speed."
+        f"No resource was saturated in the performance test ({recorded_text}): the load, or work between the steps, "
+        "set the speed."
     ]
 
 
@@ -116,7 +124,7 @@ def lower_load(test: Outcome) -> str:
 
 
 def advice(test: Outcome) -> list[str]:
-    """Return what to change, as sentences. Empty if the test kept its limits or has none."""
+    """Return what to change to keep the latency limits, as one text. Empty if they were kept or there are none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [
@@ -141,7 +149,10 @@ def in_flight_text(test: Outcome) -> str:
 
 
 def advise_ttft(test: Outcome) -> str:
-    """Return advice for a test with TTFT over its limit: either requests queue, or prompts take too long."""
+    """Return advice for a test with TTFT over its limit: either requests queue, or prompts take too long.
+
+    If nobody recorded how many requests waited, the advice is to record it.
+    """
     waiting = test.details.usage.get("requests_waiting")
     if waiting is None:
         return "TTFT is over its limit: --extra-metrics shows whether requests waited, or their prompts took too long"

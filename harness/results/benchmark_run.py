@@ -16,7 +16,7 @@ from harness.runs.run_folder import RunFolder, now
 
 
 def first_facts() -> dict[str, Any]:
-    """Return the first facts of a record: the command, the time, the machine and its software."""
+    """Return the facts with which the record of a run begins: the command, the time, the machine and its software."""
     return {
         "schema_version": SCHEMA,
         "command": command_line(),
@@ -29,7 +29,8 @@ def first_facts() -> dict[str, Any]:
 def facts_of(folder: Path) -> RunFacts:
     """Read the record of a run from config.json.
 
-    Raises UsageError if the folder is not of run.py or has an older format.
+    Raises UsageError if the folder is not of run.py or has an older format, whose plan has no key `running`, or if the
+    record is damaged.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -46,7 +47,7 @@ def facts_of(folder: Path) -> RunFacts:
 
 
 class BenchmarkRun(NamedTuple):
-    """One run under way: its folder, the screen, and what is known of it, which config.json always holds."""
+    """One run under way: its folder, the screen, and the facts known so far, which config.json always holds."""
 
     folder: RunFolder
     display: Display
@@ -54,7 +55,10 @@ class BenchmarkRun(NamedTuple):
 
     @classmethod
     def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
-        """Create the record of a run from its first plan, before its samples are read."""
+        """Create the record of a run from its first plan, before its samples are read.
+
+        Writes config.json and prints the plan's deviations from MLPerf's rules.
+        """
         run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
         run.adopt(plan)
         return run
@@ -68,7 +72,7 @@ class BenchmarkRun(NamedTuple):
         return self.plan.config
 
     def adopt(self, plan: Plan) -> None:
-        """Replace the plan by a newer one.
+        """Replace the plan by a newer one and write config.json.
 
         Prints what is new in the plan: its latest note, and new deviations from MLPerf's rules.
         """
@@ -91,5 +95,6 @@ class BenchmarkRun(NamedTuple):
         write_json(self.folder.path / "config.json", record)
 
     def warn_short(self) -> None:
+        """Print a warning if the test will be too short for a valid result."""
         if self.plan.duration_problem:
             self.display.say(self.plan.duration_problem, style="yellow")

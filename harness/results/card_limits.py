@@ -1,4 +1,4 @@
-"""Limits that a card's data sheet and a model's shape set, computed before anything is measured, and held against it.
+"""Limits that a card's data sheet and a model's shape set, computed before a run and compared with its results.
 
 A request alone reads all weights and its KV cache for each token, so memory bandwidth bounds its tokens/s. Offline does
 the arithmetic of each sample once, so the peak rate bounds its samples/s. What the weights leave of the memory bounds
@@ -39,7 +39,7 @@ ARITHMETIC_BITS = {16: "bf16", 8: "fp8"}  # bits of the matrix products, and the
 
 
 class MeanLengths(NamedTuple):
-    """Mean tokens of a prompt and of its answer; `is_assumed`: nobody has read the prompts."""
+    """Mean tokens of a prompt and of its answer. `is_assumed` tells that the prompts were not read."""
 
     prompt: float
     answer: float
@@ -63,35 +63,34 @@ class CardLimits(FrozenModel):
     attention_width: int
     """Layers x attention heads x width of a head."""
     weight_bytes: int
-    """That a token reads: all but the input embeddings."""
+    """Bytes of the weights that are read for a token: all but the input embeddings."""
     kv_bytes: float
-    """Of a token in the KV cache."""
+    """Bytes of a token in the KV cache."""
     flops_per_s: Measured = None
-    """Of all GPUs."""
+    """Peak operations a second of all GPUs."""
     bytes_per_s: Measured = None
-    """Of the GPUs of one replica."""
+    """Memory bandwidth of the GPUs of one replica."""
     cache_bytes: Measured = None
-    """That the weights leave of what vLLM may use, in all replicas."""
+    """Memory for the KV cache in all replicas: what the weights leave of the memory that vLLM may use."""
     missing: tuple[str, ...] = ()
-    """What is not known, and so keeps a limit from being computed, in words."""
+    """Why a limit is not computed, in words, each with what is not known or does not fit."""
 
     @classmethod
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
-        """Return the limits of a model on these GPUs. Raises UsageError if the model's config cannot be read."""
+        """Return the limits of a model, None if not known or void. Raises UsageError if its config cannot be read."""
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
         feed_forward = 3 * shape.hidden_size * shape.intermediate_size
         embedding = shape.vocab_size * shape.hidden_size
-        unread_bytes = 0.0
-        if not shape.tie_word_embeddings:
-            unread_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
+        input_embedding_bytes = 0.0
+        if not shape.tie_word_embeddings:  # tied embeddings are also the output layer, which each token reads
+            input_embedding_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
         tensor, replicas = parallelism(config, gpus, stored_bytes)
         used = gpus[: tensor * replicas]
         names = sorted({gpu.name for gpu in used})
         card, arithmetic = card_of(names), arithmetic_of(config)
-        flops_per_s = bytes_per_s = cache_bytes = None
-        peak = None
+        peak = flops_per_s = bytes_per_s = cache_bytes = None
         if card:
             bytes_per_s = 1e12 * card.memory * tensor
             peak = getattr(card, arithmetic) if arithmetic else None
@@ -107,7 +106,7 @@ class CardLimits(FrozenModel):
             layer_parameters=shape.num_hidden_layers * (attention + feed_forward),
             output_parameters=embedding,
             attention_width=shape.num_hidden_layers * heads * width,
-            weight_bytes=int(stored_bytes - unread_bytes),
+            weight_bytes=int(stored_bytes - input_embedding_bytes),
             kv_bytes=checkpoint.cache_bytes(config, 1),
             flops_per_s=flops_per_s,
             bytes_per_s=bytes_per_s,
@@ -127,26 +126,34 @@ class CardLimits(FrozenModel):
         return self.model_copy(update={**changes, "missing": tuple(missing)})
 
     def sample_flops(self, lengths: MeanLengths) -> float:
-        """Return the operations of a prompt and its answer. Each token attends to all tokens before it."""
+        """Return the operations of a prompt and its answer.
+
+        A product counts as two operations, multiply and add. The output layer computes only the answer's tokens.
+        Attention multiplies twice, with keys and with values, for each pair of a token and a token before it.
+        """
         tokens = lengths.prompt + lengths.answer
         products = 2 * self.layer_parameters * tokens + 2 * self.output_parameters * lengths.answer
-        return products + 4 * self.attention_width * tokens**2 / 2
+        token_pairs = tokens**2 / 2
+        return products + 4 * self.attention_width * token_pairs
 
     def token_bytes(self, lengths: MeanLengths) -> float:
         """Return the bytes read for one token of a single running request, in the middle of its answer."""
         return self.weight_bytes + self.kv_bytes * (lengths.prompt + lengths.answer / 2)
 
     def request_tokens_per_s(self, lengths: MeanLengths) -> Measured:
+        """Return the most output tokens/s of a request that runs alone; None if the bandwidth is not known."""
         if not self.bytes_per_s:
             return None
         return self.bytes_per_s / self.token_bytes(lengths)
 
     def samples_per_s(self, lengths: MeanLengths) -> Measured:
+        """Return the most samples/s of Offline; None if the peak rate is not known."""
         if not self.flops_per_s:
             return None
         return self.flops_per_s / self.sample_flops(lengths)
 
     def sequences(self, lengths: MeanLengths) -> Measured:
+        """Return the most sequences that the KV cache holds; None if its memory is not known."""
         if self.cache_bytes is None:
             return None
         return self.cache_bytes / (self.kv_bytes * (lengths.prompt + lengths.answer))
@@ -178,16 +185,21 @@ class CardLimits(FrozenModel):
 
 
 def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
-    """Return the limits of a run that computes on GPUs of this machine; None for any other run."""
+    """Return the limits of a run whose engine is in this process and uses only GPUs of this machine; None for any
+    other run.
+    """
     if not gpus or not config.is_in_process or config.has_other_hosts:
         return None
     return CardLimits.of(config, gpus)
 
 
 def arithmetic_of(config: EngineConfig) -> str:
-    """Return the format of the arithmetic in matrix products: "bf16" or "fp8". Empty for any other format."""
+    """Return the format of the arithmetic in matrix products: "bf16" or "fp8".
+
+    Empty for any other format, and for a checkpoint with groups of different formats.
+    """
     stored = quantization.stored_formats(config)
-    if not stored:
+    if not stored:  # the checkpoint is not quantized, so the run's settings give the format
         bits = {"none": 8 * BYTES_PER_WEIGHT[config.precision], "fp8": 8}.get(config.quantization, 0)
         return ARITHMETIC_BITS.get(int(bits), "")
     if all(group.activations == quantization.WEIGHTS_ALONE for group in stored):
@@ -198,6 +210,11 @@ def arithmetic_of(config: EngineConfig) -> str:
 
 
 def missing_facts(names: Sequence[str], arithmetic: str, is_known: bool, has_peak: bool) -> Iterator[str]:
+    """Yield the fact, if any, that keeps a limit from being computed.
+
+    `names` are the different models of the GPUs. `is_known` tells that the only model has a data sheet here, and
+    `has_peak` that the data sheet has a rate in this arithmetic.
+    """
     if not names:
         yield "no GPU is visible, so arithmetic, memory and bandwidth are not known"
     elif len(names) > 1:

@@ -13,20 +13,24 @@ ERROR_RATE = 0.05  # the chance that a comparison calls any equal pair faster or
 # The scatter of runs with the same settings, about, as seen on an H200 (docs/evidence/performance.md).
 ASSUMED_SCATTER = 0.02
 FEWEST_PAIRS = 3  # pairs of runs that show their own scatter
-SMALLEST, EQUAL = 0.005, 0.02  # the smallest change that counts; the widest interval that shows that there is none
-MOST_TAKEN = 0.99  # the largest share of the processors that other programs are taken to use
+SMALLEST_CHANGE = 0.005  # a smaller change does not count, however clear it is
+EQUAL_WITHIN = 0.02  # two sides are equal if the interval allows no larger change
+LARGEST_OTHERS_SHARE = 0.99  # Other programs count with at most this share of the processors; 1 would divide by zero.
 ONE_RUN_EACH = "one run of each"
 # The basis of a change between finished runs.
 METHOD_TEXT = (
     f"of 95 % each; fewer than {FEWEST_PAIRS} runs of each are taken to scatter by {100 * ASSUMED_SCATTER:g} % at least"
 )
 SMALLEST_VARIANCE = 1e-18  # the smallest variance, for ratios that are all the same
-LITTLE_CHANGE, MANIFOLD = 0.05, 1.95  # Ratios outside this range are written as a multiple, not in percent.
+# Ratios between these two are written in percent, any other ratio as a multiple ("3 times as fast").
+LOWEST_PERCENT_RATIO, HIGHEST_PERCENT_RATIO = 0.05, 1.95
 MULTIPLE_WORDS = {"2": "twice", "3": "three times", "4": "four times"}
 
 
 class Change(NamedTuple):
-    """The ratio of B to A: the geometric mean, its interval, and what they rest on, in words and in runs of a side."""
+    """The ratio of B to A: the geometric mean, its interval, and the basis of both: in words, and as the number of runs
+    of the side with fewer runs.
+    """
 
     mean: float
     low: float
@@ -41,9 +45,10 @@ class Change(NamedTuple):
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
-        """Return the change between the runs of two sides, with Welch's interval.
+        """Return the change between the runs of two sides, with Welch's interval of the logarithms.
 
-        If no side has FEWEST_PAIRS runs, the interval assumes a scatter of at least ASSUMED_SCATTER.
+        If no side has FEWEST_PAIRS runs, the runs do not show their own scatter, so the interval assumes a scatter of
+        at least ASSUMED_SCATTER.
         """
         middle, half = welch([log(value) for value in before], [log(value) for value in after])
         count_before, count_after = len(before), len(after)
@@ -57,23 +62,23 @@ class Change(NamedTuple):
     def on_busy_machine(self, taken_before: float = 0.0, taken_after: float = 0.0) -> "Change":
         """Return the change of a speed between runs on a machine that other programs used.
 
-        `taken_before` and `taken_after` are the largest shares of the processors that other programs took of a run of
-        each side. Alone, a run would have been between as fast as it was and 1 / (1 - share) times as fast, so the
-        interval is widened to hold all of that. This allows for the time of the processors alone, not for caches and
-        memory that were shared. The scatter that other programs cause differs from machine to machine
-        and from hour to hour, so no value is assumed for it: with fewer than FEWEST_PAIRS runs of a side, the change
-        has no interval and its verdict is unclear.
+        `taken_before` and `taken_after` are the largest shares of the processors that other programs took during a run
+        of each side. On an idle machine a run would have been at least as fast, and at most 1 / (1 - share) times as
+        fast. The interval is widened to hold all of these speeds. This allows for the time of the processors only, not
+        for shared caches and memory. The scatter that other programs cause differs from machine to machine and from
+        hour to hour, so no value is assumed for it: with fewer than FEWEST_PAIRS runs of a side, the change has no
+        interval and its verdict is unclear.
         """
         if self.may_be_chance:
             return self._replace(low=0.0, high=inf)
-        low = self.low * (1 - min(taken_before, MOST_TAKEN))
-        high = self.high / (1 - min(taken_after, MOST_TAKEN))
+        low = self.low * (1 - min(taken_before, LARGEST_OTHERS_SHARE))
+        high = self.high / (1 - min(taken_after, LARGEST_OTHERS_SHARE))
         return self._replace(low=low, high=high)
 
     @property
     def inverse(self) -> "Change":
         """The change from B to A."""
-        low = 1 / self.high  # 0 of a change without an interval
+        low = 1 / self.high  # 0 if the change has no interval, because its high end is then infinite
         high = 1 / self.low if self.low else inf
         return Change(1 / self.mean, low, high, self.basis, self.runs)
 
@@ -87,8 +92,9 @@ class Change(NamedTuple):
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
-        """Tell on which side of a change of `bound` percent the whole interval lies. "unclear" if the interval contains
-        it.
+        """Tell whether the whole interval lies above or below a change of `bound` percent.
+
+        "unclear" if the interval contains this change.
         """
         if 100 * (self.low - 1) - bound > 0:
             return "above"
@@ -98,10 +104,13 @@ class Change(NamedTuple):
 
     @property
     def effect(self) -> Literal["above", "below", "equal", "unclear"]:
-        """Tell whether there is a change. A clear change smaller than SMALLEST does not count as one."""
-        if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST:
+        """Tell in which direction there is a clear change. A change of SMALLEST_CHANGE or less does not count as one.
+
+        Without such a change: "equal" if the interval allows no change larger than EQUAL_WITHIN, else "unclear".
+        """
+        if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST_CHANGE:
             return self.verdict()
-        return "equal" if self.reach <= EQUAL else "unclear"
+        return "equal" if self.reach <= EQUAL_WITHIN else "unclear"
 
     @property
     def reach(self) -> float:
@@ -117,21 +126,25 @@ class Change(NamedTuple):
 
     @property
     def signed(self) -> str:
-        """Return the change in percent, such as "+12.1 % (+9.2 to +15.4 %)". Without an interval, only the mean."""
-        if not self.has_interval:
-            return f"{signed_percent(self.mean)} %"
-        mean, low, high = map(signed_percent, self[:3])
-        if self.low >= self.high:
+        """Return the change in percent, such as "+12.1 % (+9.2 to +15.4 %)".
+
+        Without an interval, or with one of no width, only the mean.
+        """
+        mean, low, high = map(signed_percent, (self.mean, self.low, self.high))
+        if not self.has_interval or self.low >= self.high:
             return f"{mean} %"
         return f"{mean} % ({low} to {high} %)"
 
     def describe(self, metric: Metric) -> str:
         """Return the change in words with its interval and its basis, such as "19 % faster (5 to 25 %, 4 of
         4 pairs)".
+
+        The words also say if the sides are equal, if the change is unclear, or if it has no interval.
         """
         change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
-            return f"equal within {number(round(100 * change.reach, 1) or 0.1, 2)} % ({self.basis})"
+            reach_percent = round(100 * change.reach, 1) or 0.1  # never "within 0 %"
+            return f"equal within {number(reach_percent, 2)} % ({self.basis})"
         if not change.has_interval:
             return (
                 f"not known to be {up} or {down}: {change.signed} on a busy machine, {self.basis}; "
@@ -139,12 +152,12 @@ class Change(NamedTuple):
             )
         if change.effect == "unclear":
             return f"not clearly {up} or {down}: {change.signed}, {self.basis}"
-        if LITTLE_CHANGE < change.mean < MANIFOLD:
+        if LOWEST_PERCENT_RATIO < change.mean < HIGHEST_PERCENT_RATIO:
             size, low, high = change.sizes_in_percent
             direction = up if change.mean > 1 else down
             unit, comparison = "%", f"{size} % {direction}"
         else:
-            size, low, high = (number(ratio, 2) for ratio in change[:3])
+            size, low, high = (number(ratio, 2) for ratio in (change.mean, change.low, change.high))
             multiple = MULTIPLE_WORDS.get(size, f"{size} times")
             unit, comparison = "times", f"{multiple} {as_much}"
         if low == high:
@@ -153,7 +166,7 @@ class Change(NamedTuple):
 
     @property
     def sizes_in_percent(self) -> tuple[str, str, str]:
-        """Return the mean, smallest and largest size of the change, without its direction."""
+        """Return the mean, smallest and largest size of the change in percent, as text without its direction."""
         least, most = sorted(map(size_in_percent, (self.low, self.high)))
         return number(size_in_percent(self.mean), 2), number(least, 2), number(most, 2)
 

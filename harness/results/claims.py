@@ -21,36 +21,48 @@ from harness.loadgen.test_run import TestRun
 from harness.runs.run_lock import LOCK_FILE
 
 LOADGEN_SUMMARY_FILE, SUMMARY_FILE = "mlperf_log_summary.txt", "summary.json"
-MADE = (SUMMARY_FILE, "report.md", "report.html", "plots")  # files made from a run's logs
-LATER = (*MADE, "status.json", "engine.log", LOCK_FILE)  # files that are written after the digests
-LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # a line of LoadGen's summary
+DERIVED_FILES = (SUMMARY_FILE, "report.md", "report.html", "plots")  # files and a folder made from a run's logs
+WITHOUT_DIGEST = (*DERIVED_FILES, "status.json", "engine.log", LOCK_FILE)  # written after the digests
+SUMMARY_LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S+)\s*$", re.M)  # a label and a value of LoadGen's summary
 SUMMARY_HEAD = ("Scenario", "Mode", "Result is")
-NOISE = word_list.names_in("result effective test query per to ns ms")  # in its labels, or in the log's keys alone
-ALIKE = {"sec": "second", "w/": "with", "w/o": "without", "perf": "performance", "satisfied": "met", "is": "validity"}
-OF_REQUESTS = word_list.names_in(
+# Words that only the labels of LoadGen's summary have, or only the keys of its log, for the same figure.
+IGNORED_WORDS = word_list.names_in("result effective test query per to ns ms")
+# Words of the summary's labels, and the words of the log's keys for the same.
+SYNONYMS = {
+    "sec": "second",
+    "w/": "with",
+    "w/o": "without",
+    "perf": "performance",
+    "satisfied": "met",
+    "is": "validity",
+}
+# The figures that requests.csv gives.
+REQUEST_FIGURES = word_list.names_in(
     """
     total_new_tokens total_input_tokens input_lengths output_lengths input_tokens_per_sec total_tokens_per_sec
     tokens_per_sec samples_per_sec begin_s seconds trend
     """
 )
-TOLERANCES = {  # tolerances, relative and absolute
-    "requests.csv": (1e-9, 2.5e-6),  # LoadGen cuts its times off to whole nanoseconds, of a mean of TPOT twice
-    "machine.csv": (0.05, 0.0),  # power, read once a second, against the counter of energy: 2.2 % of 45 s on an H200
+TOLERANCES = {  # relative and absolute tolerance of a figure, by its source
+    "requests.csv": (1e-9, 2.5e-6),  # LoadGen truncates its times to whole nanoseconds, and a mean of TPOT twice
+    # The claimed energy is that of a counter, the source sums up power read once a second: on an H200, they differed by
+    # 2.2 % over 45 s.
+    "machine.csv": (0.05, 0.0),
     "target_qps": (1e-5, 0.0),  # the log has six digits of a rate
-    log_entries.DETAIL: (1e-5, 0.006),  # and LoadGen's summary two decimals of some
+    log_entries.DETAIL: (1e-5, 0.006),  # LoadGen's summary has two decimals of some figures
 }
-RATE_TOLERANCE = 0.03  # tolerance of a rate over a whole test, beside its first and last requests
-SAME_RATE_RATIO = 0.005  # ratio within which a rate is that of the configuration
+RATE_TOLERANCE = 0.03  # relative tolerance of a rate over a whole test; two requests at its ends are added
+SAME_RATE_RATIO = 0.005  # relative tolerance within which a rate counts as the configured rate
 # Ways in which a program may change how a text is stored.
 WINDOWS_LINES = (
     "the line ends of Windows (CRLF), as git may leave them: `git config core.autocrlf false`, and check out again"
 )
 EDITORS_MARK = "a byte order mark, as an editor may add it"
-LARGEST = 2**30  # bytes of a file that has a digest
+LARGEST_DIGESTED_BYTES = 2**30  # larger files have no digest
 
 
 class Claim(NamedTuple):
-    """A figure as the run claims it, and as a source of it gives it, if there is one."""
+    """A figure as the run states it, and as recomputed from `source`, which is empty if no source gives the figure."""
 
     name: str
     stated: Any
@@ -59,13 +71,15 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> Literal["equal", "differs", "cannot be recomputed"]:
+        """The result of the check. Integers must be the same; other numbers may differ by the source's tolerance."""
         if not self.source:
             return "cannot be recomputed"
         if self.stated == self.recomputed:
             return "equal"
-        ratio, most = TOLERANCES.get(self.source, (1e-9, 0.0))
-        are_rounded = {float} <= {type(self.stated), type(self.recomputed)} <= {float, int}
-        if are_rounded and isclose(self.stated, self.recomputed, rel_tol=ratio, abs_tol=most):
+        relative, absolute = TOLERANCES.get(self.source, (1e-9, 0.0))
+        types = {type(self.stated), type(self.recomputed)}
+        are_rounded = float in types and types <= {float, int}
+        if are_rounded and isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute):
             return "equal"
         return "differs"
 
@@ -81,9 +95,11 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def report_claims(folder: Path) -> tuple[list[str], bool]:
-    """Check the claims of a run, or of bare LoadGen logs. Returns the lines to print, and whether no claim differs.
+    """Check the claims of a run, or of LoadGen logs without a run. Returns the lines to print, and whether no claim
+    differs.
 
-    Bare logs also get notes on how to read their result. Raises LogError or UsageError if the files cannot be read.
+    For bare logs, the lines begin with notes on how to read their result. Raises LogError or UsageError if the files
+    cannot be read.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
@@ -102,7 +118,7 @@ def report_claims(folder: Path) -> tuple[list[str], bool]:
 def verify_run(folder: Path) -> list[Claim]:
     """Return the claims of a run, its tests and its files.
 
-    Raises UsageError if the folder is not as a run leaves it, or LogError.
+    Raises UsageError if the folder is not as a run leaves it, or LogError if a log of LoadGen is damaged.
     """
     try:
         return [*claims_of(folder)]
@@ -111,18 +127,23 @@ def verify_run(folder: Path) -> list[Claim]:
 
 
 def claims_of(folder: Path) -> Iterator[Claim]:
-    """Yield the claims of a run: its parts, figures recomputed from its logs, its files, and LoadGen's summaries."""
+    """Yield the claims of a run: its parts, the order of its times, its rates, figures recomputed from its logs, its
+    files, and LoadGen's summaries.
+
+    A test whose logs cannot be read is a claim that differs.
+    """
     summary: Any = files.read_json(folder / SUMMARY_FILE)
     config: Any = files.read_json(folder / "config.json")
     status: Any = files.read_json(folder / "status.json")
     run, settings = summary["run"], config["plan"]["config"]
-    if status["status"] == "complete" and not settings.get("quick"):
+    if status["status"] == "complete" and not settings.get("quick"):  # a quick estimate has no performance test
         yield from missing_parts(run, settings)
-    limits = (run.get("performance") or {}).get("limits_ms")
+    limits_ms = (run.get("performance") or {}).get("limits_ms")
+    limits = LatencyLimits(**limits_ms) if limits_ms else None
     recomputed = list[tuple[str, dict[str, Any]]]()
-    for name, place, level in tests_of(folder, run, config):
+    for name, place, concurrency in tests_of(folder, run, config):
         try:
-            test = TestRun.from_logs(place, limits and LatencyLimits(**limits), level and int(level))
+            test = TestRun.from_logs(place, limits, int(concurrency) if concurrency else None)
         except errors.BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
             continue
@@ -131,7 +152,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
         yield from rate_claims(test)
         figures_by_source = figures_of_sources(test, is_whole=name == "performance")
-        if (run.get(name) or {}).get("steady"):  # Its queries are those of the steady part.
+        if (run.get(name) or {}).get("steady"):  # The run claims the queries of the steady part, not of the whole test.
             figures_by_source["requests.csv"].pop("queries", None)
         for source, figures in figures_by_source.items():
             recomputed.append((source, dict(leaves(figures, name))))
@@ -157,22 +178,25 @@ def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mappi
 
 
 def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
-    """Claim that a complete run has the parts that were asked for.
+    """Yield a claim that differs for each part of a complete run that was asked for and is missing.
 
-    No performance test is due after a failed gate that ended the run.
+    A failed accuracy gate ends a run without a performance test, unless --no-exit-on-accuracy-fail was given.
     """
     has_failed = (run.get("accuracy") or {}).get("verdict") == "FAIL"
     is_ended_by_gate = has_failed and not settings.get("no_exit_on_accuracy_fail")
     for part in ("accuracy", "performance"):
-        is_due = settings["mode"] in (part, "both") and not (part == "performance" and is_ended_by_gate)
-        if is_due and not run.get(part):
+        if part == "performance" and is_ended_by_gate:
+            continue
+        if settings["mode"] in (part, "both") and not run.get(part):
             yield Claim(part, "complete", "its logs", "missing")
 
 
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
-    The concurrency is None unless the figures are of a steady part.
+    A performance test with a steady part comes twice, as a whole and as its steady part. The concurrency, from which
+    the steady part follows, is None for figures of a whole test. A test without a concurrency of its own (Offline) has
+    that of the engine.
     """
     performance = run.get("performance")
     if performance:
@@ -182,30 +206,37 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
             yield "performance.steady", place, performance.get("concurrency") or config["concurrency"]
     for kind in ("search", "attempts"):
         for number, test in enumerate(run.get(kind) or ()):
-            level = None
-            if test["unit"] == ClosedLoop.unit:
-                level = test["load"]
-            yield f"{kind}.{number}", folder / test["folder"], level
+            concurrency = None
+            if test["unit"] == ClosedLoop.unit:  # its load is the concurrency, and its figures are of the steady part
+                concurrency = test["load"]
+            yield f"{kind}.{number}", folder / test["folder"], concurrency
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
-    """Claim that all stated data equal what a source gives."""
-    before, after = dict(leaves(stated)), dict(leaves(recomputed))
-    for key in before | after:
-        yield Claim(f"{name}{key}", before.get(key), source, after.get(key))
+    """Claim that each value in stated data equals the value that a source gives at the same path.
+
+    A value that only one of the two has counts as None in the other. `name` stands before each path.
+    """
+    stated_values, recomputed_values = dict(leaves(stated)), dict(leaves(recomputed))
+    for path in stated_values | recomputed_values:
+        yield Claim(f"{name}{path}", stated_values.get(path), source, recomputed_values.get(path))
 
 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
-    """Claim that the files are as the run left them.
+    """Claim that the files are as the run left them. Files that macOS or Windows add do not count.
 
-    Files whose text is the same but is stored in another way are one claim for each way, whatever their number.
+    Files whose text is the same but is stored in another way, such as with other line ends, are one claim for each way,
+    whatever their number.
     """
     current = file_digests(folder)
     stored_otherwise: dict[str, list[str]] = {}
     for name, digest in stored.items():
         if is_litter(Path(name)):
             current[name] = digest
-        elif current.get(name, digest) != digest and (form := form_of(folder / name, digest)):
+            continue
+        is_changed = name in current and current[name] != digest
+        form = form_of(folder / name, digest) if is_changed else ""
+        if form:
             stored_otherwise.setdefault(form, []).append(name)
             current[name] = digest
     for form, names in stored_otherwise.items():
@@ -214,7 +245,10 @@ def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
 
 
 def form_of(path: Path, digest: str) -> str:
-    """Return in what other way a file's text is stored than the run wrote it. Empty if the text itself differs."""
+    """Return how a file is stored differently from how the run wrote it, in words. Empty if the text itself differs.
+
+    `digest` is the SHA-256 of what the run wrote.
+    """
     for form, content in original_forms(path):
         if hashlib.sha256(content).hexdigest() == digest:
             return form
@@ -233,8 +267,13 @@ def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def as_written(path: Path, digest: str | None) -> bytes | None:
-    """Return the bytes that the run wrote, if the file's text is the same and only stored in another way; else None."""
-    if digest is None or path.stat().st_size > LARGEST or hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+    """Return the bytes that the run wrote, if the file has the same text but is stored in another way.
+
+    None if the file is unchanged, its text differs, or it has no digest.
+    """
+    if digest is None or path.stat().st_size > LARGEST_DIGESTED_BYTES:
+        return None
+    if hashlib.sha256(path.read_bytes()).hexdigest() == digest:
         return None
     for _, content in original_forms(path):
         if hashlib.sha256(content).hexdigest() == digest:
@@ -251,7 +290,9 @@ def file_digests(folder: Path) -> dict[str, str]:
     digests_by_name = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if not path.is_file() or name.parts[0] in LATER or is_litter(path) or path.stat().st_size > LARGEST:
+        if not path.is_file() or name.parts[0] in WITHOUT_DIGEST or is_litter(path):
+            continue
+        if path.stat().st_size > LARGEST_DIGESTED_BYTES:
             continue
         digests_by_name[str(name)] = hashlib.sha256(path.read_bytes()).hexdigest()
     return digests_by_name
@@ -261,8 +302,9 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
     """Claim that LoadGen's rates agree with the requests: rate times time is the number of samples or tokens.
 
     The time is from the first request to the last answer. In some scenarios LoadGen counts one sample less over its
-    time. Its clock begins with its own first query, so a few requests may be missing at the ends. Requests that this
+    time, and its clock begins with its own first query, so two requests more or less are allowed. Requests that this
     program timed are not compared: LoadGen's time then also includes the reports of requests that were never sent.
+    Nothing is compared if a request's times are not known.
     """
     answered = test.answered_requests
     if any(request.clock == "client" for request in answered):
@@ -281,26 +323,28 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
             continue
         by_rate = rate * (end_s - begin_s)
         by_requests: float = count
-        if isclose(by_rate, count, rel_tol=allowed):
+        if isclose(by_rate, count, rel_tol=allowed):  # A claim is stricter, so it gets the same number twice.
             by_requests = by_rate
         yield Claim(f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_requests)
 
 
 def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
-    """Return the figures of a test by source and name.
+    """Return the figures of a test by source and name. A figure that a source does not give is None.
 
-    For a test with a steady part that counts, the figures are of that part.
+    For a test with a steady part that counts, the figures are of that part, and LoadGen's log gives only the verdict.
+    `is_whole` tells that the figures are claimed of the run's own test as a whole.
     """
     result, joules = test.result, test.recording.joules
     rate = result.target_qps if result.scenario == "Server" else None
+    # The rate has a source of its own, with its own tolerance. The queries are counted in requests.csv.
     logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
     if test.window:
         logged = {"valid": result.valid}
-    elif not is_whole:  # one of several loads has the time of its issue instead
+    elif not is_whole:  # The summary gives a test of a search the time in which its queries were issued, not LoadGen's.
         logged["duration_s"] = None
-    counted: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in OF_REQUESTS}
+    counted: dict[str, Any] = {name: getattr(test.window or test, name, None) for name in REQUEST_FIGURES}
     counted["requests"] = len(test.counted_requests)
-    if result.scenario != "MultiStream":  # whose latencies are of whole queries
+    if result.scenario != "MultiStream":  # LoadGen's latencies in MultiStream are of whole queries, not of requests.
         counted |= requests.times_of(test.counted_requests)._asdict()
         counted["queries"] = len(test.counted_requests)
     joules_per_token = None
@@ -315,7 +359,7 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
 
 
 def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value in nested data with its dotted path."""
+    """Yield every value in nested data with its dotted path. `name` is the path of `data` itself."""
     if is_dataclass(data):
         data = vars(data)
     elif isinstance(data, list):
@@ -337,30 +381,34 @@ def remarks(folder: Path) -> Iterator[str]:
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
     tokens_per_sample = f"{(result.tokens_per_sec or nan) / rate:.1f}"
-    if tokens_per_sample in ("128.0", "129.0"):  # the lengths that may be written at most
-        length = tokens_per_sample[:3]
+    if tokens_per_sample in ("128.0", "129.0"):  # the token limit of an answer, without and with its end-of-text token
+        length = tokens_per_sample.removesuffix(".0")
         yield f"note: every sample counts as {length} tokens: the rate is not of the tokens that were written"
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
-    """Claim that LoadGen's summary for people agrees with its detail log. Raises LogError."""
+    """Claim that LoadGen's summary for people agrees with its detail log. Raises LogError if the log is damaged.
+
+    Lines that the log has no entry for are not compared. A summary that lacks one of SUMMARY_HEAD, or is empty, is a
+    claim that differs.
+    """
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
     for key, value, _ in log_entries.log_records(folder / log_entries.DETAIL):
         logged.setdefault(label_words(key), value)
     text = ""
     if path.is_file():
         text = reading.read_text(path, errors="replace")
-    lines = LINE.findall(text)
-    if label_words("Result is") in logged:  # an accuracy test has none of these
+    lines = SUMMARY_LINE.findall(text)
+    if label_words("Result is") in logged:  # The summary of an accuracy test has no SUMMARY_HEAD.
         labels = [label for label, _ in lines]
         lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
-    for label, text in lines:
+    for label, value in lines:
         entry = logged.get(label_words(label))
         if entry is not None:
             name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}"
-            yield Claim(name, figure_of(text), log_entries.DETAIL, entry)
+            yield Claim(name, figure_of(value), log_entries.DETAIL, entry)
 
 
 def figure_of(text: str) -> object:
@@ -374,5 +422,5 @@ def figure_of(text: str) -> object:
 def label_words(name: str) -> frozenset[str]:
     """Return the words of a LoadGen label or key that tell which figure it is. Their order does not matter."""
     split_name = re.split(r"[\s_()]+", name.lower())
-    usual_words = [ALIKE.get(word, word) for word in split_name]
-    return frozenset(usual_words).difference(NOISE, [""])
+    usual_words = [SYNONYMS.get(word, word) for word in split_name]
+    return frozenset(usual_words).difference(IGNORED_WORDS, [""])

@@ -12,7 +12,7 @@ class Capacity(FrozenModel):
     requests_per_hour: float
     requests_per_day: float
     full_set_s: Measured = None
-    """For all samples of MLPerf's set; null where others were asked."""
+    """Seconds for all samples of MLPerf's set; null if the run asked other samples."""
 
 
 class Cost(FrozenModel):
@@ -21,14 +21,14 @@ class Cost(FrozenModel):
     price_per_hour: float
     per_million_output_tokens: Measured = None
     per_million_tokens: Measured = None
-    """Input and output."""
+    """For input and output tokens together."""
     per_thousand_requests: Measured = None
 
 
 def capacity(plan: Plan, rate: Measured) -> Capacity | None:
-    """Return how many requests an hour and a day a rate in samples/s makes.
+    """Return how many requests an hour and a day a rate in samples/s makes; None if the rate is not known.
 
-    For MLPerf's samples, also the time for the full set.
+    For MLPerf's own samples, model and answer length, also the time for the full set.
     """
     if not rate:
         return None
@@ -40,9 +40,9 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
 
 
 def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
-    """Return the cost of tokens and requests on a machine at this price an hour.
+    """Return the cost of tokens and requests on a machine at this price an hour; None without a price.
 
-    All rates are per second; None without a price.
+    All rates are per second: `output` of output tokens, `total` of input and output tokens, `rate` of samples.
     """
     if price_per_hour is None:
         return None

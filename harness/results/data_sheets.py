@@ -8,7 +8,10 @@ from harness.core.formatting import Measured
 
 
 class Card(NamedTuple):
-    """Peak rates of a GPU: dense 16-bit and 8-bit floating point, 10^12 operations/s; memory, 10^12 bytes/s."""
+    """Peak rates of a GPU: dense 16-bit and 8-bit floating point in 10^12 operations/s, memory in 10^12 bytes/s.
+
+    `fp8` is None for a GPU that does not compute in 8 bits.
+    """
 
     bf16: float
     fp8: Measured
@@ -27,4 +30,7 @@ def card_of(names: Sequence[str]) -> Card | None:
 
     None if they differ, if there are none, or if their name is not in the table.
     """
-    return CARDS.get("".join(set(names)))
+    distinct_names = set(names)
+    if len(distinct_names) != 1:
+        return None
+    return CARDS.get(distinct_names.pop())

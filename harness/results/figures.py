@@ -12,33 +12,35 @@ from harness.loadgen.test_run import TestRun
 
 class Figures(FrozenModel):
     """Speeds and latencies of a whole test, or of its steady part: from as many answers as are computed at once until
-    as few are left.
+    as few are left. Of a steady part, the figures from `input_tokens_per_sec` on, except `trend`, are known only at
+    fixed concurrency.
     """
 
     begin_s: Measured = None
-    """Since the first request was sent; null in summaries of older versions."""
+    """The beginning of the steady part, in seconds since the first request was sent; null in summaries of older
+    versions."""
     seconds: Measured = None
     share_percent: Measured = None
-    """Of the test's duration."""
+    """Percent of the test's duration."""
     tokens_per_sec: Measured = None
     """Output tokens per second: over LoadGen's duration, or of the answers that ended in the steady part."""
     input_tokens_per_sec: Measured = None
-    """Prompt tokens of the same answers; of a steady part at fixed concurrency alone, as all that follows."""
+    """Prompt tokens of the same answers per second."""
     total_tokens_per_sec: Measured = None
     """Prompt and output tokens of the same answers."""
     samples_per_sec: Measured = None
     trend: Measured = None
-    """The rate of its second half over that of the first."""
+    """The rate of the steady part's second half divided by that of its first half."""
     requests: int | None = None
-    """That were sent and answered in it, of which what follows is."""
+    """Requests that were sent and answered in the steady part. Its latencies are of these."""
     latency_ms: Latency | None = None
     ttft_ms: Latency | None = None
     """Time to the first token."""
     tpot_ms: Latency | None = None
     """Time per output token after the first."""
     slo_attainment: Measured = None
-    """Percent of the requests that kept both limits; null where there are none, and where TTFT and TPOT are those of a
-    buffer."""
+    """Percent of the requests that kept both limits; null if there are no limits, and if TTFT and TPOT are those of a
+    buffer, not of the engine."""
     goodput: Measured = None
     """Requests that kept both limits, a second."""
     tokens_per_sec_per_user: Measured = None
@@ -58,6 +60,7 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
     attainment = slo_attainment(test.requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None and result.samples_per_sec:
+        # The attainment is a share of all requests, the rate is of answered ones, so the rate is scaled to all.
         sent_per_answer = 1.0
         if test.answered_requests:
             sent_per_answer = len(test.requests) / len(test.answered_requests)
@@ -76,10 +79,10 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
 
 
 def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
-    """Return the figures of a test without its ramps. Latencies are given only at fixed concurrency, where the steady
-    part counts.
+    """Return the figures of a test without its ramps.
 
-    None if the scenario sends by time or one query after the other, or if the test is too short for a steady part.
+    Only at fixed concurrency, where the steady part is what counts, are there more than output speed and trend. None if
+    the scenario sends by time or one query after the other, or if the test is too short for a steady part.
     """
     window, duration_s = test.steady, test.result.duration_s
     if window is None or not duration_s:
@@ -101,7 +104,7 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
         tokens_per_sec_per_user = 1000 / result.tpot_ms.p90
-    latencies = dict(
+    further_figures = dict(
         input_tokens_per_sec=window.input_tokens_per_sec or None,
         total_tokens_per_sec=window.total_tokens_per_sec,
         samples_per_sec=result.samples_per_sec,
@@ -113,14 +116,14 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         goodput=goodput,
         tokens_per_sec_per_user=tokens_per_sec_per_user,
     )
-    return Figures.model_validate(dict(speeds) | latencies)
+    return Figures.model_validate(dict(speeds) | further_figures)
 
 
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
     """Return the percentage of requests that kept both limits.
 
     Failed requests count as over the limits. An answer of one token has no TPOT, so only its TTFT counts. None if there
-    are no limits, if the time to the first token is that of a buffer, or if it is not known of every answer.
+    are no limits or no requests, if TTFT is that of a buffer, or if the TTFT of an answer is not known.
     """
     answered = successful_requests(requests)
     if limits is None or is_buffered or not requests or any(request.ttft_ms is None for request in answered):

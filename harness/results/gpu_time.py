@@ -5,13 +5,13 @@ from harness.core.schema import FrozenModel
 
 
 class GpuTime(FrozenModel):
-    """Percent of the seconds of a test, over its GPUs; the shares add up to 100. The clock was lowered for load x
+    """Percent of the seconds of a test, over its GPUs; the shares add up to 100. A lowered clock costs load x
     (1 - clock / maximum) of each second.
     """
 
     test: str
     folder: str = ""
-    """Of the test; empty in summaries of older versions."""
+    """The test's folder in the run's; empty in summaries of older versions."""
     idle: float
     """No kernel ran and no request waited; or no kernel ran, where the engine does not tell what waits."""
     idle_while_waiting: Measured
@@ -19,7 +19,7 @@ class GpuTime(FrozenModel):
     held_by_power: float
     held_by_heat: float
     busy: float
-    """Counted at the maximum clock."""
+    """The work that was done, as the time that it takes at the maximum clock."""
     max_clock_mhz: float
     is_clock_of_nvml: bool
     """Whether the maximum is NVML's; else it is the highest that the run recorded."""

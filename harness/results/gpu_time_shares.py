@@ -22,12 +22,15 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
 
     Tests whose GPUs reported no load or clock are left out.
     """
-    names = names_of_tests(facts)
-    root = next(place for place in test.folder.parents if (place / "config.json").exists())
-    own_folder = str(test.folder.relative_to(root))
-    recordings = {name: Recording.read(root / name / RECORDING) for name in names if name != own_folder}
+    names_by_folder = names_of_tests(facts)
+    run_folder = next(parent for parent in test.folder.parents if (parent / "config.json").exists())
+    own_folder = str(test.folder.relative_to(run_folder))
+    recordings = {}
+    for folder in names_by_folder:
+        if folder != own_folder:
+            recordings[folder] = Recording.read(run_folder / folder / RECORDING)
     recordings[own_folder] = test.recording
-    return [time.model_copy(update={"test": names[time.folder]}) for time in shares_of(recordings)]
+    return [time.model_copy(update={"test": names_by_folder[time.folder]}) for time in shares_of(recordings)]
 
 
 def names_of_tests(facts: RunFacts) -> dict[str, str]:
@@ -42,14 +45,14 @@ def names_of_tests(facts: RunFacts) -> dict[str, str]:
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
-    """Yield the shares of GPU time of each recording.
+    """Yield the shares of GPU time of each recording, given by test folder. Recordings without a reading are left out.
 
     The maximum clock is the one that NVML allows. If that is not known, it is the highest clock in any of the
     recordings.
     """
     allowed = highest_of_all(recordings, "max_clock_mhz")
     max_clock = allowed or highest_of_all(recordings, "clock_mhz")
-    for name, recording in recordings.items():
+    for folder, recording in recordings.items():
         seconds = seconds_of(recording, max_clock)
         total = sum(seconds.values())
         if not total:
@@ -58,7 +61,7 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
         if "requests_waiting" not in recording.columns:
             shares["idle_while_waiting"] = None
         clock = {"max_clock_mhz": max_clock, "is_clock_of_nvml": bool(allowed)}
-        yield GpuTime.model_validate({"test": name, "folder": name, **shares, **clock})
+        yield GpuTime.model_validate({"test": folder, "folder": folder, **shares, **clock})
 
 
 def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
@@ -66,10 +69,11 @@ def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
     return max((recording.highest(name) for recording in recordings.values()), default=0.0)
 
 
-def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
+def seconds_of(recording: Recording, max_clock: float) -> dict[str, float]:
     """Return the seconds of all GPUs by their use, as SHARES lists it.
 
-    Times without a reading of load and clock are left out.
+    Times without a reading of load and clock are left out. If the clock was lowered, the time that the same work would
+    have taken less at `max_clock` counts as lost: by heat if the GPU was too hot, else by power.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     waiting = recording.column("requests_waiting")
@@ -87,11 +91,11 @@ def seconds_of(recording: Recording, clock: float) -> dict[str, float]:
             if load is None or mhz is None:
                 continue
             busy_s, lost_s = seconds * load / 100, 0.0
-            if clock and (hot or capped):
-                lost_s = busy_s * max(0.0, 1 - mhz / clock)
-            idle_as = "idle_while_waiting" if waits else "idle"
-            held_as = "held_by_heat" if hot else "held_by_power"
-            spent[idle_as] += seconds - busy_s
-            spent[held_as] += lost_s
+            if max_clock and (hot or capped):
+                lost_s = busy_s * max(0.0, 1 - mhz / max_clock)
+            idle_share = "idle_while_waiting" if waits else "idle"
+            lost_share = "held_by_heat" if hot else "held_by_power"
+            spent[idle_share] += seconds - busy_s
+            spent[lost_share] += lost_s
             spent["busy"] += busy_s - lost_s
     return spent

@@ -19,11 +19,12 @@ IGNORED_IN_SCATTER = ("software", "rate")
 
 
 def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return the range of a metric in earlier runs with the same settings, work and GPUs, as text.
+    """Return the range of the metric `name` in earlier runs with the same settings, work and GPUs, as text.
 
-    The range shows how far the next run may differ, which the interval of a single test cannot show. Empty if the run
-    has no valid test.
+    The range shows how far the next run may differ, which the interval of a single test cannot show. Invalid earlier
+    runs and those on a busy machine are left out. Empty if the run itself has no valid test.
     """
+    # A run on a busy machine is also compared: any entry of its own here would rule out every earlier run.
     run = Comparable.from_history(run_line)._replace(busyness={})
     if run.validity:
         return ""
@@ -48,8 +49,10 @@ HISTORY_FIELDS = word_list.names_in(
 
 
 class History(File):
-    """A line of results/history.jsonl: what outlives the run folder. Further keys are KEPT of the summary's `meta`, and
-    metrics by name; here is what the index reads.
+    """A line of results/history.jsonl: what outlives the run folder.
+
+    These fields are the ones that the index reads. A line also has HISTORY_FIELDS of the summary's `meta`, the run's
+    metrics by name, and the values of `test_values`.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -69,9 +72,10 @@ class History(File):
     gpus: list[str] | None = None
     background_load: Annotated[list[str], stored_field("others", "background_load")] = []
     result: str | None = None
-    """What it came to in a word: LoadGen's verdict, or that on one's own limits; null in lines of older versions."""
+    """The outcome in a word: LoadGen's verdict, or the verdict on the run's own limits; null in lines of older
+    versions."""
     flaws: list[str] = []
-    """What keeps its figures from being compared."""
+    """What keeps the run's figures from being compared."""
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:

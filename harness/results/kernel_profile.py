@@ -52,7 +52,9 @@ KERNEL_KINDS = (
 )
 EVENT_CATEGORIES = {"GPU": "kernel", "CPU": "cpu_op"}  # categories of the events that count
 ANNOTATION = "user_annotation"  # the category of steps
-STEPS = {  # counts in vLLM's names of steps (`detailed_trace_annotation`), if not 0, by the mean's field
+# Patterns of the counts in vLLM's names of steps (`detailed_trace_annotation`), by the field for their mean. Steps with
+# a count of 0 are left out of the mean.
+STEP_COUNTS = {
     "tokens_per_step": r"execute_([1-9]\d*)_context",
     "read_per_step": r"generation_\d+\(sq\d+sk([1-9]\d*)",
 }
@@ -81,51 +83,53 @@ class Share(schema.FrozenModel):
     kind: str
     ms: float
     percent: float
-    """Of the time of all."""
+    """Percent of the time of all kernels or operators."""
     calls: int
     operation: str = ""
-    """Whose bytes the model's shape gives; the rest is null where bytes, tokens or the GPU's memory are not known."""
+    """The operation whose bytes follow from the model's shape. The fields below are null if bytes, tokens or the
+    GPU's memory are not known."""
     bytes_per_token: int | None = None
-    """Read and written for each layer and computed token; attention of decode: for each token that it reads."""
+    """Bytes read and written for each layer and computed token; attention of decode: for each token that it reads."""
     tb_per_s: Measured = None
-    """Of one GPU."""
+    """Bytes moved a second by one GPU, in 10^12."""
     memory_percent: Measured = None
-    """The same of the memory's speed."""
+    """`tb_per_s` in percent of the memory's speed."""
 
 
 class Profile(schema.File):
     """profile.json: what the engine's time went to in a window of load after the measured test."""
 
     failure: str = ""
-    """Why there is none, in one line."""
+    """Why there is no profile, in one line."""
     device: Device | None = None
     seconds: Measured = None
     """From the beginning of the first kernel or operator to the end of the last; the longest of the traces."""
     idle_percent: Measured = None
-    """Of the window: no kernel ran. The mean over GPUs; null on a CPU."""
+    """Percent of the window in which no kernel ran. The mean over GPUs; null on a CPU."""
     active_s: Measured = None
-    """In which some kernel ran; the mean over GPUs."""
+    """Seconds in which some kernel ran; the mean over GPUs."""
     mean_kernel_ms: Measured = None
     gaps: int | None = None
     """Times in which no kernel ran, over all GPUs."""
     mean_gap_ms: Measured = None
     longest_gap_ms: Measured = None
-    """Of all GPUs: a mean hides one gap that is a large part of the window."""
+    """The longest gap of any GPU: a mean hides one gap that is a large part of the window."""
     long_gaps_ms: Measured = None
     """The gaps of more than 1 ms together; the mean over GPUs."""
     steps: int | None = None
-    """Of the engine in the window, of the worker with the most; null where the trace does not tell."""
+    """Steps of the engine in the window, by the worker with the most; null if the trace does not tell."""
     step_spacing_ms: Measured = None
     """From the beginning of a step to that of the next: the median over the steps of all workers."""
     kinds: list[Share] = []
     """Largest first."""
     largest: list[Share] = []
     tokens_per_step: Measured = None
-    """That were computed, on average; null where the trace does not tell."""
+    """Tokens computed in a step, on average; null if the trace does not tell."""
     read_per_step: Measured = None
-    """Tokens of all requests that generate, earlier ones included; the mean over steps that have any."""
+    """Tokens whose keys and values a step reads: all tokens so far of the requests that generate. The mean over steps
+    that have such requests."""
     memory_tb_per_s: Measured = None
-    """Of a GPU, by its data sheet; null for one that is not known."""
+    """Memory speed of a GPU by its data sheet; null for a GPU without one."""
     traces: list[str] = []
     """Relative to the run folder."""
 
@@ -139,7 +143,7 @@ class Profile(schema.File):
         """A sentence for each kernel that takes a notable part of the time at a low share of the memory's speed."""
         texts = []
         for share in self.largest:
-            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
+            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT  # an unknown percentage counts as fast
             if share.percent > SLOW_PERCENT and is_slow:
                 speed = f"{number(share.tb_per_s, 2)} of {number(self.memory_tb_per_s)} TB/s"
                 texts.append(f"{share.operation}: {number(share.percent, 3)} % of GPU time at {speed}")
@@ -159,7 +163,8 @@ class Profile(schema.File):
 def profile_of(folder: Path) -> Profile:
     """Return the profile of all traces in a folder, one per worker.
 
-    Raises UsageError if a trace is cut or none holds work.
+    If any trace has a kernel, only kernels count, else the operators of the CPU. Raises UsageError if there is no
+    trace, a trace is cut, or none holds work.
     """
     paths = sorted(folder.glob(PATTERN))
     if not paths:
@@ -198,7 +203,7 @@ def span_of(events: Sequence[Event]) -> float:
 
 
 def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, Any]:
-    """Return the profile fields that are means of counts in the names of steps.
+    """Return the profile fields that are means of counts in the names of steps, as STEP_COUNTS has them.
 
     Fields without any count are left out.
     """
@@ -207,7 +212,7 @@ def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, An
         names += [event.name for event in trace.get(ANNOTATION, ())]
     text = " ".join(names)
     means = {}
-    for field, pattern in STEPS.items():
+    for field, pattern in STEP_COUNTS.items():
         counts = re.findall(pattern, text)
         if counts:
             means[field] = mean(map(int, counts))
@@ -220,7 +225,7 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
     for span, gaps in gpu_activities(events):
         all_gaps += gaps
         long_gaps.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
-        idle_shares.append(sum(gaps) / (span or 1))
+        idle_shares.append(sum(gaps) / (span or 1))  # a span of 0 has no gaps
         active.append(span - sum(gaps))
     return dict(
         idle_percent=100 * mean(idle_shares),
@@ -236,8 +241,9 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
 def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, float | None]:
     """Return the number of the engine's steps, and the median time between two steps in milliseconds.
 
-    `annotations` has the annotated events of each worker. Several threads of a worker may tell the same steps, so only
-    the thread with the most steps counts.
+    `annotations` has the annotated events of each worker. Several threads of a worker may record the same steps, so
+    only the thread with the most steps counts. The number is that of the worker with the most steps, the median is over
+    all workers. Each is None if no trace shows it.
     """
     counts = []
     spacings = []
@@ -256,7 +262,10 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, fl
 
 
 def read_trace(path: Path) -> dict[str, list[Event]]:
-    """Read the events of a trace, gzipped or not, by category. Raises UsageError if the file is cut or is no trace."""
+    """Read the kernels, operators and annotations of a trace, gzipped or not, by category.
+
+    Raises UsageError if the file is cut or is no trace.
+    """
     try:
         content = reading.read_bytes(path)
         if path.suffix == ".gz":
@@ -265,7 +274,8 @@ def read_trace(path: Path) -> dict[str, list[Event]]:
         events: dict[str, list[Event]] = defaultdict(list)
         for entry in data["traceEvents"]:
             category = entry.get("cat")
-            if entry.get("ph") == "X" and category in (*EVENT_CATEGORIES.values(), ANNOTATION):
+            is_complete = entry.get("ph") == "X"  # Chrome's format: an event with a start and a duration
+            if is_complete and category in (*EVENT_CATEGORIES.values(), ANNOTATION):
                 times = float(entry["ts"]), float(entry["dur"])
                 events[category].append(Event(str(entry["name"]), f"{path} {track_of(entry)}", *times))
         return events
@@ -276,7 +286,7 @@ def read_trace(path: Path) -> dict[str, list[Event]]:
 def track_of(entry: Mapping[str, Any]) -> object:
     """Return the GPU of a kernel, or the process and thread of an operator.
 
-    The thread of a kernel would be a stream.
+    A kernel's thread in the trace is a stream. Streams of a GPU run at the same time, so they are one track.
     """
     if entry.get("cat") == "kernel":
         return entry.get("args", {}).get("device", 0)
@@ -285,6 +295,7 @@ def track_of(entry: Mapping[str, Any]) -> object:
 
 @cache
 def kind_of(name: str) -> str:
+    """Return the kind of a kernel or operator by its name: that of the first matching row of KERNEL_KINDS, or OTHER."""
     for kind, pattern in KERNEL_KINDS:
         if re.search(pattern, name, re.IGNORECASE):
             return kind
@@ -331,7 +342,7 @@ def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
 
 
 def shares_of_time(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
-    """Sum times in microseconds by name and return the shares, largest first."""
+    """Sum times in microseconds by name and return the shares, largest first. `kind` gives the kind for a name."""
     durations_by_name: dict[str, list[float]] = defaultdict(list)
     for name, duration in times:
         durations_by_name[name].append(duration)

@@ -1,4 +1,4 @@
-"""Several tests of one level of concurrency, as one: a level is what all of its tests together measured."""
+"""The outcome of a level of concurrency from all its tests together."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -15,14 +15,17 @@ from harness.results.test_outcome import outcome_of, over_limits
 
 
 def seconds_of(test: TestRun) -> float:
-    """Return the seconds over which a test's speeds were measured, without its ramps if they are known."""
+    """Return the seconds over which a test's speeds were measured: its steady part, or all of it if it has none."""
     if test.window:
         return test.window.seconds
     return test.result.duration_s or 0.0
 
 
 def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measured:
-    """Return the mean of a speed over tests, weighted by their seconds. None if any speed is not known."""
+    """Return the mean of a speed over tests, weighted by their seconds.
+
+    None if any speed is not known, or if the tests have no seconds.
+    """
     total = 0.0
     for speed, weight in zip(speeds, seconds, strict=True):
         if speed is None:
@@ -35,7 +38,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     """Return the outcome of a level from all its tests. `plan` has the level; `run` is the run folder.
 
     Speeds are means over the tests. Latencies are of all their requests together, and decide whether the level keeps
-    the limits. The logs are those of the longest test.
+    the limits. The logs and the client's delay are those of the longest test. A single test is the level.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:
@@ -43,8 +46,7 @@ def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
     seconds = [seconds_of(test) for test in tests]
     longest = outcomes[seconds.index(max(seconds))]
     requests = [*chain.from_iterable(test.counted_requests for test in tests)]
-    times = times_of(requests)
-    is_few = len(requests) < FEWEST_P99
+    times, is_few = times_of(requests), len(requests) < FEWEST_P99
     reasons = over_limits(plan, p99_of(times.ttft_ms), p99_of(times.tpot_ms), is_few)
     background_load = chain.from_iterable(outcome.background_load for outcome in outcomes)
     disagreements = chain.from_iterable(outcome.disagreements for outcome in outcomes)

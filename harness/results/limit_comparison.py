@@ -11,7 +11,7 @@ from harness.results.kernel_profile import Profile
 from harness.results.outcome import Outcome
 from harness.results.records import RunFacts
 
-MATRIX_PRODUCTS = "matrix products"  # the kind of kernels that both limits of speed count
+MATRIX_PRODUCTS = "matrix products"  # the kind of kernels whose work both limits of speed are computed from
 
 
 class LimitComparison(NamedTuple):
@@ -27,12 +27,15 @@ class LimitComparison(NamedTuple):
 
 
 def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
-    """Return the hardware limits of a run beside the measured values. Empty if the limits do not hold for the run.
+    """Return the hardware limits of a run beside the measured values.
 
-    Speculation (several tokens a step) and prefix caching need less work than the limits count.
+    Empty if the run has no such limits (it used no GPU of this machine), if its lengths were not recorded, or if the
+    engine may do less work than the limits count: by speculation (several tokens a step), or by prefix caching, also if
+    it is not known whether prefixes were cached.
     """
     state, limits, lengths = facts.plan.engine_state, facts.card_limits, mean_lengths(test)
-    if limits is None or lengths is None or state.speculation or state.prefix_caching is not False:
+    may_cache_prefixes = state.prefix_caching is not False  # None: not known
+    if limits is None or lengths is None or state.speculation or may_cache_prefixes:
         return []
     return list(measured_limits(limits, lengths, test))
 
@@ -46,6 +49,7 @@ def mean_lengths(test: Outcome) -> MeanLengths | None:
 
 
 def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
+    """Yield each limit that is known and whose quantity was measured by the test."""
     rate = limits.samples_per_s(lengths)
     if rate and test.samples_per_sec:
         yield LimitComparison("samples/s", rate, test.samples_per_sec)
@@ -67,7 +71,7 @@ def comparison_table(comparisons: list[LimitComparison]) -> Table:
 def gap_kernels(profile: Profile | None) -> str:
     """Return a sentence on the kind of kernels that takes the most time beside matrix products.
 
-    Empty without a GPU profile.
+    Empty without a GPU profile, or if it has no other kind.
     """
     if profile is None or profile.device != "GPU":
         return ""

@@ -5,7 +5,7 @@ sweeps, comparisons and MLflow go through this list.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from harness.config.patterns import ClosedLoop, Poisson, Sequential
@@ -36,34 +36,34 @@ MetricPlace = Literal[
 ]
 
 
-TEST = "run.performance."
+TEST_PATH = "run.performance."  # the begin of the path of a metric of the run's own test
 ESTIMATE = "estimate"  # the estimate of --quick, in a file of that name
 
 
 class Metric(NamedTuple):
-    """`path` leads to the value in a Summary."""
+    """A metric as metrics.csv declares it: where its value is in a Summary, and how and where it is shown."""
 
     name: str
     label: str  # with its unit
-    path: str
-    better: str | None  # higher or lower
-    places: tuple[str, ...]
-    digits: int = 4
-    rate_flag: str = ""  # only of scenarios whose load this flag gives
-    in_process: bool = False  # only of an engine in this process
-    coarse: bool = False  # not more digits than these, also of large numbers
+    path: str  # attribute names from a Summary to the value, with dots between them
+    better: str | None  # "higher" or "lower"; None: neither
+    places: tuple[str, ...]  # the reports and tables that show it
+    digits: int = 4  # significant digits
+    rate_flag: str = ""  # if given, only scenarios whose load this flag sets have the metric
+    in_process: bool = False  # whether only an engine in this process has it
+    coarse: bool = False  # whether large numbers, too, are rounded to `digits`
 
     @property
     def steps(self) -> list[str]:
         """The names of the attributes that lead from a test to the metric."""
-        return self.path.removeprefix(TEST).split(".")
+        return self.path.removeprefix(TEST_PATH).split(".")
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """The kinds of doubt that can apply to this metric."""
         kind, *point = self.steps  # a latency and its percentile
         doubts = list[Doubt]()
-        if self.path.startswith(TEST):
+        if self.path.startswith(TEST_PATH):
             doubts += [Doubt.INVALID, Doubt.DISPUTED, Doubt.BUSY]
         if point == ["p99"]:
             doubts.append(Doubt.FEW)
@@ -72,14 +72,18 @@ class Metric(NamedTuple):
         return tuple(doubts)
 
     def figure(self, source: Summary | Outcome) -> Figure:
-        """Return the metric's value of a run or a test, with the doubts that apply to it."""
-        if not self.path.startswith(TEST):
+        """Return the metric's value of a run or a test, with the doubts that apply to it.
+
+        The value is None if the run has no such test or the metric does not apply to the run.
+        """
+        if not self.path.startswith(TEST_PATH):
             return Figure(number_at(source, self.path.split(".")))
         outcome = source if isinstance(source, Outcome) else source.result
         if outcome is None or (isinstance(source, Summary) and not self.applies_to(source)):
             return Figure(None)
         value = outcome_value(outcome, self.steps)
         if self.name == COST and outcome.repeats and outcome.details.cost:
+            # The details are of one test, but the speed of a repeated load is of all its tests.
             value = outcome.cost(outcome.details.cost.price_per_hour)
         return Figure(value, tuple(doubt for doubt in outcome.doubts if doubt in self.doubts))
 
@@ -90,7 +94,7 @@ class Metric(NamedTuple):
         return self.rate_flag in ("", summary.scenario.pattern.rate_flag)
 
     def of(self, source: Summary | Outcome) -> Measured:
-        """Return the value if it counts; None if there is none or a doubt forbids it."""
+        """Return the value; None if there is none, or if it is a p99 of so few requests that it is the slowest one."""
         return self.figure(source).counted
 
     def text(self, value: Measured) -> str:
@@ -107,12 +111,12 @@ class Metric(NamedTuple):
 
     @property
     def is_time(self) -> bool:
-        """Tell whether a lower value is faster."""
+        """Tell whether the metric is a time, so that a lower value is faster."""
         return self.name.endswith("_ms")
 
     @property
     def is_of_rate(self) -> bool:
-        """Tell whether the value follows from the rate, if the load is a given rate."""
+        """Tell whether the value follows from the load, if the load is a configured rate."""
         return self.name.endswith(("_per_sec", "_percent"))
 
     def with_unit(self, value: Measured) -> str:
@@ -136,11 +140,13 @@ class Metric(NamedTuple):
 
 
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
-    """Return the value at these names in `run.performance`: from the figures that count, or from the details of the
-    test.
+    """Return the value at these names in `run.performance`; None if the outcome has no such number.
+
+    A name of the test's details is read there, if the outcome has details. Any other name, also below `steady`, is read
+    from the figures that count. Only the speed of the steady part is also a metric of its own beside that of the test.
     """
     first, *rest = steps
-    if first == "steady" and rest == ["tokens_per_sec"]:  # beside that of the whole test
+    if first == "steady" and rest == ["tokens_per_sec"]:
         return number_at(outcome.details.steady, rest)
     if first == "steady":
         return outcome_value(outcome, rest)
@@ -177,27 +183,36 @@ def value_of(data: object, name: str) -> object:
     return getattr(data, name, None)
 
 
-METRICS = (
-    *(
-        Metric(
-            row["name"],
-            row["label"],
-            row["path"],
-            row["better"] or None,
-            tuple(row["places"].split(";")),
-            int(row["digits"] or 4),
-            row["rate_flag"],
-            bool(row["in_process"]),
-            bool(row["coarse"]),
+def declared_metrics() -> Iterator[Metric]:
+    """Yield the metrics of metrics.csv."""
+    for row in table_beside(__file__, "metrics.csv"):
+        yield Metric(
+            name=row["name"],
+            label=row["label"],
+            path=row["path"],
+            better=row["better"] or None,
+            places=tuple(row["places"].split(";")),
+            digits=int(row["digits"] or 4),
+            rate_flag=row["rate_flag"],
+            in_process=bool(row["in_process"]),
+            coarse=bool(row["coarse"]),
         )
-        for row in table_beside(__file__, "metrics.csv")
-    ),
-    *(
-        Metric(f"{item.name}_{how}", f"{item.text}, {how}", f"{TEST}usage.{item.name}.{how}", None, ("mlflow", *places))
-        for item in QUANTITIES
-        for how, places in item.places.items()
-    ),
-)
+
+
+def usage_metrics() -> Iterator[Metric]:
+    """Yield the mean and the maximum of each quantity of machine.csv as metrics. MLflow gets all of them."""
+    for quantity in QUANTITIES:
+        for statistic, places in quantity.places.items():
+            yield Metric(
+                name=f"{quantity.name}_{statistic}",
+                label=f"{quantity.text}, {statistic}",
+                path=f"{TEST_PATH}usage.{quantity.name}.{statistic}",
+                better=None,
+                places=("mlflow", *places),
+            )
+
+
+METRICS = (*declared_metrics(), *usage_metrics())
 COST = "cost_per_million_output_tokens"
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 METRIC_ALIASES = {"output_tokens_per_sec": "tokens_per_sec"}
@@ -214,26 +229,30 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
 
 
 def report_rows(summary: Summary) -> list[tuple[Metric, str]]:
-    """Return the metrics and texts for the one-metric-a-line table of a run's report."""
+    """Return the metrics and texts for the one-metric-a-line table of a run's report.
+
+    Metrics without a value are left out, and those that the report shows elsewhere.
+    """
     test = summary.result
     is_streamed = summary.scenario.pattern.is_streamed
-    is_twice = test and not test.details.is_whole  # the same as the output tokens/s above it
+    counts_steady_part = test and not test.details.is_whole
     texts = []
     for metric in metrics_of("report"):
         if is_streamed and metric.name.startswith("latency_"):
-            continue  # it stands in the table of all latencies
-        if is_twice and metric.name == "steady_tokens_per_sec":
-            continue
+            continue  # The table of all latencies shows it.
+        if counts_steady_part and metric.name == "steady_tokens_per_sec":
+            continue  # The output tokens/s, a line above, are then the same number.
         if metric.figure(summary).value is not None:
             texts.append((metric, metric.shown(summary)))
     return texts
 
 
-TABLES: dict[str, MetricPlace] = {
+# The place of a metric in the table of the tests at each load, by the unit of the load.
+TABLE_BY_UNIT: dict[str, MetricPlace] = {
     Poisson.unit: "rates",
     ClosedLoop.unit: "levels",
     Sequential.unit: "batches",
-}  # places by the unit of the load
+}
 
 
 def metric_named(name: str) -> Metric | None:

@@ -20,9 +20,9 @@ from harness.loadgen.log import LATENCY_KINDS, Latency
 from harness.results.test_details import TestDetails
 
 SURE = 2.33  # standard errors: less than 1 in 100 by chance
-FREE = 0.03  # share of an answer's time; a smaller effect of concurrency is noise
+NEGLIGIBLE_SLOWDOWN_SHARE = 0.03  # share of an answer's time; a smaller effect of concurrency is noise
 SETTLED = 6  # median latencies of a query; after this time the number of running queries no longer rises
-WAITING = 0.1  # share of a query's time; with more queueing its latency no longer measures decoding
+LARGEST_WAIT_SHARE = 0.1  # share of a query's time; with more queueing its latency no longer measures decoding
 
 
 AT_MOST_SIGN = "\N{LESS-THAN OR EQUAL TO}"  # before a p99 that is the slowest of few
@@ -60,7 +60,7 @@ class Figure(NamedTuple):
 
 
 T = TypeVar("T")
-Known = Annotated[T | None, Field(exclude_if=lambda value: value is None)]  # left out of a file where it is not
+Known = Annotated[T | None, Field(exclude_if=lambda value: value is None)]  # a field that a file lacks if it is None
 
 
 class Times(FrozenModel):
@@ -91,22 +91,25 @@ Measurement = Annotated[Times, BeforeValidator(lambda times: times or Times())]
 
 @dataclass(frozen=True)
 class Queue:
-    """The second half of the time in which queries were issued: without ramp and drain. All a second."""
+    """The queue in the second half of the time in which queries were issued, so without ramp and drain.
+
+    The first five fields are per second. The fields from `token_s` on are those of `queue_fit.AnswerFit`.
+    """
 
     sent: float  # queries issued
-    completed: float  # queries, in parts of answers if as many are answered all the time: they end in waves
-    completed_error: float  # its standard error
-    growth: float  # growth of what is in flight
+    completed: float  # queries; answers end in waves, so parts of answers count if as many run all the time
+    completed_error: float  # the standard error of `completed`
+    growth: float  # growth of the number of queries in flight
     chance: float  # the standard error of `growth`, by arrivals and completions, if the server is just fast enough
     dispersion: float  # variance over mean of the completions: 0 is clockwork, 1 pure chance
-    token_s: float = 0.0  # seconds of an answer's own for each token after its first, by a fit (results/queue_fit.py)
-    each_s: float = 0.0  # ... and for each answer that was made meanwhile, ...
-    prompt_s: float = 0.0  # ... and for each prompt
+    token_s: float = 0.0  # seconds that an answer takes for each of its own tokens after its first
+    each_s: float = 0.0  # seconds that it takes for each answer's worth of tokens that others get meanwhile
+    prompt_s: float = 0.0  # seconds that it takes for each prompt begun meanwhile
     prompts: float = 0.0  # share of a query's work that is its prompt's, for which all answers wait
     spread: float = 0.0  # variance of the prompts' lengths over their mean squared
     tokens: float = 0.0  # mean tokens of an answer after its first
-    answer_s: float = 0.0  # mean seconds that they take
-    beside: float = 0.0  # queries whose work was done meanwhile, on average
+    answer_s: float = 0.0  # mean seconds that these tokens take
+    beside: float = 0.0  # mean number of queries whose work is done while an answer is made
     scatter: float = 0.0  # standard deviation of the logarithm of an answer's time over the fitted one
     drift: float = 0.0  # change of the server's speed from the first third to the last, if it is beyond chance
 
@@ -128,19 +131,19 @@ class Queue:
 
         `alone_s` is the time per token of an answer that runs alone. The model is answer = alone / (1 - rate /
         capacity), which is answer = alone + work done meanwhile / capacity. Returns infinity if concurrency does not
-        slow answers.
+        slow answers, or slows them by no more than NEGLIGIBLE_SLOWDOWN_SHARE.
         """
         longer = self.answer_s - alone_s * self.tokens
-        if longer <= FREE * self.answer_s or self.beside <= 0:
+        if longer <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or self.beside <= 0:
             return inf
         return self.beside / longer
 
 
-LIMITED = ("TTFT", "TPOT")  # names of the reasons for a latency over its limit
+LIMITED_LATENCIES = ("TTFT", "TPOT")  # names of the reasons for a latency over its limit
 
 
 class LatencyVerdict(NamedTuple):
-    """The verdict on a test in a word: LoadGen's, or that on one's own limits at fixed concurrency."""
+    """The verdict on a test in a word: LoadGen's, or the one on the run's own limits at fixed concurrency."""
 
     word: str
     tone: Tone
@@ -151,60 +154,61 @@ class Outcome(FrozenModel):
 
     load: float = 0.0
     unit: str = ""
-    """Of the load, as its load pattern has it."""
+    """Unit of the load, as its load pattern has it."""
     valid: bool
     """LoadGen's verdict."""
     has_own_limits: bool = False
-    """Whether this program holds its latencies against the limits, and LoadGen judges its length alone."""
+    """Whether this program holds the latencies against the limits, so that LoadGen judges only the test's length."""
     reasons: tuple[StoredStatement, ...] = ()
-    """Why it is INVALID, or too fast for a full test, or over one's own limits."""
+    """Why the test is INVALID, or would be as a full test, or is over the run's own limits."""
     tokens_per_sec: Measured = None
-    """Output."""
+    """Output tokens per second."""
     input_tokens_per_sec: Known[float] = None
-    """Of prompts that were read."""
+    """Tokens per second of the prompts that were read."""
     samples_per_sec: Measured = None
     latency_ms: Measurement = Times()
-    """Of a query."""
+    """Latency of a query."""
     ttft_ms: Measurement = Times()
     tpot_ms: Measurement = Times()
     client_delay_ms: Measurement = Times()
-    """Until a request was sent: from its schedule, or from an answer's end."""
+    """Time until a request was sent: from its schedule, or from an answer's end."""
     joules_per_output_token: Measured = None
-    """Of the GPUs."""
+    """Energy of the GPUs per output token."""
     trend: Measured = None
-    """The output speed of the steady part's second half over that of its first."""
+    """The output speed of the steady part's second half divided by that of its first half."""
     queries: int | None = None
-    """That its latencies are of."""
+    """Number of queries that the latencies are of."""
     sent: Measured = None
     """Queries/s that were scheduled in fact: random gaps add up to their own rate."""
     issue_s: Annotated[Measured, stored_field("duration_s", "issue_s")] = None
-    """Seconds in which its queries were issued."""
+    """Seconds in which the queries were issued."""
     more: int | None = None
-    """Queries that early stopping alone wants beyond those of the test."""
+    """Queries that early stopping wants beyond those of the test; null if another check failed as well."""
     queue: Queue | None = None
-    """Where a rate was sent."""
+    """The queue of a test that sends at a rate; null for any other test."""
     is_buffered: bool = False
-    """Its TTFT and TPOT are those of a buffer, not the engine's."""
+    """Whether TTFT and TPOT are those of a buffer, not the engine's."""
     disagreements: tuple[str, ...] = ()
-    """Where the wire or LoadGen's log contradicts its figures."""
+    """Where the wire or LoadGen's log contradicts the figures."""
     background_load: Annotated[tuple[str, ...], stored_field("others", "background_load")] = ()
-    """What other programs took of the machine meanwhile, where it may have cost speed."""
+    """What other programs took of the machine during the test, if it may have cost speed."""
     refused: Known[int] = None
     """Requests that the server refused because it was full, in a probe, which allows that."""
     full_at: Known[int] = None
-    """Requests in flight that it was answering when it refused others."""
+    """Requests that the server was answering when it refused others."""
     repeats: Known[list[str]] = None
-    """The folders of all tests of this load, where it was tested several times: its figures are of all together."""
+    """The folders of all tests of this load, if it was tested several times. The figures are of all these tests
+    together."""
     repeats_over: Known[int] = None
-    """How many of them were over a limit."""
+    """How many of these tests were over a limit."""
     speed_range: Known[tuple[float, float]] = None
-    """Output tokens/s of the slowest and of the fastest of them."""
+    """Output tokens/s of the slowest and of the fastest of these tests."""
     clock_fall: Known[float] = None
     """Share by which the GPUs' clock fell within a probe, after its ramp."""
     folder: str = ""
-    """Of its logs, in the run's."""
+    """Folder of the test's logs in the run folder."""
     details: Annotated[TestDetails, Field(exclude=True)] = TestDetails()
-    """What else is known of it, where it is the run's own test; nothing of any other."""
+    """What else is known of the run's own test; empty for any other test."""
 
     @model_validator(mode="before")
     @classmethod
@@ -217,6 +221,10 @@ class Outcome(FrozenModel):
 
     @property
     def verdict(self) -> LatencyVerdict:
+        """LoadGen's verdict or, at fixed concurrency, whether the latencies are within the run's own limits.
+
+        On a busy machine, a test within its own limits is not judged, but one over them is.
+        """
         if not self.has_own_limits and self.valid:
             return LatencyVerdict("VALID", "good")
         if not self.has_own_limits:
@@ -234,14 +242,14 @@ class Outcome(FrozenModel):
 
     @property
     def over_in(self) -> str:
-        """In how many of several tests of this load a latency was over its limit; empty where in none."""
+        """A text that says in how many of several tests of this load a latency was over its limit; empty if in none."""
         if not self.repeats or not self.repeats_over:
             return ""
         return f"over in {self.repeats_over} of {len(self.repeats)}"
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """All that hold, the first the one to be shown."""
+        """All doubts about the figures. Only the first is shown."""
         doubts = []
         if not self.valid:
             doubts.append(Doubt.INVALID)
@@ -256,18 +264,18 @@ class Outcome(FrozenModel):
         return tuple(doubts)
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
-        """Return the outcome with the details of a run's own test. A probe has none."""
+        """Return the outcome of a run's own test: with these details, their disagreements, and this trend."""
         disagreements = tuple(details.disagreements)
         return self.model_copy(update={"details": details, "trend": trend, "disagreements": disagreements})
 
     @property
     def is_own(self) -> bool:
-        """Tell whether it is of the run's own test, of which the details are known."""
+        """Tell whether the test is the run's own: only its details are known, and so have a scenario."""
         return bool(self.details.scenario)
 
     @property
     def tails(self) -> list[Tail]:
-        """TTFT and TPOT at p99 as they are held against the run's limits; none where there are no limits."""
+        """The p99 of TTFT and TPOT beside the run's limits. Empty if there are no limits or no details."""
         limits = self.details.limits_ms
         if limits is None:
             return []
@@ -275,7 +283,7 @@ class Outcome(FrozenModel):
 
     @property
     def sure_tails(self) -> list[Tail]:
-        """The tails of enough requests for a p99; of few, p99 is the slowest of them."""
+        """The tails if the requests are enough for a p99; else empty, since the p99 of few is the slowest of them."""
         return [] if self.is_few else self.tails
 
     @property
@@ -284,8 +292,9 @@ class Outcome(FrozenModel):
         return Doubt.FEW in self.doubts
 
     def name_of_p99(self, kind: str) -> str:
-        """Return the label for the p99 of a kind of latency: it says if p99 is only the slowest of few requests, or of
-        the buffering.
+        """Return the label for the p99 of a kind of latency, such as "TTFT p99".
+
+        It says if the p99 is only the slowest of few requests, and if it is that of a buffer.
         """
         name = tail_name(kind, self.is_few)
         if self.is_buffered:
@@ -293,7 +302,7 @@ class Outcome(FrozenModel):
         return name
 
     def at(self, kind: str, point: str) -> Measured:
-        """Return a percentile of a kind of latency, in milliseconds."""
+        """Return the field `point` of Times, such as "p99", for a kind of latency, in milliseconds."""
         value: Measured = getattr(getattr(self, f"{kind}_ms"), point)
         return value
 
@@ -304,8 +313,9 @@ class Outcome(FrozenModel):
 
     @property
     def flaws(self) -> list[str]:
-        """Return what keeps its figures from being compared: a latency over its limit is a measurement all the same,
-        whatever LoadGen calls the test.
+        """The reasons why the figures may not be compared, in words.
+
+        A test with a latency over its limit is not named INVALID, because its figures are measurements all the same.
         """
         flaws = list(self.disagreements)
         if self.over or (self.has_own_limits and self.reasons):
@@ -317,12 +327,13 @@ class Outcome(FrozenModel):
     @property
     def over(self) -> list[str]:
         """The latencies that were over their limits."""
-        return names_of(self.reasons, LIMITED)
+        return names_of(self.reasons, LIMITED_LATENCIES)
 
     @property
     def tokens_per_sec_per_user(self) -> Measured:
-        """1,000 / TPOT p90, as MLPerf Endpoints has it; None where that is no engine's, or the load is no number of
-        requests in flight.
+        """1,000 / TPOT p90 in ms, as MLPerf Endpoints has it.
+
+        None if TPOT is not known or is that of a buffer, and unless the load is a number of requests in flight.
         """
         if self.unit != ClosedLoop.unit or self.is_buffered or not self.tpot_ms.p90:
             return None
@@ -330,7 +341,10 @@ class Outcome(FrozenModel):
 
     @property
     def prefill_tokens_per_sec(self) -> Measured:
-        """Tokens of a mean prompt over the mean TTFT, so of one request: what it waited is in it."""
+        """The tokens of a mean prompt divided by the mean TTFT, so the speed of one request, with the time it waited.
+
+        None if one of these is not known or TTFT is that of a buffer.
+        """
         if not (self.input_tokens_per_sec and self.samples_per_sec and self.ttft_ms.mean) or self.is_buffered:
             return None
         prompt_tokens = self.input_tokens_per_sec / self.samples_per_sec
@@ -338,7 +352,10 @@ class Outcome(FrozenModel):
 
     @property
     def decode_tokens_per_sec(self) -> Measured:
-        """Requests in flight over the mean TPOT, so of all together; None where their number is not the load."""
+        """The requests in flight divided by the mean TPOT, so the speed of all requests together.
+
+        None if the load is not the number of requests in flight, or if TPOT is not known or is that of a buffer.
+        """
         if self.unit not in (ClosedLoop.unit, Sequential.unit) or not self.tpot_ms.mean or self.is_buffered:
             return None
         return 1000 * self.load / self.tpot_ms.mean
@@ -347,45 +364,49 @@ class Outcome(FrozenModel):
         """Return the price of a million output tokens; None if the speed is not known."""
         if not self.tokens_per_sec:
             return None
-        return price_per_hour / 0.0036 / self.tokens_per_sec
+        million_seconds_per_hour = 0.0036
+        return price_per_hour / million_seconds_per_hour / self.tokens_per_sec
 
     @property
     def rate(self) -> float:
-        """Return what the server was sent, queries/s."""
+        """The queries/s that the server was sent: those scheduled in fact or, if these are not known, the load."""
         return self.sent or self.load
 
     @property
     def has_grown(self) -> bool:
-        """Tell whether more came than was completed, beyond chance and beyond what fills an idle server."""
+        """Tell whether the queue grew: more queries came than were completed, beyond chance.
+
+        In a short test a growing number of queries may only be filling an idle server. So the test must have lasted
+        SETTLED median latencies, or queries must have waited.
+        """
         is_settled = (self.issue_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
         return self.queue is not None and self.queue.has_grown and (is_settled or self.has_waited)
 
     @property
     def has_waited(self) -> bool:
-        """Tell whether waiting was a good part of a query's time, rather than what ran beside it."""
-        return (self.ttft_ms.p50 or 0.0) > WAITING * (self.latency_ms.p50 or 0.0)
+        """Tell whether waiting for the first token was more than LARGEST_WAIT_SHARE of a query's time."""
+        return (self.ttft_ms.p50 or 0.0) > LARGEST_WAIT_SHARE * (self.latency_ms.p50 or 0.0)
 
     @property
     def has_held(self) -> bool:
-        """Tell whether it kept the limits with a steady queue, and no request was refused."""
+        """Tell whether the test was VALID, its queue did not grow, and no request was refused."""
         return self.valid and not self.has_grown and not self.refused
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether it kept the limits: by LoadGen's verdict and its queue, at fixed concurrency by the
-        latencies.
-        """
+        """Tell whether the test kept the limits: at fixed concurrency by its latencies, else as `has_held` does."""
         if self.has_own_limits:
             return not self.reasons
         return self.has_held
 
     @property
     def is_short(self) -> bool:
-        """Tell whether it broke no limit, and LoadGen wants more queries to be sure."""
+        """Tell whether the test failed only because LoadGen wants more queries to be sure that the limits are kept."""
         return self.more is not None and not self.over and not self.has_grown
 
     @property
     def text(self) -> str:
+        """The load with its unit, such as "8 requests in flight"."""
         if self.unit == ClosedLoop.unit:
             return f"{plural(self.load, 'request')} in flight"
         return f"{number(self.load)} {self.unit}"
@@ -409,7 +430,7 @@ def from_flat(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat_load(record: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the load and its unit from a record of format 5 or older."""
+    """Return the load and its unit from a record of format 5 or older, which has one of three fields for the load."""
     if "concurrency" in record:
         return record["concurrency"], ClosedLoop.unit
     if "qps" in record:
@@ -427,20 +448,22 @@ def speed_of(outcome: Outcome) -> float:
 
 
 def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return one test for each load, sorted by load.
+    """Return one test for each load, sorted by load. Tests of the same load must be given in the order of their run.
 
-    The last test of a load decides: in a search it confirms the first or breaks a tie, and at the run's own level it is
-    the run's test.
+    The last test of a load replaces the earlier ones: in a search it was run to confirm the first test or to settle a
+    contradiction, and at the run's own level it is the run's test.
     """
-    by_load = {outcome.load: outcome for outcome in outcomes}
-    return sorted(by_load.values(), key=load_of)
+    last_by_load = {}
+    for outcome in outcomes:
+        last_by_load[outcome.load] = outcome
+    return sorted(last_by_load.values(), key=load_of)
 
 
 def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Return the test with the most output among the loads that kept the limits.
+    """Return the test with the most output tokens/s among the loads that kept the limits.
 
-    Tests on an idle machine come first; None if no load kept them.
+    Tests on a busy machine count only if there are no others. None if no load kept the limits.
     """
     candidates = [outcome for outcome in deciding_tests(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
-    alone = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
-    return max(alone or candidates, key=speed_of, default=None)
+    on_idle_machine = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]
+    return max(on_idle_machine or candidates, key=speed_of, default=None)

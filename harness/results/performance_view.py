@@ -43,7 +43,7 @@ OUTCOME_FIELDS = (
     "queue",
     "folder",
 )
-REQUIRED = ("scenario", "valid", "duration_s", "samples")  # names that every version has
+REQUIRED_FIELDS = ("scenario", "valid", "duration_s", "samples")  # names that every version has
 # The figures that the steady part or the whole test gives the outcome, whichever counts.
 COUNTED_FIGURES = ("tokens_per_sec", "input_tokens_per_sec", "samples_per_sec", "latency_ms", "ttft_ms", "tpot_ms")
 
@@ -61,18 +61,19 @@ def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
 def outcome_fields(data: Any) -> Any:
     """Return the fields of an outcome from `run.performance` of any version.
 
-    Returns anything but such an object unchanged. Raises ValueError if a required name is missing.
+    Anything else is returned unchanged: what is not an object, and an object that already has the fields of an outcome
+    (`details`). Raises ValueError if a required name is missing.
     """
     if not isinstance(data, dict) or "details" in data:
         return data
-    missing = [name for name in REQUIRED if name not in data]
+    missing = [name for name in REQUIRED_FIELDS if name not in data]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
     if "goodput" in data and "slo_attainment" not in data:  # Until format 4 the share within the limits had this name.
         data = {**data, "slo_attainment": data["goodput"], "goodput": None}
     whole = {name: data.get(name) for name in WHOLE_FIGURES}
     counted = whole
-    if dict_or_empty(data, "steady").get("ttft_ms"):
+    if dict_or_empty(data, "steady").get("ttft_ms"):  # Only a steady part that counts has latencies.
         counted = data["steady"]
     fields = load_fields(data, counted)
     fields |= part_of(data, OUTCOME_FIELDS)
@@ -101,7 +102,10 @@ def dict_or_empty(data: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    """Derive the load and verdict fields of a test from other fields, for a file that does not have them."""
+    """Derive the load and verdict fields of a test from other fields, for a file that does not have them.
+
+    `counted` has the figures that count: of the steady part or of the whole test.
+    """
     has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))
     unit = ""
     if data.get("scenario") in SCENARIOS:
@@ -109,7 +113,7 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
     samples_per_query = data.get("samples_per_query") or 1
     queries = counted.get("requests") or data.get("samples") or 0
     reasons: list[Any] = []
-    if not has_own_limits and not data.get("valid"):
+    if not has_own_limits and not data.get("valid"):  # With own limits, only latencies over them are reasons.
         reasons += data.get("invalid_reasons") or ()
     return {
         "load": data.get("concurrency") or data.get("target_qps") or samples_per_query,

@@ -25,10 +25,10 @@ ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each 
 
 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
-    """Return the table rows that compare profiles, a row for each figure. Kinds stand in the order of the first
-    profile.
+    """Return the table rows that compare profiles: why each failed, a row for each figure, and one for each kind.
 
-    A run without a profile has None in every row.
+    Kinds stand in the order of the first profile, then those that only later profiles have. A run without a profile has
+    None in every row.
     """
     known = [profile or Profile() for profile in profiles]
     failures = tuple(profile.failure or None for profile in known)
@@ -44,7 +44,10 @@ def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
 
 
 def share_of(profile: Profile, kind: str) -> ProfileValue:
-    """Return the percentage of the time that a kind of kernel took; None if there is no profile."""
+    """Return the percentage of the time that a kind of kernel took, 0 if the profile has no such kernel.
+
+    None if there is no profile.
+    """
     if not profile.device:
         return None
     return profile.shares.get(kind, 0.0)

@@ -10,7 +10,8 @@ from harness.core import data_tables
 from harness.core.formatting import Measured
 
 Unit = Literal["samples/s", "tokens/s"]
-SEVERAL = " and "  # stands in the name of a system of unlike accelerators, whose rate cannot be divided
+# In the device of a system with several kinds of accelerators: the rate of each kind is not known.
+UNLIKE_DEVICES_MARK = " and "
 # Names of a card: the driver's, and the one in published results.
 ACCELERATORS = {
     "NVIDIA H200": "NVIDIA H200-SXM-141GB",
@@ -21,8 +22,8 @@ ACCELERATORS = {
 
 
 class Published(NamedTuple):
-    """One published result: a second's samples and output tokens of one of its accelerators, of a system without any
-    of all its processors (`accelerators` 0); None where it does not give them.
+    """One published result. Its samples and output tokens per second are those of one accelerator; for a system without
+    accelerators (`accelerators` 0), of all its processors. None if the result does not give them.
     """
 
     round: str
@@ -38,6 +39,7 @@ class Published(NamedTuple):
 
     @property
     def is_vllm(self) -> bool:
+        """Tell whether vLLM computed the result. Some results of TensorRT-LLM name vLLM among their software."""
         return "vllm" in self.software.lower() and not self.software.startswith("TensorRT")
 
     @property
@@ -48,6 +50,7 @@ class Published(NamedTuple):
         return f"a share of a pool of {self.accelerators}"
 
     def rate(self, unit: Unit) -> float:
+        """Return the rate in this unit; 0 if the result does not give it."""
         if unit == "samples/s":
             return self.samples_per_sec or 0.0
         return self.tokens_per_sec or 0.0
@@ -55,9 +58,9 @@ class Published(NamedTuple):
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Return all published results, without systems of unlike accelerators."""
+    """Return all published results, without systems of several kinds of accelerators."""
     rows = [as_published(cells) for cells in data_tables.table_beside(__file__, "published.csv")]
-    return tuple(row for row in rows if SEVERAL not in row.device)
+    return tuple(row for row in rows if UNLIKE_DEVICES_MARK not in row.device)
 
 
 def as_published(cells: Mapping[str, str]) -> Published:
@@ -78,7 +81,10 @@ def as_published(cells: Mapping[str, str]) -> Published:
 
 
 def rate_of_one(cell: str, accelerators: int) -> Measured:
-    """Return the rate of one accelerator, given a table cell with the rate of all; None for an empty cell."""
+    """Return the rate of one accelerator, given a table cell with the rate of all; None for an empty cell.
+
+    Without accelerators, return the rate of the whole system.
+    """
     if not cell:
         return None
     return float(cell) / max(1, accelerators)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-TIME_BLOCKS = 20  # blocks of the observed time; their completions tell how even the server's work is
-LEAST_VARIANCE_SHARE = 0.1  # the smallest share of the variance that is left after blocks make up for each other
-LAGS = 6  # the number of blocks within which late completions come in
+TIME_BLOCKS = 20  # blocks of the observed time; how much their completions vary shows how even the server's work is
+LEAST_VARIANCE_SHARE = 0.1  # at least this share of the variance between blocks counts as lasting
+LAG_BLOCKS = 6  # the number of blocks within which late completions come in
 FEW_IN_FLIGHT = 20  # With fewer queries sent in the second half, growth depends on single queries.
 EVEN_SHARE = 0.1  # Concurrency counts as constant if it changes by no more than this share.
 INSTANT_S = 1e-9  # the time of an answer that comes at once; avoids a division by zero
@@ -30,7 +30,7 @@ class AnswerFit(NamedTuple):
     token_s: float = 0.0
     """Seconds of its own for each token."""
     each_s: float = 0.0
-    """Seconds for each answer's worth of tokens that others were given meanwhile."""
+    """Seconds for each answer's worth of tokens that other answers were given meanwhile."""
     prompt_s: float = 0.0
     """Seconds for each prompt of mean length that was begun meanwhile, for which all answers wait."""
     prompts: float = 0.0
@@ -40,7 +40,7 @@ class AnswerFit(NamedTuple):
     tokens: float = 0.0
     """Mean tokens of an answer after its first."""
     answer_s: float = 0.0
-    """Mean seconds that they take."""
+    """Mean seconds that these tokens take."""
     beside: float = 0.0
     """Mean number of queries whose work was done meanwhile."""
     scatter: float = 0.0
@@ -50,9 +50,9 @@ class AnswerFit(NamedTuple):
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
-    """Return the queue of a test that sends requests by time.
+    """Return the queue of a test that sends requests by time. Failed requests do not count.
 
-    None if there are too few requests or their times are not known.
+    None if there are too few requests whose times are known.
     """
     issued_s, ttft_s, done_s = list[float](), list[float](), list[float]()
     prompt_tokens, output_tokens = list[int](), list[int]()
@@ -88,7 +88,7 @@ def queue_from_times(
     middle, end = (issued.min() + issued.max()) / 2, issued.max()
     seconds = float(end - middle)
     edges = np.linspace(middle, end, TIME_BLOCKS + 1)
-    counts, _ = np.histogram(done, edges)
+    counts, _ = np.histogram(done, edges)  # completions in each block
     sent, ended = int((issued > middle).sum()), int(counts.sum())
     variance = lasting_variance(counts)
     growth = (sent - ended) / seconds
@@ -97,11 +97,13 @@ def queue_from_times(
     chance = hypot(error_of_arrivals, error_of_completions)
     fit = fit_answers(issued, first, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)
     if growth > SURE * chance:  # More queries come than are completed, so the completions show the server's speed.
-        fit = fit._replace(drift=drift_of_completions(counts, variance))
+        drift = drift_of_completions(counts, variance)
+        fit = fit._replace(drift=drift)
     completed = float(ended)
     running_at_middle, running_at_end = running_at(middle, first, done), running_at(end, first, done)
     if abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle:
-        # Each answer is made at a constant pace. So its parts count when they were made, not when the answer ends.
+        # With constant concurrency answers end in waves, so each counts by the parts of it made in each block. Each
+        # answer is taken to be made at a constant pace.
         made_by_edge = [made_until(edge, first, done) for edge in edges]
         parts = np.diff(made_by_edge)
         completed, variance = float(parts.sum()), lasting_variance(parts)
@@ -138,12 +140,13 @@ def made_until(at_s: float, first: "Array", done: "Array") -> float:
 
 
 def drift_of_completions(counts: "Array", variance: float) -> float:
-    """Return the relative change of completions from the first third of the blocks to the last; 0 if chance explains
-    it.
+    """Return the relative change of completions from the first third of the blocks to the last.
+
+    0 if chance or LASTING_DRIFT explains the change. `variance` is that of a block's completions.
     """
     third = TIME_BLOCKS // 3
     early, late = max(int(counts[:third].sum()), 1), max(int(counts[-third:].sum()), 1)
-    by_chance = SURE * sqrt(2 * variance * third)
+    by_chance = SURE * sqrt(2 * variance * third)  # the difference of two sums has the variance of both
     if abs(late - early) <= max(by_chance, LASTING_DRIFT * early):
         return 0.0
     return late / early - 1
@@ -153,18 +156,19 @@ def lasting_variance(counts: "Array") -> float:
     """Return the part of the variance between blocks that adds up over time.
 
     A completion that comes late is missing in one block and extra in a later one, so it does not add up.
-    Autocorrelations have Bartlett's weights. Each is biased low because the mean is that of the same blocks; 1 / n
-    corrects it.
+    Autocorrelations of up to LAG_BLOCKS blocks have Bartlett's weights. Each is biased low because the mean is that of
+    the same blocks; 1 / n corrects it. At least LEAST_VARIANCE_SHARE of the variance is returned, and at most all.
     """
-    off = counts - counts.mean()
+    offsets = counts - counts.mean()
     variance = float(counts.var(ddof=1))
-    whole = float((off**2).sum())
-    if not whole:
+    square_sum = float((offsets**2).sum())
+    if not square_sum:
         return 0.0
     correlations = 0.0
-    for lag in range(1, LAGS + 1):
-        weight = 1 - lag / (LAGS + 1)
-        correlations += weight * (float((off[lag:] * off[:-lag]).sum()) / whole + 1 / len(off))
+    for lag in range(1, LAG_BLOCKS + 1):
+        weight = 1 - lag / (LAG_BLOCKS + 1)
+        correlation = float((offsets[lag:] * offsets[:-lag]).sum()) / square_sum
+        correlations += weight * (correlation + 1 / len(offsets))
     return variance * min(1.0, max(LEAST_VARIANCE_SHARE, 1 + 2 * correlations))
 
 
@@ -172,9 +176,9 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
     """Fit by least squares how long an answer takes after its first token. `tokens` are those after the first.
 
     Each step of the engine gives every running answer a token and computes the prompts that it took in. So the time of
-    an answer is exactly a sum over its steps. Two regressors are counts: tokens given to other answers meanwhile, and
-    prompts begun meanwhile. Only answers that overlap the ends are assumed to get their tokens evenly. With fewer than
-    `FEWEST_ANSWERS` answers, returns an empty fit.
+    an answer is a sum over its steps, with three terms: its own tokens, the tokens given to other answers meanwhile,
+    and the prompts begun meanwhile. Another answer that only partly overlaps is assumed to get its tokens evenly.
+    Returns an empty fit with fewer than `FEWEST_ANSWERS` answers of two tokens and more, or if prompts have no tokens.
     """
     import numpy as np
 
@@ -192,8 +196,8 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
     if work_s > 0:
         share = min(1.0, max(0.0, prompt_s / work_s))
     ratio = took[used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
-    thirds = np.array_split(ratio[np.argsort(first[used])], 3)
-    drift = float(thirds[0].mean() / thirds[2].mean()) - 1
+    first_third, _, last_third = np.array_split(ratio[np.argsort(first[used])], 3)
+    drift = float(first_third.mean() / last_third.mean()) - 1
     if abs(drift) <= LASTING_DRIFT:
         drift = 0.0
     return AnswerFit(
@@ -211,10 +215,10 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
 
 
 def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
-    """Return factors for the columns of `terms` that best give `sums`, by least squares, none below zero.
+    """Return non-negative factors for the columns of `terms`, whose sum comes nearest to `sums` by least squares.
 
-    No work takes negative time. A column whose factor comes out below zero by chance gets a factor of zero, and the
-    other columns are fitted again without it.
+    The factors are times, so none can be negative. The column with the lowest factor, if that is negative by chance,
+    gets a factor of zero, and the other columns are fitted again without it.
     """
     import numpy as np
 
@@ -231,8 +235,10 @@ def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
 
 
 def given_between(first: "Array", done: "Array", took: "Array", tokens: "Array") -> "Array":
-    """Return for each answer the tokens that all answers got while it was made, if each answer is made at a constant
-    pace.
+    """Return for each answer the tokens that all answers, itself included, got while it was made.
+
+    Each answer is assumed to be made at a constant pace. So the speed of all answers together changes only when an
+    answer begins or ends, and the tokens given until a time are the sum of speed x time.
     """
     import numpy as np
 
@@ -250,6 +256,7 @@ def begun_between(first: "Array", done: "Array", prompts: "Array") -> "Array":
     import numpy as np
 
     order = np.argsort(first)
-    begun, work = first[order], np.concatenate(([0.0], np.cumsum(prompts[order])))
-    tokens: Array = work[np.searchsorted(begun, done, "right")] - work[np.searchsorted(begun, first, "right")]
+    begun, tokens_begun = first[order], np.concatenate(([0.0], np.cumsum(prompts[order])))
+    begun_before_end, begun_before_start = np.searchsorted(begun, done, "right"), np.searchsorted(begun, first, "right")
+    tokens: Array = tokens_begun[begun_before_end] - tokens_begun[begun_before_start]
     return tokens

@@ -32,9 +32,10 @@ class Facts(File):
     """What the engine says that it runs: its attention backend, and the kernel of its linear layers."""
 
 
+# Files of formats before 3 have them under `shortcomings`.
 Deviations = Annotated[
     list[mlperf_deviations.Deviation], Field(validation_alias=AliasChoices("deviations", "shortcomings"))
-]  # before 3
+]
 
 
 class RunFacts(Facts):
@@ -44,9 +45,10 @@ class RunFacts(Facts):
     deviations: Deviations
     loadgen: dict[str, str] = {}
     lone_request_s: tuple[float, float, float] | None = None
-    """What a request took that ran alone before a search: until its first token, for each further one, and in all."""
+    """The seconds of a request that ran alone before a search: until its first token, for each further token, and in
+    all."""
     probes: list[Outcome] = []
-    attempts: list[Outcome] = []  # performance tests that another one followed
+    attempts: list[Outcome] = []  # performance tests that were followed by another
     concurrency: int | None = None  # most requests computed at once
     checkpoint: str | None = None  # the name of a quantized checkpoint
     weights: str | None = None  # their number format in words, where this process loads them
@@ -55,7 +57,7 @@ class RunFacts(Facts):
     card_limits: CardLimits | None = None  # the limits of the GPUs that it computed on
     stages: list[progress.Stage] = []
     unread: Annotated[list[str], Field(exclude=True)] = []
-    """What of the record this version does not read, in words."""
+    """The settings of the record that this version does not know, in words."""
 
     @model_validator(mode="before")
     @classmethod
@@ -74,7 +76,7 @@ class RunFacts(Facts):
         return data
 
     def adopt(self, plan: Plan) -> None:
-        """Replace the plan by a newer one, and update what follows from it."""
+        """Replace the plan by a newer one, and update what follows from it: the deviations and LoadGen's settings."""
         self.plan, self.deviations = plan, plan.deviations
         self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 
@@ -84,7 +86,10 @@ class RunFacts(Facts):
 
     @property
     def settings(self) -> dict[str, object]:
-        """Return all settings by name: the flags, then the plan's resolved values, which replace `auto`."""
+        """All settings by name: the flags, then the plan's resolved values, which replace `auto`.
+
+        The plan's task and notes are no settings and are left out.
+        """
         plan = self.model_dump()["plan"]
         for name in ("task", "notes"):
             plan.pop(name, None)
@@ -94,7 +99,7 @@ class RunFacts(Facts):
 
     @property
     def comparable(self) -> comparability.Comparable:
-        """Return the aspects of the run that decide whether it can be compared: machine, engine, work and settings."""
+        """The aspects of the run that decide whether it can be compared: machine, engine, work and settings."""
         return comparability.Comparable.of_machine(
             self.system, self.engine, work=self.plan.work, settings=self.plan.settings
         )

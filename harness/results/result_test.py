@@ -10,12 +10,12 @@ from harness.loadgen import log_entries
 from harness.loadgen.test_run import TestRun
 from harness.results.outcome import Outcome, best_load
 from harness.results.records import RunFacts
-from harness.results.summary import CURVES
+from harness.results.summary import CURVE_UNITS
 from harness.runs.run_folder import TEST_FOLDERS
 
 
 class ResultTest(NamedTuple):
-    """A run's own test, and what is known of the run, with the plan of that test."""
+    """A run's own test, and the facts of the run with the plan of that test."""
 
     test: TestRun
     facts: RunFacts
@@ -26,14 +26,17 @@ def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest 
 
     If the run has levels or batches, that is the best test within the limits. Else it is the performance test. If the
     run was cut short during its performance test, it is the best full test before. Raises LogError or UsageError if
-    logs of a complete run cannot be trusted.
+    logs of a complete run cannot be trusted. Of an incomplete run, such logs are left out.
     """
-    have_one_length = facts.config.concurrency != "max"
-    levels = [probe for probe in facts.probes if have_one_length and probe.unit in CURVES]
-    candidates = [best_load(levels)] if is_complete else [None, best_load(facts.attempts)]
+    levels = []
+    if facts.config.concurrency != "max":  # The search of "max" tests its levels only briefly.
+        levels = [probe for probe in facts.probes if probe.unit in CURVE_UNITS]
+    candidates: list[Outcome | None] = [best_load(levels)]
+    if not is_complete:
+        candidates = [None, best_load(facts.attempts)]
     for outcome in candidates:
-        logs, plan = TEST_FOLDERS["performance"], facts.plan
-        if outcome and outcome.folder:  # Older versions did not note the folder.
+        logs, plan = TEST_FOLDERS["performance"], facts.plan  # None stands for the performance test.
+        if outcome and outcome.folder:  # Older versions did not record the folder.
             logs, plan = outcome.folder, at_load(facts.plan, outcome)
         if not (folder / logs / log_entries.DETAIL).exists():
             continue

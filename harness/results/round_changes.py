@@ -1,7 +1,8 @@
 """The changes of experiments that run in rounds with a baseline, judged together.
 
 The model has an effect of each experiment and one of each round: log(figure) = experiment + round + scatter. All
-experiments and the baseline tell how much the figures scatter, so the verdict on one rests on the residuals of all.
+experiments and the baseline show how much the figures scatter, so the verdict on each experiment rests on the residuals
+of all.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +25,7 @@ RatiosByRound = Mapping[tuple[int, str], float]  # ratios of a figure to the bas
 
 
 class Scatter(NamedTuple):
-    """The scatter of a single figure: the variance of its logarithm, and the degrees of freedom of that."""
+    """The scatter of a single figure: the variance of its logarithm, and the degrees of freedom of that variance."""
 
     variance: float
     freedom: float
@@ -33,8 +34,9 @@ class Scatter(NamedTuple):
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment from its ratios to the baseline of the same round.
 
-    Holm's procedure (1979) on Student's t of the logarithms keeps the chance that any verdict is wrong at `error`. Each
-    interval has the confidence level at which its verdict is given.
+    Holm's procedure (1979) on Student's t of the logarithms keeps the chance that any verdict is wrong at `error`: the
+    clearest change is judged first, with `error` divided by the number of experiments, and each clear change leaves one
+    experiment less to divide by. Each interval has the confidence level at which its verdict is given.
     """
     logs = {name: logarithms(of_rounds) for name, of_rounds in ratios.items()}
     common, unsteady = scatter_of(logs)
@@ -48,11 +50,11 @@ def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_
     left = len(logs)
     for name in sorted(scores, key=scores.__getitem__, reverse=True):
         count = len(logs[name])
-        share = 1 - error / left
-        if count < FEWEST_PAIRS:
-            quantile = NormalDist().inv_cdf((1 + share) / 2)
+        confidence = 1 - error / left
+        if count < FEWEST_PAIRS:  # The scatter is then assumed, not estimated, so it has no degrees of freedom.
+            quantile = NormalDist().inv_cdf((1 + confidence) / 2)
         else:
-            quantile = student_quantile(unsteady.get(name, common).freedom, share)
+            quantile = student_quantile(unsteady.get(name, common).freedom, confidence)
         basis = basis_of(logs[name], means[name])
         changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
         if changes[name].verdict() != "unclear":
@@ -65,14 +67,15 @@ def logarithms(ratios: RatiosByRound) -> dict[tuple[int, str], float]:
 
 
 def error_of_mean(scatter: Scatter, count: int) -> float:
-    """Return the standard error of the mean of `count` ratios.
+    """Return the standard error of the mean of the logarithms of `count` ratios.
 
-    A ratio has the scatter of the experiment and of the baseline.
+    With fewer than FEWEST_PAIRS ratios, the scatter is taken to be at least ASSUMED_SCATTER.
     """
     least = SMALLEST_VARIANCE
     if count < FEWEST_PAIRS:
         least = ASSUMED_SCATTER**2
-    return sqrt(2 * max(least, scatter.variance) / count)
+    variance_of_ratio = 2 * max(least, scatter.variance)  # the experiment's figure and the baseline's both scatter
+    return sqrt(variance_of_ratio / count)
 
 
 def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
@@ -87,7 +90,8 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
     """Return the common scatter, and the own scatter of each experiment that scatters more than chance explains.
 
-    The common scatter is then computed again without these experiments, because they would widen it.
+    The common scatter is then computed again without these experiments, because they would widen it. A single
+    experiment, and one with fewer than FEWEST_PAIRS ratios, has no scatter of its own.
     """
     common = residual_scatter(logs)
     by_chance = ERROR_RATE / max(len(logs), 1)  # the chance that a given steady experiment seems unsteady

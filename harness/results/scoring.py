@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
+from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal
@@ -19,18 +20,17 @@ from harness.core.file_limits import LARGEST_ACCURACY_LOG
 from harness.core.message_text import system_reason
 from harness.core.tokenizer import Tokenizer
 
-# mlperf_log_accuracy.json -> token ids -> text -> ROUGE -> gate.
 Row = tuple[float, ...]  # a sample's scores, and the characters of its answer
 Splitter = Literal["nltk punkt_tab", "built-in"]
-CUT = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
+CUT_MARK = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy_log leaves of a log
 
 
 def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
-    """Return the token ids of each sample's answer in a LoadGen accuracy log.
+    """Return the token ids of each sample's answer in a LoadGen accuracy log, in the order of the samples.
 
     If a sample has several entries, the first counts, as in MLPerf's evaluation. `width` is the size of a token id in
-    bytes: 4 for int32, 8 for int64. Raises LoadGenError if an entry is damaged, has an unknown sample, or a sample has
-    no answer.
+    bytes: 4 for int32, 8 for int64. Raises LoadGenError if the log cannot be read, an entry is damaged or has an
+    unknown sample, or a sample has no answer.
     """
     answers: dict[int, list[int]] = {}
     for number, entry in enumerate(read_entries(path)):
@@ -50,7 +50,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
 
 
 def read_entries(path: Path) -> list[Any]:
-    """Return the entries of a LoadGen accuracy log. Raises LoadGenError if the log has none or is cut."""
+    """Return the entries of a LoadGen accuracy log. Raises LoadGenError if it cannot be read, has none or is cut."""
     text = ""
     try:
         text = reading.read_text(path, LARGEST_ACCURACY_LOG)
@@ -59,7 +59,7 @@ def read_entries(path: Path) -> list[Any]:
         raise LoadGenError(f"{path}: {system_reason(error)}.") from None
     except (ValueError, RecursionError) as error:
         problem = str(error)
-        if CUT in text:
+        if CUT_MARK in text:
             problem += "; it was cut for a submission, so take the run's own"
         raise LoadGenError(f"{path}: not a whole JSON file: {problem}.") from None
     if not isinstance(entries, list) or not entries:
@@ -68,7 +68,10 @@ def read_entries(path: Path) -> list[Any]:
 
 
 def decode_hex(data: Any, width: int, where: str) -> list[int]:
-    """Return token ids from LoadGen's hex text of little-endian integers of `width` bytes. Raises LoadGenError."""
+    """Return token ids from LoadGen's hex text of little-endian integers of `width` bytes.
+
+    Raises LoadGenError if `data` is no such text. `where` names the entry in the message.
+    """
     tokens = array({4: "i", 8: "q"}[width])
     try:
         tokens.frombytes(bytes.fromhex(data))
@@ -78,18 +81,21 @@ def decode_hex(data: Any, width: int, where: str) -> list[int]:
 
 
 def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
-    """Return the answers as text without special tokens. Raises LoadGenError for ids outside the vocabulary.
+    """Return the answers as text without special tokens and without spaces at the ends.
 
-    Spaces before punctuation are removed if the tokenizer's config asks for that, as Llama-3.1's does. The reference's
-    transformers 4.46.2 does so; later versions ignore the setting for byte-pair encodings.
+    Spaces before punctuation are removed if the tokenizer's config asks for that, as Llama-3.1's does. MLPerf's
+    reference does so with transformers 4.46.2. Later versions ignore the setting for byte-pair encodings, so it is done
+    here. Raises LoadGenError for ids outside the vocabulary.
     """
     size = len(tokenizer)
     for index, answer in enumerate(answers):
-        if bad := [token for token in answer if not 0 <= token < size]:
-            raise LoadGenError(f"the answer to sample {index} has token id {bad[0]}, outside the vocabulary.")
-    clean = tokenizer.clean_up_tokenization if tokenizer.clean_up_tokenization_spaces else str
-    as_they_are = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
-    return [clean(text).strip() for text in tokenizer.batch_decode(answers, **as_they_are)]
+        for token in answer:
+            if not 0 <= token < size:
+                raise LoadGenError(f"the answer to sample {index} has token id {token}, outside the vocabulary.")
+    texts = tokenizer.batch_decode(answers, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    if tokenizer.clean_up_tokenization_spaces:
+        texts = [tokenizer.clean_up_tokenization(text) for text in texts]
+    return [text.strip() for text in texts]
 
 
 def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
@@ -98,11 +104,12 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     """
     from nltk.tokenize.punkt import PunktTokenizer
 
-    # Errors of NLTK for data that are not there, half unpacked, or in a zip that was cut.
+    # NLTK raises these errors for data that are missing, half unpacked, or in a zip that was cut.
     with contextlib.suppress(OSError, RuntimeError, BadZipFile, zlib.error, *reading.DAMAGED):
         punkt = PunktTokenizer("english")
         if punkt._params.abbrev_types and punkt._params.ortho_context:
             return "nltk punkt_tab", punkt.tokenize
+    # The built-in splitter: after an end mark and a space, before a capital or a digit, which a quote may precede.
     return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)
 
 
@@ -110,38 +117,38 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     """Return a row for each (answer, reference): ROUGE-1, -2, -L and -Lsum (F1 x100), and the answer's characters
     (gen_len).
 
-    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. Here each word is
-    stemmed only once.
+    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. Stems are cached,
+    as words recur. The characters include the line ends.
     """
     from rouge_score import rouge_scorer, tokenizers
 
-    default = tokenizers.DefaultTokenizer(use_stemmer=True)
-    default._stemmer.stem = lru_cache(maxsize=None)(default._stemmer.stem)
-    scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=default)
+    word_tokenizer = tokenizers.DefaultTokenizer(use_stemmer=True)
+    word_tokenizer._stemmer.stem = lru_cache(maxsize=None)(word_tokenizer._stemmer.stem)
+    scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=word_tokenizer)
     _, split = sentence_splitter()
 
-    def lines(text: str) -> str:
+    def sentence_lines(text: str) -> str:
         return "\n".join(split(text.strip()))
 
     rows = []
     for answer, reference in pairs:
-        text = lines(answer)
-        scores = scorer.score(lines(reference), text)
-        shares = [100 * scores[name].fmeasure for name in ROUGE]
-        rows.append((*shares, len(text)))
+        text = sentence_lines(answer)
+        scores = scorer.score(sentence_lines(reference), text)
+        percents = [100 * scores[name].fmeasure for name in ROUGE]
+        rows.append((*percents, len(text)))
     return rows
 
 
 def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
     """Return the ROUGE scores and characters of every sample, shape [samples, 5].
 
-    Large sets are spread over the cores.
+    Sets of 1,000 samples and more are spread over the cores, in four chunks for each so that none idles for long.
     """
     pairs = list(zip(texts, references, strict=True))
     workers = min(system.core_count(), 1 + len(pairs) // 1000)
     if workers == 1:
         return rouge_rows(pairs)
-    size = -(-len(pairs) // (4 * workers))
+    size = ceil(len(pairs) / (4 * workers))
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return [scores for rows in pool.map(rouge_rows, chunks) for scores in rows]

@@ -25,7 +25,7 @@ from harness.results.records import Deviations
 from harness.results.test06_verdict import Compliance
 from harness.runs.run_folder import TEST_FOLDERS
 
-CURVES = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
+CURVE_UNITS = (ClosedLoop.unit, Sequential.unit)  # units of loads whose tests are all of one length
 
 
 class Meta(FrozenModel):
@@ -46,7 +46,7 @@ class Meta(FrozenModel):
     comparable: bool
     """Whether the result can stand beside MLPerf's; `deviations` says why not."""
     ended: str | None = None
-    """Why the run ended before its end; null where it did not."""
+    """Why the run ended early; null if it did not."""
     deviations: Deviations
     notes: list[str]
     precision: str
@@ -65,7 +65,7 @@ class Meta(FrozenModel):
     mean_prompt_tokens: Measured = None
     engine_start_s: Measured = None
     stages: list[progress.Stage] = []
-    """Each stage of the run, and the second it began."""
+    """Each stage of the run, and the second at which it began."""
     engine: str | None = None
     """The engine and its version; null in summaries of older versions."""
     engine_args: dict[str, JsonValue] = {}
@@ -76,15 +76,15 @@ class Meta(FrozenModel):
     """Their number format in words, as in fp8 (static, compressed-tensors); null behind an endpoint."""
     endpoints: list[str] = []
     setup: dict[str, object] = {}
-    """What another run must share for its speed to tell of this one's."""
+    """The settings that another run must share for the two speeds to be compared."""
     work: dict[str, object] = {}
     """What was asked of the engine, by flag: speeds at other work are not compared."""
     target_qps: Measured = None
-    """Queries/s of the performance test as it was planned last, also where the run ended before it did."""
+    """Queries/s of the performance test as it was planned last, also if the run ended before this test did."""
 
 
 class Run(FrozenModel):
-    """The tests that were run; accuracy and performance are null where they were not, others are left out."""
+    """The tests that were run. Accuracy and performance are null if they were not run; other tests are left out."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
@@ -98,7 +98,9 @@ class Run(FrozenModel):
 
 
 class Logs(FrozenModel):
-    """Paths relative to the run folder. The first two are of the performance test where there was one."""
+    """Paths relative to the run folder. The first two are of the performance test or, if there was none, of the
+    accuracy test.
+    """
 
     summary_txt: str | None = None
     detail_txt: str | None = None
@@ -108,12 +110,13 @@ class Logs(FrozenModel):
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Return the paths of the logs that exist in a run folder."""
-        scored, timed = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
+        accuracy, performance = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
+        summary_file = "mlperf_log_summary.txt"
         return cls(
-            summary_txt=first_file(folder, f"{timed}/mlperf_log_summary.txt", f"{scored}/mlperf_log_summary.txt"),
-            detail_txt=first_file(folder, f"{timed}/{DETAIL}", f"{scored}/{DETAIL}"),
-            accuracy_json=first_file(folder, f"{scored}/mlperf_log_accuracy.json"),
-            rouge_json=first_file(folder, f"{scored}/{SCORES_FILE}"),
+            summary_txt=first_file(folder, f"{performance}/{summary_file}", f"{accuracy}/{summary_file}"),
+            detail_txt=first_file(folder, f"{performance}/{DETAIL}", f"{accuracy}/{DETAIL}"),
+            accuracy_json=first_file(folder, f"{accuracy}/mlperf_log_accuracy.json"),
+            rouge_json=first_file(folder, f"{accuracy}/{SCORES_FILE}"),
         )
 
 
@@ -149,14 +152,14 @@ class Summary(File):
 
     @property
     def gate(self) -> GateResult | None:
-        """The accuracy gate's verdict."""
+        """The accuracy gate's verdict; None if accuracy was not tested."""
         if self.accuracy is None:
             return None
         return self.accuracy.verdict
 
     @property
     def price(self) -> Measured:
-        """The price of an hour of the machine, if it was given."""
+        """The price of an hour of the machine; None if it was not given or there was no performance test."""
         test = self.run.performance
         if test is None or test.details.cost is None:
             return None
@@ -169,39 +172,39 @@ class Summary(File):
 
     @property
     def tests(self) -> list[Outcome]:
-        """The tests of a search or a curve and the earlier full tests, by load.
+        """The tests of a search or a curve and the earlier full tests, by load. Empty without a search or a curve.
 
-        Disagreements are known only of the run's performance test, so the level with its load takes them over.
+        Disagreements are known only of the run's performance test. In a curve, the levels with its load get them too.
         """
         if not self.run.search:
             return []
         ordered = sorted([*self.run.search, *(self.run.attempts or [])], key=load_of)
         test = self.run.performance
-        if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVES:
+        if test is None or not test.disagreements or self.scenario.pattern.unit not in CURVE_UNITS:
             return ordered
-        disputed = {"disagreements": tuple(test.disagreements)}
+        disagreements = {"disagreements": tuple(test.disagreements)}
         for place, outcome in enumerate(ordered):
             if outcome.load == test.load:
-                ordered[place] = outcome.model_copy(update=disputed)
+                ordered[place] = outcome.model_copy(update=disagreements)
         return ordered
 
     @property
     def curve(self) -> list[Outcome]:
-        """The deciding test of each load, by load."""
+        """The test that decides about each load, by load."""
         return deciding_tests(self.tests)
 
     @property
     def levels(self) -> list[Outcome]:
         """The curve if its tests are all of one length and one of them is the result. Empty for a search."""
-        if self.scenario.pattern.unit not in CURVES:
+        if self.scenario.pattern.unit not in CURVE_UNITS:
             return []
         return self.curve
 
     @property
     def result(self) -> Outcome | None:
-        """The test that is the result of the run, with all details. All reports use it.
+        """The test that is the result of the run, with all details; None without a performance test.
 
-        If a level was tested several times, its figures are of all its tests.
+        All reports use it. If its level was tested several times, its figures are of all these tests.
         """
         test = self.run.performance
         if test is None:
@@ -213,8 +216,9 @@ class Summary(File):
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the result's test, or during a faster level that might have been the result
-        on an idle machine.
+        """The load of other programs during the result's test, in words.
+
+        Also their load during each faster level that kept the limits: on an idle machine it might be the result.
         """
         result = self.result
         if result is None:
@@ -226,7 +230,7 @@ class Summary(File):
         return loads
 
     @property
-    def taken_share(self) -> Measured:
+    def others_cpu_share(self) -> Measured:
         """The share of the cores that other programs took during the result's test, where the engine computes on them.
 
         None if a GPU or a server computed, since no share of their time follows from this machine's cores; or if it was
@@ -242,14 +246,14 @@ class Summary(File):
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs that the engine used; 0 if not known."""
+        """The number of GPUs that the engine used; 0 if it used none or if they are behind an endpoint."""
         if not self.system.gpus or not self.is_in_process:
             return 0
         return self.meta.tensor_parallel_size * self.meta.data_parallel_size
 
     @property
     def gpu_models(self) -> list[str] | None:
-        """The GPUs of the machine that computed. None if it is behind an endpoint without telemetry."""
+        """The GPUs of the machine that computed. None if that machine is behind an endpoint without telemetry."""
         if self.is_in_process:
             return self.system.gpus
         test = self.run.performance

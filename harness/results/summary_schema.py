@@ -10,7 +10,7 @@ from harness.core.schema import FrozenModel
 from harness.loadgen.machine_use import MachineUse
 from harness.results.figures import Figures
 from harness.results.outcome import Outcome
-from harness.results.performance_view import OUTCOME_FIELDS, REQUIRED, WHOLE_FIGURES
+from harness.results.performance_view import OUTCOME_FIELDS, REQUIRED_FIELDS, WHOLE_FIGURES
 from harness.results.summary import Summary
 from harness.results.test_details import TestDetails
 
@@ -21,7 +21,11 @@ JsonObject = dict[str, JsonValue]
 
 
 def schema() -> str:
-    """Return the JSON schema as text. `run.performance` has the shape that it has in the file."""
+    """Return the JSON schema as text.
+
+    In the file, `run.performance` is one flat object. So its schema is put together from the fields of four models, in
+    place of the nested models that pydantic would describe.
+    """
     page = Summary.model_json_schema(mode="serialization", ref_template=REFERENCE)
     definitions: dict[str, Any] = page["$defs"]
     properties: JsonObject = {}
@@ -37,7 +41,7 @@ def schema() -> str:
     definitions["Performance"] = {
         "description": "LoadGen's measurements, and the tokens that were reported to it. Latencies in milliseconds.",
         "properties": dict(sorted(properties.items())),
-        "required": list(REQUIRED),
+        "required": list(REQUIRED_FIELDS),
         "title": "Performance",
         "type": "object",
     }
@@ -48,7 +52,7 @@ def schema() -> str:
 
 
 def names_of(model: type[FrozenModel]) -> list[str]:
-    """Return the names that the fields of a model have in `run.performance`."""
+    """Return the names of those fields of a model that `run.performance` has."""
     if model is Outcome:
         return list(OUTCOME_FIELDS)
     if model is Figures:

@@ -20,15 +20,18 @@ WAITING_REQUESTS = 1.0  # requests that wait on average
 
 
 class Quantity(NamedTuple):
-    """A quantity that the columns of machine.csv of this name, gpuN_ for gpu_, tell in one number a second."""
+    """A quantity of machine.csv, one number per second.
+
+    A name that begins with gpu_ stands for the columns of all GPUs, which begin with gpu0_, gpu1_ and so on.
+    """
 
     name: str
     label: str
     unit: str = ""
-    total: bool = False  # over the GPUs, else their mean
+    total: bool = False  # whether it is the sum over the GPUs, else their mean
     digits: int = 3
     panel: str = ""  # the panel of the picture, with its unit
-    places: Mapping[str, Sequence[str]] = {}  # places that show its mean and its maximum, beside MLflow
+    places: Mapping[str, Sequence[str]] = {}  # the places, beside MLflow, that show its "mean" and its "max"
 
     @property
     def text(self) -> str:
@@ -37,8 +40,8 @@ class Quantity(NamedTuple):
 
     def of(self, columns: Mapping[str, Sequence[Measured]]) -> list[Measured]:
         """Return the values, one per second. A value is None if it was not reported."""
-        readings = [values for name, values in columns.items() if self.is_mine(name)]
-        return [self.value_of(row) for row in zip(*readings, strict=True)]
+        columns_of_quantity = [values for name, values in columns.items() if self.has_column(name)]
+        return [self.value_of(readings) for readings in zip(*columns_of_quantity, strict=True)]
 
     def value_of(self, readings: Sequence[Measured]) -> Measured:
         """Return the value of one second from the readings of all GPUs: their sum or mean. None if no GPU reported."""
@@ -49,7 +52,8 @@ class Quantity(NamedTuple):
             return sum(measured)
         return sum(measured) / len(measured)
 
-    def is_mine(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
+        """Tell whether a column of machine.csv belongs to this quantity."""
         return re.sub(r"^gpu\d+_", "gpu_", name) == self.name
 
 
@@ -72,7 +76,7 @@ Used = Mapping[str, Usage]  # usage by the name of a quantity
 
 
 def usage_of(recording: Recording) -> dict[str, Usage]:
-    """Return the mean and maximum of each quantity in a machine.csv, by name.
+    """Return the mean and maximum of each quantity in a machine.csv, by name. Means are weighted by time.
 
     Quantities without a reading are left out.
     """
@@ -90,12 +94,14 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
 
 
 def mean(used: Used, name: str) -> float:
+    """Return the mean of a quantity; 0 if it was not recorded."""
     if name not in used:
         return 0.0
     return used[name].mean
 
 
 def highest(used: Used, name: str) -> float:
+    """Return the maximum of a quantity; 0 if it was not recorded."""
     if name not in used:
         return 0.0
     return used[name].max
@@ -107,10 +113,14 @@ def bound_statement(name: str, what: str, remedy: str) -> Statement:
 
 
 def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
-    """Yield a statement if the KV cache or the request slots were full while requests waited."""
-    waited, full = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
+    """Yield a statement if the KV cache was full while requests waited or were preempted, and one if all request slots
+    were in use while requests waited.
+
+    `concurrency` is the number of slots: the most requests that the engine computes at once; None if not known.
+    """
+    waited, cache_percent = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
     has_preempted = highest(used, "preemptions") > 0
-    if full >= FULL_PERCENT and (waited >= WAITING_REQUESTS or has_preempted):
+    if cache_percent >= FULL_PERCENT and (waited >= WAITING_REQUESTS or has_preempted):
         what = f"the KV cache was full while {waited:,.0f} requests waited on average"
         if has_preempted:
             what += ", and requests were preempted"
@@ -119,7 +129,7 @@ def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
         yield bound_statement(
             "slots",
             f"all {concurrency:,} request slots were in use while {waited:,.0f} waited on average, with "
-            f"{100 - full:.0f} % of the KV cache free",
+            f"{100 - cache_percent:.0f} % of the KV cache free",
             "a higher --max-num-seqs computes more at once",
         )
 
@@ -136,16 +146,18 @@ def share_of_rest(percent: float, others_percent: float) -> float:
 
 
 def launch_remedy(args: Mapping[str, object]) -> str:
-    """Return how to keep a GPU busier.
+    """Return how to keep a GPU busier. `args` are the engine's arguments.
 
-    If the engine's settings show CUDA graphs smaller than a step, suggests larger graphs.
+    If the largest CUDA graph is smaller than the largest step, the advice is a larger graph. Its size is an argument of
+    its own or is in `compilation_config`.
     """
     config = args.get("compilation_config")
-    match (config if isinstance(config, dict) else {}) | dict(args):
-        case {"max_cudagraph_capture_size": int(largest), "max_num_batched_tokens": int(steps)} if steps > largest:
+    settings = (config if isinstance(config, dict) else {}) | dict(args)
+    match settings.get("max_cudagraph_capture_size"), settings.get("max_num_batched_tokens"):
+        case int(largest_graph), int(largest_step) if largest_step > largest_graph:
             return (
-                f"steps of up to {steps:,} tokens are larger than the largest CUDA graph ({largest:,}): --engine-arg "
-                f"max_cudagraph_capture_size={steps}"
+                f"steps of up to {largest_step:,} tokens are larger than the largest CUDA graph ({largest_graph:,}): "
+                f"--engine-arg max_cudagraph_capture_size={largest_step}"
             )
     return (
         "the CPU does not launch its work fast enough (--profile shows the gaps; larger CUDA graphs, fewer and larger "
@@ -153,7 +165,9 @@ def launch_remedy(args: Mapping[str, object]) -> str:
     )
 
 
-LOSSES = {  # shares of the GPUs' time: in words, and what helps where `launch` does not say it
+# Shares of the GPUs' time that are losses: a loss in words, and its remedy. Without a remedy it is that of
+# `launch_remedy`.
+LOSSES = {
     "idle": ("the GPU was idle {} % of its time, and nothing waited", ""),
     "idle_while_waiting": ("the GPU was idle {} % of its time while requests waited", ""),
     "held_by_power": (
@@ -174,28 +188,33 @@ def ran_out(
 ) -> Iterator[Statement]:
     """Yield what limited the speed, then what else was used up. Empty if nothing was used up.
 
-    More room does not help if a GPU's clock is lowered or a GPU or CPU is busy, so none is advised then. `times` ends
-    with the test's own shares. `args` are the engine's arguments. `client` tells that the CPU is that of an endpoint's
-    client. `others_percent` is the share of the CPU that other programs used; the engine's use is judged by what they
-    left.
+    Losses of the GPUs' time come first, then a full KV cache or full slots, then a busy GPU or CPU; without losses, the
+    busy parts come first. More room does not help if a GPU's clock is lowered or a GPU or CPU is busy, so none is
+    advised then. A remedy is given only once.
+
+    `concurrency` is the number of request slots. `times` ends with the test's own shares. `args` are the engine's
+    arguments. `client` tells that the CPU is that of an endpoint's client. `others_percent` is the share of the CPU
+    that other programs used; the engine's use is judged by what they left.
     """
     lost, busy = losses(times, args), list(busy_parts(used, client, others_percent))
     is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
-    first, last = busy, list[Statement]()
-    if lost:
-        first, last = lost, busy
     full = list(room_statements(used, concurrency))
     if full and (busy or is_clock_lowered):
         full = [useless_room(full)]
-    remedies = {""}
-    for statement in (*first, *full, *last):  # what sets the speed comes before full slots
-        yield replace(statement, remedy="") if statement.remedy in remedies else statement
-        remedies.add(statement.remedy)
+    ordered = [*lost, *full, *busy] if lost else [*busy, *full]
+    given_remedies = set[str]()
+    for statement in ordered:
+        if statement.remedy in given_remedies:
+            yield replace(statement, remedy="")
+        else:
+            yield statement
+        given_remedies.add(statement.remedy)
 
 
 def useless_room(full: Sequence[Statement]) -> Statement:
-    """Join statements on full cache and slots into one that says that more room would not help, because something else
-    was busy.
+    """Join the statements of `room_statements` into one that says that more room would not help.
+
+    The first is on the KV cache if that was full, else on the slots.
     """
     first, *further = full
     if further:
@@ -206,7 +225,10 @@ def useless_room(full: Sequence[Statement]) -> Statement:
 
 
 def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Statement]:
-    """Return what the GPUs lost during the test, which is the last of `times`, largest share first."""
+    """Return what the GPUs lost during the test, largest share first. The test's own shares are the last of `times`.
+
+    Shares below LOST_PERCENT are left out.
+    """
     if not times:
         return []
     shares = {name: getattr(times[-1], name) or 0.0 for name in LOSSES}
@@ -224,7 +246,10 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
 
 
 def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
-    """Yield a statement for the GPU and for the CPU, if they were busy nearly all of the time."""
+    """Yield a statement for the GPU and one for the CPU, each if it was busy nearly all of the time.
+
+    The CPU is judged by the time that other programs left. `client` tells that it is that of an endpoint's client.
+    """
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:
         yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
@@ -241,9 +266,9 @@ def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Stat
 
 
 def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yield the statements without the advice to use more slots.
+    """Yield the statements, but without the advice to use more slots.
 
-    It would make latencies longer that are over their limits already.
+    For a test with latencies over their limits: more slots would make these latencies even longer.
     """
     for statement in statements:
         if statement.name == "slots":

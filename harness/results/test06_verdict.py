@@ -16,7 +16,7 @@ from harness.results.scoring import decode_hex
 
 
 class Compliance(FrozenModel):
-    """result.json of a compliance test; each check's verdict, null where it has none."""
+    """result.json of a compliance test, with the verdict of each check: null if the check does not apply."""
 
     test: str
     passed: bool
@@ -29,6 +29,7 @@ class Compliance(FrozenModel):
 
     @property
     def headline(self) -> str:
+        """The verdict in a line, with the names of the checks that failed."""
         text = f"{self.test.upper()}: {self.verdict}"
         failed = [name for name, passed in self.checks.items() if passed is False]
         if failed:
@@ -44,38 +45,39 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
     """Judge the accuracy log of a TEST06 run in `folder`. Returns the verdict and the text that the submission checker
     reads.
 
-    Raises LoadGenError if the log is damaged or has too few samples.
+    `eos` is the token that ends a text. The first token is checked only in a scenario that reports it. Raises
+    LoadGenError if the log is damaged or has too few samples.
     """
     path = folder / ANSWERS_FILE
-    answers, counts = [], []
+    answers, reported_counts = [], []
     try:
         entries = reading.parse_json(reading.read_text(path, LARGEST_ACCURACY_LOG))
         if not isinstance(entries, list):
             raise TypeError("it is not a list")
         for number, entry in enumerate(entries):
             answers.append(decode_hex(entry["data"], 4, f"{path}: entry {number}"))
-            counts.append(entry["token_count"])
+            reported_counts.append(entry["token_count"])
     except (OSError, *reading.DAMAGED) as error:
         raise LoadGenError(f"{path}: not the log of a TEST06 run: {type(error).__name__}: {error}.") from None
     if len(entries) < LOGGED_SAMPLES:
         raise LoadGenError(f"{path}: {len(entries)} samples logged; TEST06 asks for {LOGGED_SAMPLES}.")
     is_first_as_reported = None
     if config.scenario_rules.pattern.is_streamed:
-        is_first_as_reported = all(map(is_as_reported, entries, answers))
+        is_first_as_reported = all(map(begins_as_reported, entries, answers))
     checks = {
         "first token": is_first_as_reported,
         "end of text at most once": all(answer[-2:] != [eos, eos] for answer in answers),
-        "token count": list(map(len, answers)) == counts,
+        "token count": [len(answer) for answer in answers] == reported_counts,
     }
-    passed = False not in checks.values()
+    passed = False not in checks.values()  # a check that does not apply (None) does not fail
     compliance = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
     return compliance, checker_text(compliance)
 
 
 def checker_text(compliance: Compliance) -> str:
-    """Return the verdict as the text that the submission checker reads."""
+    """Return the verdict as the text that the submission checker reads, under the checker's names for the checks."""
     lines = []
-    names = ("First token check", "EOS check", "Sample length check")
+    names = ("First token check", "EOS check", "Sample length check")  # in the order of `checks`
     for name, verdict in zip(names, compliance.checks.values(), strict=True):
         outcome = "Skipped" if verdict is None else str(verdict)
         lines.append(f"{name} pass: {outcome}")
@@ -83,8 +85,11 @@ def checker_text(compliance: Compliance) -> str:
     return "\n".join([*lines, f"TEST06 verification {ending}\n"])
 
 
-def is_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
-    """Tell whether an answer begins with the tokens (one or more) that were reported as its first."""
+def begins_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
+    """Tell whether an answer begins with the tokens (one or more) that the log's entry has as its first.
+
+    False if the entry has none, or if they are damaged.
+    """
     try:
         reported = decode_hex(entry.get("token_data"), 4, "")
     except LoadGenError:

@@ -22,33 +22,37 @@ class TestDetails(FrozenModel):
     __test__ = False  # no test of pytest's
 
     whole: Figures = Figures()
-    """Of all the test, ramps included, as LoadGen measured."""
+    """Figures of the whole test, ramps included, as LoadGen measured."""
     steady: Figures | None = None
-    """The part of the test in which the engine had all its work; null where it is not known what it takes at once."""
+    """Figures of the part of the test in which the engine had all its work; null if it is not known how many requests
+    the engine takes at once."""
     machine: MachineUse = MachineUse()
 
     scenario: str = ""
     """Empty where no details are known."""
     invalid_reasons: list[StoredStatement] = []
     duration_s: Measured = None
-    """Of the performance test, as LoadGen measured."""
+    """Duration of the performance test, as LoadGen measured."""
     samples: int | None = None
     samples_per_query: int = 1
-    """More than one in MultiStream alone, where latencies are those of whole queries."""
+    """More than one only in MultiStream, where latencies are those of whole queries."""
     concurrency: int | None = None
-    """Requests in flight, where it was fixed; this program then measures latencies, from the time each was sent."""
+    """Requests in flight, if their number was fixed. This program then measures latencies, from the time each request
+    was sent."""
     arrivals: str | None = None
-    """How requests came, where not as LoadGen has it: as `--arrivals` was given."""
+    """`--arrivals` as it was given; null if LoadGen scheduled the requests."""
     arrivals_cv: Measured = None
-    """The coefficient of variation of the times between them: 0 is clockwork, 1 pure chance, more is bursts."""
+    """The coefficient of variation of the times between these arrivals: 0 is clockwork, 1 pure chance, more is
+    bursts."""
     target_qps: Measured = None
     """Offline: samples/s expected; Server, Interactive: queries/s sent; else null."""
     achieved_qps: Measured = None
-    """Queries a second; in Offline, which is one query, samples; of arrivals, what was sent, without the drain."""
+    """Queries answered a second; in Offline, which is one query, samples; with `--arrivals`, queries sent a second,
+    without the drain."""
     failed_requests: NonNegativeInt | None = None
     """Requests that failed, left out of everything but `slo_attainment` and `valid`; null without --max-failed."""
     failures: list[str] = []
-    """Their error messages."""
+    """The error messages of the failed requests."""
     early_stopping: dict[str, JsonValue] = {}
     seeds: dict[str, int] = {}
     loadgen_version: str = ""
@@ -67,37 +71,40 @@ class TestDetails(FrozenModel):
 
     intervals: Intervals = {}
     """95 % intervals of p50, p90 and p99 of latency, TTFT and TPOT, from this test's requests by order statistics and
-    blocks of time; null of fewer than 40 requests. The upper end is null where there are too few requests for it."""
+    blocks of time; null for fewer than 40 requests. The upper end is null if there are too few requests for it."""
     client_delay_ms: Latency | None = None
-    """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, in each latency and
-    TTFT. Fixed concurrency: from an answer's end until the next request was sent in its place, a part of none."""
+    """Server, Interactive, arrivals: from a query's scheduled time until this client sent it, which each latency and
+    TTFT includes. Fixed concurrency: from an answer's end until the next request was sent in its place, which no
+    latency includes."""
     single_token: NonNegativeInt = 0
-    """Answers of one token, which have no time per output token; `tpot_ms` is that of the others."""
+    """Answers of one token, which have no time per output token; `tpot_ms` is that of the other answers."""
     tpot_judged: bool = True
-    """Whether the others are enough to be sure that their 99th percentile keeps its limit."""
+    """Whether the other answers are enough to be sure that the p99 of TPOT keeps its limit."""
     limits_ms: LatencyLimits | None = None
     requests_in_flight: Measured = None
-    """On average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are issued at once."""
+    """Requests in flight on average, by Little's law: rate x mean latency of a sample. Null in Offline, where all are
+    issued at once."""
 
     peak_memory_gib: Measured = None
-    """The most memory of all GPUs taken at once; null without them, or without --extra-metrics."""
+    """The most memory in use at once, summed over all GPUs; null without GPUs, or without --extra-metrics."""
     usage: dict[str, Usage] = {}
     """What engine and machine did, by quantity, recorded once a second; empty without --extra-metrics."""
     gpu_time: list[GpuTime] = []
     """Where the GPUs' time went in each probe, each attempt and, last, this test; empty without --extra-metrics."""
     ran_out: list[StoredStatement] = []
-    """What was lost or used up during the test, what bounds it first."""
+    """What was lost or used up during the test. What limited the speed comes first."""
     server: ServerUse | None = None
-    """What the servers behind an endpoint counted themselves; null where they did not, or there are none."""
+    """What the servers behind an endpoint counted themselves; null if they did not, or there are none."""
     disagreements: list[str] = []
     """Where the wire shows what this program's own figures do not (tokens, the server's cache, delivery), in words."""
 
     cost: Cost | None = None
     capacity: Capacity | None = None
     mfu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mfu_percent", "arithmetic_percent"))
-    """Model FLOPs utilization: Offline, of the GPUs' peak; null where the model or the GPU is not known."""
+    """Model FLOPs utilization: percent of the GPUs' peak arithmetic that an Offline test reached; null if the model or
+    the GPU is not known."""
     mbu_percent: Measured = Field(default=None, validation_alias=AliasChoices("mbu_percent", "bandwidth_percent"))
-    """Model bandwidth utilization: at least this share of the GPUs' memory bandwidth; null as for MFU."""
+    """Model bandwidth utilization: at least this percentage of the GPUs' memory bandwidth; null as for MFU."""
 
     @property
     def counted(self) -> Figures:

@@ -1,4 +1,4 @@
-"""Build a test's outcome at its load, and for a run's own test all that is known of it."""
+"""Build a test's outcome at its load and, for a run's own test, all details of it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,19 @@ from harness.results.queue_fit import queue_of
 from harness.results.records import RunFacts
 from harness.results.test_details import Intervals, TestDetails
 
-SHORT = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
+# LoadGen's checks of a test's length, and what a test that fails them is.
+SHORTFALL_TEXTS = {"min_duration": "shorter than the minimum duration", "min_queries": "fewer queries than the minimum"}
 CLOCK_TOLERANCE = 1.001  # the ratio by which times of two clocks may differ
-ROUNDING_RATIO = 1 + 1e-9
+ROUNDING_RATIO = 1 + 1e-9  # the ratio by which two times may differ by rounding
 INTERVAL_PERCENTILES = (50, 90, 99)
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
-    """Return the outcome of a test in a run folder. Without `load`, the test's load is that of the plan."""
+    """Return the outcome of a test in a run folder. Without `load`, the test's load is that of the plan.
+
+    LoadGen's missing queries (`more`) are given only if early stopping is the sole failed check: with another failed
+    check, more queries alone would not make the test VALID.
+    """
     result, window = test.counted_result, test.window
     queue = sent_qps = issue_s = None
     if plan.pattern.is_rated:
@@ -63,7 +68,10 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
 
 
 def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
-    """Return the outcome of a run's own test with all details. Raises LogError if the log is of another run."""
+    """Return the outcome of a run's own test with all details. Raises LogError if the log is of another run.
+
+    Its load is that of its details: what LoadGen logged, not what was planned.
+    """
     details = details_of(test, facts)
     load = details.concurrency or details.target_qps or details.samples_per_query
     outcome = outcome_of(test, facts.plan, run, load)
@@ -72,26 +80,34 @@ def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
 
 
 def joules_per_token(test: TestRun, plan: Plan) -> Measured:
-    """Return the energy of the GPUs per output token in joules; None if some GPUs are on other hosts or not
-    measured.
+    """Return the energy of the GPUs per output token in joules.
+
+    None if the energy was not measured, if the recorded GPUs may not be all that computed, or without output tokens.
     """
-    is_seen = plan.config.may_see_gpus and not plan.config.has_other_hosts
+    are_all_recorded = plan.config.may_see_gpus and not plan.config.has_other_hosts
     joules, tokens = test.machine.gpu_joules, test.total_new_tokens
-    if not (is_seen and joules and tokens):
+    if not (are_all_recorded and joules and tokens):
         return None
     return joules / tokens
 
 
 def missing_queries(result: TestResult) -> int | None:
-    """Return how many more queries LoadGen's early stopping asks for; None if it does not say."""
+    """Return how many more queries LoadGen's early stopping asks for; None if it does not say.
+
+    It may ask for one number for each latency; the largest counts.
+    """
     logged_text = " ".join(map(str, result.early_stopping.values()))
     return max(map(int, MORE_SAMPLES_REMEDY.findall(logged_text)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Yield why a test is INVALID or would be as a full test, or why a level is over its limits."""
+    """Yield why a test is INVALID or would be as a full test or, for a test timed by the client, only which latencies
+    are over the limits.
+
+    LoadGen's own reasons are given only if none was found here.
+    """
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
-    if not plan.pattern.is_timed_by_client:  # LoadGen judges the latencies as well
+    if not plan.pattern.is_timed_by_client:  # Else LoadGen does not judge the latencies, so its verdict is no reason.
         statements += shortfalls(result)
         if queue and queue.has_grown:
             statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))
@@ -101,18 +117,25 @@ def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -
 
 
 def shortfalls(result: TestResult) -> Iterator[Statement]:
-    """Yield what the test has too little of for LoadGen's verdict: queries or time."""
+    """Yield what the test has too little of for LoadGen's verdict: queries or time.
+
+    Early stopping counts only as the sole failed check. It also fails if a latency is over its limit or the test is too
+    short, and more queries alone would not make such a test VALID.
+    """
     if result.failed == ("early_stopping",):
         count = missing_queries(result)
         text = f"{count:,} more queries needed" if count else "too few queries to be sure"
         yield Statement(text, name="early_stopping")
-    for check, text in SHORT.items():
+    for check, text in SHORTFALL_TEXTS.items():
         if check in result.failed:
             yield Statement(text, name=check)
 
 
 def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None, is_few: bool) -> Iterator[Statement]:
-    """Yield a statement for each latency with a p99 over its limit."""
+    """Yield a statement for each latency with a p99 over its limit. None are given if the run has no limits.
+
+    `is_few` tells that the requests are so few that a p99 is the slowest of them, which the text then says.
+    """
     if plan.limits is None:
         return
     for tail in plan.limits.tails(ttft_p99_ms, tpot_p99_ms):
@@ -122,7 +145,10 @@ def over_limits(plan: Plan, ttft_p99_ms: float | None, tpot_p99_ms: float | None
 
 
 def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
-    """Return the details of a run's own test. Raises LogError if the log is of another run."""
+    """Return the details of a run's own test. Raises LogError if the log is of another run.
+
+    Values that no test can have are added to the disagreements.
+    """
     plan, log = facts.plan, test.result
     check_same_run(test, facts)
     failures = [request.failure for request in test.requests if request.failure]
@@ -139,7 +165,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     if test.window and test.window.requests:
         total_tokens_per_sec = test.window.total_tokens_per_sec
     capacity = None
-    if log.valid or not plan.pattern.is_rated:
+    if log.valid or not plan.pattern.is_rated:  # An INVALID test at a rate does not show that the server keeps it.
         capacity = cost.capacity(plan, log.samples_per_sec)
     is_over_limits = any(over_limits(plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False))
     ran_out = telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
@@ -208,7 +234,10 @@ def sent_times(test: TestRun) -> list[float]:
 
 
 def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]) -> Measured:
-    """Return the rate of a test in queries/s. If it sent requests by a schedule, this is the rate of sending."""
+    """Return the rate of a test in queries/s; None if not known.
+
+    If the test sent requests by a schedule, `sent_s` has the times, sorted, and the rate is that of sending.
+    """
     if sent_s and sent_s[-1] > sent_s[0]:
         return (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
     rate = test.result.samples_per_sec
@@ -218,7 +247,10 @@ def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]
 
 
 def mean_in_flight(test: TestRun) -> Measured:
-    """Return the mean number of requests in flight by Little's law; None if all are issued at once."""
+    """Return the mean number of requests in flight by Little's law.
+
+    None if all are issued at once, which has no TTFT, or if LoadGen's rate or mean latency is not known.
+    """
     log = test.result
     if not (log.ttft_ms and log.samples_per_sec and log.mean_sample_latency_ms):
         return None
@@ -226,7 +258,11 @@ def mean_in_flight(test: TestRun) -> Measured:
 
 
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
-    """Return an upper bound for every latency of a test, in milliseconds; None if not known."""
+    """Return an upper bound for every latency of a test, in milliseconds; None if not known.
+
+    The bound is LoadGen's duration. If that ends before the last query does, or is not known, the bound is the longest
+    latency of any request.
+    """
     if facts.plan.pattern.is_paced or not test.result.duration_s:
         latencies = [request.latency_ms for request in test.requests if request.latency_ms is not None]
         return max(latencies, default=None)
@@ -234,7 +270,8 @@ def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
 
 
 def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
-    """Yield values that no test can have: negative numbers, and latencies over `most_ms`.
+    """Yield a sentence for each value that no test can have: a negative number, a latency over `most_ms`, and a TTFT or
+    TPOT over the longest latency.
 
     If `most_ms` is None, any latency is possible.
     """
@@ -261,7 +298,10 @@ def percentile_intervals(test: TestRun) -> Intervals:
     A percentile has none if the latency is not known of single requests, or if it would be that of the slowest request.
     """
     by_kind: Intervals = {}
-    for kind in LATENCY_KINDS if test.result.ttft_ms else ("ttft", "tpot"):
+    kinds: Sequence[str] = LATENCY_KINDS
+    if not test.result.ttft_ms:  # Offline, which is one query with one latency
+        kinds = ("ttft", "tpot")
+    for kind in kinds:
         times = [getattr(request, f"{kind}_ms") for request in test.answered_requests]
         values = [value for value in times if value is not None]
         for percent in INTERVAL_PERCENTILES:
@@ -273,7 +313,7 @@ def percentile_intervals(test: TestRun) -> Intervals:
 
 
 def with_counts(texts: Sequence[str]) -> list[str]:
-    """Return each distinct text with the number of times that it occurs."""
+    """Return each distinct text, with the number of times that it occurs if it occurs more than once."""
     counted = []
     for text, times in Counter(texts).items():
         if times > 1:

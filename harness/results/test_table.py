@@ -1,4 +1,4 @@
-"""A line for each test of a load, by the metrics that METRICS has for that place."""
+"""Tests at different loads as rows of a table. metrics.csv says which metrics the table has."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -28,9 +28,13 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return the titles above the `cells` of a test: the unit of its load, the metrics, and the last title."""
-    last = "(ms)" if row_of(outcome) == "row" else "LoadGen"
-    return (outcome.unit, *(metric.short for metric in metrics_of(row_of(outcome))), last)
+    """Return the titles above the `cells` of a test: the unit of its load, the metrics, and one for the verdict.
+
+    In a row of latencies, the last title is their unit; else it says that the verdict is LoadGen's.
+    """
+    place = row_of(outcome)
+    last = "(ms)" if place == "row" else "LoadGen"
+    return (outcome.unit, *(metric.short for metric in metrics_of(place)), last)
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
@@ -40,6 +44,7 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 
 def row_of(outcome: Outcome) -> MetricPlace:
+    """Return the place whose metrics the row of a test shows, by the unit of its load."""
     if outcome.unit == Sequential.unit:
         return "batch row"
     return "row"

@@ -1,4 +1,4 @@
-"""The end of a command: its reason in one line, kept in the status, and nothing left running."""
+"""The end of a command: its reason in one line, stored in the status, and no process left running."""
 
 import os
 import re
@@ -21,11 +21,16 @@ from harness.core.message_text import LONGEST_QUOTE, first_line, line_of, printa
 from harness.core.processes import end_children, ignore_signals, signal_text
 from harness.runs.run_folder import RunFolder
 
-BESIDE_RESULTS = ("config.json", "engine.log", "status.json")  # files of every run, whatever it measured
+FILES_WITHOUT_RESULTS = ("config.json", "engine.log", "status.json")  # files of every run, whatever it measured
 
 
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
-    """Print in one line on `errors` why a run cannot go on, and keep the reason in its status. Return the exit code."""
+    """Print in one line on `errors` why a run cannot go on, and keep the reason in its status. Return the exit code.
+
+    If the disk is full, that is the reason for an engine that failed or a file that could not be written. An error in
+    one of the run's own files is no mistake of the user's, so it has another exit code. An unexpected error also has a
+    traceback in engine.log.
+    """
     ignore_signals()
     if isinstance(error, EngineError | OSError):
         try:
@@ -33,7 +38,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         except BenchmarkError as cause:
             error = cause
     error = benchmark_error_of(error)
-    if isinstance(error, UsageError) and is_within(error.path, run.path):  # the run's own file failed, not an input
+    if isinstance(error, UsageError) and is_within(error.path, run.path):
         error = BenchmarkError(str(error))
     interrupted = isinstance(error, KeyboardInterrupt)
     if interrupted:
@@ -43,7 +48,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         if isinstance(error, EngineError):
             line = explain(error, run.path / "engine.log")
     else:
-        traceback.print_exception(error)  # to engine.log
+        traceback.print_exception(error)  # standard error is engine.log
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     line = printable_text(line_of(secrets.hide_text(line)))
     with suppress(OSError):  # a full disk must not keep the process alive
@@ -57,7 +62,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
 
 def has_results(folder: Path) -> bool:
     """Tell whether a run left anything beside its settings, its status and its log."""
-    return any(path.is_file() and path.name not in BESIDE_RESULTS for path in folder.rglob("*"))
+    return any(path.is_file() and path.name not in FILES_WITHOUT_RESULTS for path in folder.rglob("*"))
 
 
 def is_within(path: Path | None, folder: Path) -> bool:
@@ -65,11 +70,11 @@ def is_within(path: Path | None, folder: Path) -> bool:
 
 
 def exit(code: int, log: Path) -> NoReturn:
-    """End this process and all that it started, at once.
+    """End this process and all processes that it started, with this exit code.
 
-    Threads in C++ may still wait for answers that never come. Secrets that engines wrote to `log` are masked first. The
-    engine's thread may be starting a process at this moment. A process that is forked from now on ends itself. Any
-    other new process is ended at last.
+    The process does not wait for its threads, since threads in C++ may wait for answers that never come. Secrets that
+    engines wrote to `log` are masked first. A thread of the engine may be starting a process at this moment: a process
+    that is forked from now on ends itself, and any other new process is ended last.
     """
     os.register_at_fork(after_in_child=partial(os._exit, code))
     end_children()
@@ -82,7 +87,10 @@ def exit(code: int, log: Path) -> NoReturn:
 
 
 def explain(error: EngineError, log: Path) -> str:
-    """Return the error's message with its root cause, which vLLM's processes write only to their log."""
+    """Return the error's message with its root cause, which vLLM's processes write only to their log.
+
+    The message also names the log, and has no hint to look above, since it stands alone.
+    """
     cause, sentence = root_cause(log), str(error).replace(" See root cause above.", "")
     if cause and cause not in sentence:
         sentence += f" ({cause})"
@@ -96,34 +104,52 @@ def process_death(text: str) -> tuple[str, bool]:
 
     The text also says where Python was, if the log shows it. The text is empty if no process died.
     """
-    ended = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
-    fatal = re.search(r"(?m)^Fatal Python error: (.+)$", text)
-    named = (number for number in signal.valid_signals() if fatal and signal.strsignal(number) == fatal[1])
-    number = int(ended[2]) if ended and ended[2] else next(named, None)
-    if not ended and not number:
+    worker_end = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
+    fatal_error = re.search(r"(?m)^Fatal Python error: (.+)$", text)
+    signal_number = None
+    if worker_end and worker_end[2]:
+        signal_number = int(worker_end[2])
+    elif fatal_error:
+        signal_number = signal_named(fatal_error[1])
+    if not worker_end and not signal_number:
         return "", False
-    process = f"worker {ended[1]}" if ended else "a process of it"
-    sentence = f"{process} {signal_text(number) if number else 'died'}"
-    where = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
-    return f"{sentence} in {where[3]}, {where[1]}:{where[2]}" if fatal and where else sentence, bool(number)
+    process = f"worker {worker_end[1]}" if worker_end else "a process of it"
+    sentence = f"{process} {signal_text(signal_number) if signal_number else 'died'}"
+    place = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
+    if fatal_error and place:
+        file, line, function = place.groups()
+        sentence += f" in {function}, {file}:{line}"
+    return sentence, bool(signal_number)
+
+
+def signal_named(description: str) -> int | None:
+    """Return the number of the signal with this description, such as "Segmentation fault"; None if there is none."""
+    for number in signal.valid_signals():
+        if signal.strsignal(number) == description:
+            return number
+    return None
 
 
 def root_cause(log: Path) -> str:
     """Return in one line what ended the engine's own processes, according to their `log`.
 
     The cause is the process that died by a signal, or else the first exception, or else the first process that died.
-    Empty if the log does not say.
+    Empty if the log does not say or cannot be read.
     """
     try:
         text = reading.read_text(log, errors="replace")
     except OSError:
         return ""
-    died, signalled = process_death(text)
-    exceptions = re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text)
-    vague = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
-    cause = died
-    for name, what in [] if signalled else exceptions:
-        if not any(word in what for word in vague):
-            cause = f"{name}: {what}"
-            break
+    cause, is_by_signal = process_death(text)
+    if not is_by_signal:
+        cause = first_exception(text) or cause
     return shorten(cause, LONGEST_QUOTE, placeholder=" ...")
+
+
+def first_exception(text: str) -> str:
+    """Return the first exception in a log with its message, without those that only point to another; empty if none."""
+    vague_words = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
+    for name, message in re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text):
+        if not any(words in message for words in vague_words):
+            return f"{name}: {message}"
+    return ""

@@ -14,10 +14,11 @@ from harness.runs.run_order import start_of
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
     """Return the folders that the words name, each once, in their order. Raises UsageError if a word names none."""
-    by_place = dict[Path, Path]()
+    folder_by_real_path = dict[Path, Path]()
     for word in words:
-        by_place |= {folder.resolve(): folder for folder in find_runs(word, results_dir)}
-    return list(by_place.values())
+        for folder in find_runs(word, results_dir):
+            folder_by_real_path[folder.resolve()] = folder
+    return list(folder_by_real_path.values())
 
 
 def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
@@ -31,8 +32,9 @@ def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
 def find_runs(word: str, results_dir: Path) -> list[Path]:
     """Return the folders that a word names: a path, a run's id or `latest` in `results_dir`, or a label.
 
-    A label names all of its runs, oldest first. Runs that ended early count only if there is no other. Raises
-    UsageError if the word names no run.
+    A label names all of its runs, oldest first, but runs that ended early only if there are no others. A word with a
+    slash that names nothing is returned as a path, so that the error is about the path. Moves `latest` if it leads
+    nowhere. Raises UsageError if the word names no run.
     """
     with suppress(OSError):
         mend_latest(results_dir)
@@ -40,12 +42,15 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
         if path.exists():
             return [path]
     labels = runs_by_label(results_dir)
-    if labelled := labels.get(word):
-        return [folder for folder in labelled if ended_early(folder) is None] or labelled
+    labelled = labels.get(word)
+    if labelled:
+        complete = [folder for folder in labelled if ended_early(folder) is None]
+        return complete or labelled
     if "/" in word:
         return [Path(word)]
-    words = ["latest", *labels, *(path.parent.name for path in results_dir.glob("*/config.json"))]
-    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{spelling_hint(word, words)}")
+    run_names = [path.parent.name for path in results_dir.glob("*/config.json")]
+    hint = spelling_hint(word, ["latest", *labels, *run_names])
+    raise UsageError(f"{word}: no path, and no run or label in {results_dir}{hint}")
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
@@ -53,8 +58,8 @@ def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
     by_label = dict[str, list[Path]]()
     for folder in sorted((path.parent for path in results_dir.glob("*/config.json")), key=start_of):
         status = readable_status(folder)
-        is_made = status and (status.status == "complete" or (folder / "summary.json").exists())
-        if is_made and not folder.is_symlink():
+        has_results = status and (status.status == "complete" or (folder / "summary.json").exists())
+        if has_results and not folder.is_symlink():  # `latest` is a link to a run
             with suppress(UsageError):
                 match read_json(folder / "config.json"):
                     case {"plan": {"config": {"label": str(label)}}} if label:

@@ -1,4 +1,4 @@
-"""The finished runs of a results folder: their history and index, `latest`, and which are deleted."""
+"""The finished runs of a results folder: their history and index, the link `latest`, and their deletion."""
 
 import json
 import os
@@ -33,26 +33,28 @@ def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: 
         append_line(run.results_dir / "history.jsonl", json.dumps({"run": run.name, **line}))
     with or_say(say, f"{run.results_dir / 'latest'} could not be moved"):
         point_latest(run)
-    for folder in [] if keep_all else older_runs(run):
+    if keep_all:
+        return
+    for folder in older_runs(run):
         with or_say(say, f"{folder} could not be deleted"):
             rmtree(folder)
 
 
 def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
-    """Delete runs that are over, with their lines of the history.
-
-    Return the names of the runs.
+    """Delete runs that are over, with their lines of the history. Return the names of the runs.
 
     `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run is deleted, if a
     folder is no such run of `results_dir`.
     """
     for folder in folders:
-        if refusal := why_not_deleted(folder, results_dir):
+        refusal = why_not_deleted(folder, results_dir)
+        if refusal:
             raise UsageError(f"{folder}: {refusal}; nothing was deleted.")
     names = [folder.resolve().name for folder in folders]
     for name in names:
         rmtree(results_dir / name)
-    if (path := results_dir / "history.jsonl").exists():  # all other lines stay unchanged, even damaged ones
+    path = results_dir / "history.jsonl"
+    if path.exists():
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
         write_text(path, "".join(line for line in lines if not is_of_any(line, names)))
     mend_latest(results_dir)
@@ -60,12 +62,15 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
 
 
 def is_of_any(line: str, names: Iterable[str]) -> bool:
-    """Return whether a line of the history belongs to one of these runs. The line may be damaged."""
+    """Return whether a line of the history belongs to one of these runs.
+
+    The line is not parsed, as it may be damaged, and damaged lines of other runs must stay.
+    """
     return any(f'"run": "{name}"' in line for name in names)
 
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
-    """Return why a folder may not be deleted. Empty if it is a run of `results_dir` that is over."""
+    """Return why a folder may not be deleted, in words. Empty if it is a run of `results_dir` that is over."""
     status = readable_status(folder)
     if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
         return f"not a run in {results_dir} that is over"
@@ -82,11 +87,13 @@ def why_not_deleted(folder: Path, results_dir: Path) -> str:
 def mend_latest(results_dir: Path) -> None:
     """Move `latest` to the newest complete run if it leads nowhere. Remove it if there is no such run."""
     link = results_dir / "latest"
-    if link.is_symlink() and not link.exists():
-        done = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
-        link.unlink()
-        if done:
-            point_latest(RunFolder(results_dir, max(done, key=start_of).name))
+    if not link.is_symlink() or link.exists():
+        return
+    complete = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
+    link.unlink()
+    if complete:
+        newest = max(complete, key=start_of)
+        point_latest(RunFolder(results_dir, newest.name))
 
 
 @contextmanager
@@ -100,9 +107,13 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 
 def older_runs(run: RunFolder) -> list[Path]:
     """Return the folders of runs that began before this one and are over."""
-    folders = (status.parent for status in run.results_dir.glob("*/status.json") if not status.parent.is_symlink())
-    mine = start_of(run.path)
-    return [folder for folder in folders if start_of(folder) < mine and is_over(folder)]
+    begin = start_of(run.path)
+    older = []
+    for status_file in run.results_dir.glob("*/status.json"):
+        folder = status_file.parent
+        if not folder.is_symlink() and start_of(folder) < begin and is_over(folder):
+            older.append(folder)
+    return older
 
 
 def is_over(folder: Path) -> bool:
@@ -124,21 +135,25 @@ def point_latest(run: RunFolder) -> None:
 
 
 def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
-    """Yield the finished runs in the order in which they began.
+    """Yield the records of the finished runs in the order in which they began.
 
     A line that is there twice is yielded once. Damaged lines are left out. A line of an older version does not say when
     its run began, and stays behind the line before it.
     """
-    lines = dict(stored_lines(results_dir))
+    records = dict(stored_lines(results_dir))  # the text of a line, and its record
     dated, began = [], 0.0
-    for line in lines.values():
-        began = seconds_of(line) or began
-        dated.append((began, line))
-    yield from (line for _, line in sorted(dated, key=itemgetter(0)))
+    for record in records.values():
+        began = seconds_of(record) or began
+        dated.append((began, record))
+    for _, record in sorted(dated, key=itemgetter(0)):
+        yield record
 
 
 def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the text of each undamaged line of the history, and the record in it."""
+    """Yield the text of each undamaged line of the history, and the record in it, with today's names of its fields.
+
+    Nothing is yielded if the history cannot be read.
+    """
     with suppress(OSError):
         for text in reading.read_text(results_dir / "history.jsonl", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
@@ -148,9 +163,14 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
-    """Write results_dir/index.md, newest run first, from the lines of the history that fit `kind`."""
-    lines = []
-    for line in read_history(results_dir):
+    """Write results_dir/index.md, newest run first, from the lines of the history that fit `kind`.
+
+    `template` is its template, which gets each line with whether the run's folder is still there, and `more`.
+    """
+    runs = []
+    for record in read_history(results_dir):
         with suppress(ValidationError):
-            lines.append((kind.model_validate(line), os.path.isdir(results_dir / str(line["run"]))))
-    write_text(results_dir / "index.md", f"{templates.render(template, runs=lines[::-1], **more)}\n")
+            has_folder = os.path.isdir(results_dir / str(record["run"]))
+            runs.append((kind.model_validate(record), has_folder))
+    newest_first = runs[::-1]
+    write_text(results_dir / "index.md", f"{templates.render(template, runs=newest_first, **more)}\n")

@@ -1,4 +1,4 @@
-"""The files that a renderer writes below one run's folder, which somebody else may have sent."""
+"""The files that the report of a run is written to, in a folder that somebody else may have sent."""
 
 import os
 import shutil
@@ -12,10 +12,10 @@ RENDERED_FILES = ("summary.json", "report.md", "report.html")
 
 
 def replace_links(folder: Path) -> None:
-    """Remove links and other things in the places of a run's own files, with a warning.
+    """Remove links, and folders in place of files, where the report of a run is written, with a warning.
 
-    A link would lead the renderer to files elsewhere. The results folder, `latest` and the history may be links that
-    the user made, and are kept.
+    A link would make the report overwrite files elsewhere. The results folder, `latest` and the history may be links
+    that the user made, and are kept.
     """
     for path in rendered_paths(folder):
         if path.is_symlink():
@@ -27,7 +27,10 @@ def replace_links(folder: Path) -> None:
 
 
 def rendered_paths(folder: Path) -> Iterator[Path]:
-    """Yield the paths that a renderer writes. The folder of the pictures comes before its files."""
+    """Yield the paths that the report of a run is written to. The folder of the pictures comes before its files.
+
+    If that folder is a link, it is gone before its files are listed.
+    """
     for name in RENDERED_FILES:
         yield folder / name
     plots = folder / PLOTS

@@ -24,7 +24,8 @@ from harness.core.system import is_in_container
 from harness.runs import run_lock
 from harness.runs.status import RunStatus, Status
 
-STATUS_BYTES, SHORT_REASON = 1024, 200  # bytes of status.json; characters of a reason that fit into it
+STATUS_BYTES = 1024  # the size of status.json, which is padded
+REASON_CHARACTERS = 200  # characters of a reason that fit into STATUS_BYTES
 Test = Literal["accuracy", "performance", "test06"]
 CONTAINER_USER_REMEDY = (
     'The folder belongs to another user than the container\'s: start it with --user "$(id -u):$(id -g)".'
@@ -33,6 +34,8 @@ TEST_FOLDERS = {"accuracy": "Accuracy", "performance": "Performance", "test06": 
 
 
 class RunFolder(NamedTuple):
+    """The folder of one run in a results folder."""
+
     results_dir: Path
     name: str
 
@@ -47,7 +50,7 @@ class RunFolder(NamedTuple):
         return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        """Write the status. A run that begins takes the lock of its folder, and a run that has ended releases it."""
+        """Write the status. A run that begins takes the lock of its folder; any other status releases it."""
         if status == "running":
             run_lock.hold(self.path)
         path = self.path / "status.json"
@@ -58,22 +61,29 @@ class RunFolder(NamedTuple):
             run_lock.release(self.path)
 
     def status_json(self, status: Status, reason: str) -> str:
-        """Return the content of status.json, padded with spaces, so that a later status fits even on a full disk."""
+        """Return the content of status.json, without secrets.
+
+        It is padded with spaces to STATUS_BYTES, so that a later status fits into these bytes even on a full disk.
+        """
         status_record = RunStatus(schema_version=SCHEMA, status=status, reason=reason, time=now())
-        return (json.dumps(secrets.hide(status_record.model_dump()), indent=2) + "\n").ljust(STATUS_BYTES)
+        text = json.dumps(secrets.hide(status_record.model_dump()), indent=2)
+        return f"{text}\n".ljust(STATUS_BYTES)
 
     def fail(self, status: Status, reason: str = "") -> None:
         """Mark a run that ended early. A complete run stays complete."""
-        before = readable_status(self.path)  # None if it is damaged, and it is replaced then
-        if before is None or before.status != "complete":
-            try:
-                self.set_status(status, reason)
-            except OSError:  # on a full disk, overwrite the bytes of the status before
-                with (self.path / "status.json").open("r+b") as file:
-                    file.write(self.status_json(status, reason[:SHORT_REASON]).encode()[:STATUS_BYTES])
-                run_lock.release(self.path)
+        before = readable_status(self.path)  # None if it is damaged; it is then replaced
+        if before is not None and before.status == "complete":
+            return
+        try:
+            self.set_status(status, reason)
+        except OSError:  # on a full disk, overwrite the bytes of the earlier status
+            content = self.status_json(status, reason[:REASON_CHARACTERS]).encode()
+            with (self.path / "status.json").open("r+b") as file:
+                file.write(content[:STATUS_BYTES])
+            run_lock.release(self.path)
 
     def sub(self, name: str) -> Path:
+        """Return a folder in this one. It is made if it does not exist."""
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -100,43 +110,41 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 def writing_to(results_dir: Path) -> Iterator[None]:
     """Turn an OSError that is raised within into a UsageError that names the flag --results-dir.
 
-    A container's user is often not the owner of a mounted folder. The error then names Docker's flag for that.
+    If a container may not write there, the error also names Docker's flag for the user: a mounted folder often belongs
+    to another user than the container's.
     """
     try:
         yield
     except OSError as error:
-        is_of_another = isinstance(error, PermissionError) and is_in_container()
-        remedy = f" {CONTAINER_USER_REMEDY}" if is_of_another else ""
-        raise UsageError(
-            f"{results_dir}: cannot write there: {system_reason(error)}.{remedy}", flag="--results-dir"
-        ) from None
+        problem = f"{results_dir}: cannot write there: {system_reason(error)}."
+        if isinstance(error, PermissionError) and is_in_container():
+            problem += f" {CONTAINER_USER_REMEDY}"
+        raise UsageError(problem, flag="--results-dir") from None
 
 
 def check_writable(results_dir: Path) -> None:
     """Raise UsageError if no run folder can be made, or BenchmarkError if the disk is full. Nothing is left behind."""
-    there = nearest_existing(results_dir)
-    with writing_to(results_dir), tempfile.TemporaryDirectory(dir=there, prefix=".try-"):
-        check_space(there)
+    existing_folder = nearest_existing(results_dir)
+    with writing_to(results_dir), tempfile.TemporaryDirectory(dir=existing_folder, prefix=".try-"):
+        check_space(existing_folder)
 
 
-KILLED = "it was killed"
+KILLED_REASON = "it was killed"
 
 
 def status_of(folder: Path) -> RunStatus | None:
-    """Return the status of a run.
+    """Return the status of a run; None if it left none. Raises UsageError if the status cannot be read.
 
-    None if it left none. Raises UsageError if the status cannot be read.
-
-    A run that was killed could not write that it ended. If nobody holds its lock any more, its status is corrected
-    here.
+    A run that was killed could not write that it ended. If it is known that nobody holds its lock any more, its status
+    is corrected here, in the file as well if that can be written.
     """
     status = read_if_any(folder / "status.json", RunStatus)
     if status is None or status.status != "running" or run_lock.life_of(folder) != "over":
         return status
     run = RunFolder(folder.parent, folder.name)
     with suppress(OSError):  # the folder of another user cannot be written
-        run.set_status("failed", KILLED)
-    return RunStatus.model_validate_json(run.status_json("failed", KILLED))
+        run.set_status("failed", KILLED_REASON)
+    return RunStatus.model_validate_json(run.status_json("failed", KILLED_REASON))
 
 
 def readable_status(folder: Path) -> RunStatus | None:
@@ -147,10 +155,9 @@ def readable_status(folder: Path) -> RunStatus | None:
 
 
 def ended_early(folder: Path, reported: bool = False) -> str | None:
-    """Return why a run is not complete, in words.
+    """Return why a run is not complete, in words; None if it is complete or has no status that can be read.
 
-    None if it is complete or has no status. With `reported`, a run that is still running counts as complete, since it
-    is about to be.
+    `reported` tells that a run with the status "running" is only writing its report, so it counts as complete.
     """
     status = readable_status(folder)
     if status is None or status.status == "complete":
@@ -158,9 +165,12 @@ def ended_early(folder: Path, reported: bool = False) -> str | None:
     if status.status == "running":
         if reported:
             return None
-        is_running = run_lock.life_of(folder) == "running"
-        return "it still runs" if is_running else "it is not known whether it still runs"
-    return status.status if status.reason in ("", status.status) else f"{status.status}: {status.reason}"
+        if run_lock.life_of(folder) == "running":
+            return "it still runs"
+        return "it is not known whether it still runs"
+    if status.reason in ("", status.status):
+        return status.status
+    return f"{status.status}: {status.reason}"
 
 
 def new_folder(parent: Path, name: str) -> Path:

@@ -1,6 +1,6 @@
-"""The lock of a run: a file that its process holds locked while it runs, so that others can tell whether it still does.
+"""The lock of a run: a file that its process keeps locked, so that others can tell whether the run is still running.
 
-A status that says "running" is written when a run begins, and a run that is killed cannot correct it.
+The status "running" is written when a run begins, and a run that is killed cannot correct it.
 """
 
 import fcntl
@@ -23,7 +23,10 @@ _held: dict[Path, int] = {}  # the file descriptors of this process's own runs, 
 
 
 def hold(folder: Path) -> None:
-    """Lock a run's folder for this process. On a mount without locks it stays unlocked, and the lock file says so."""
+    """Lock a run's folder for this process. On a mount without locks it stays unlocked, and the lock file says so.
+
+    If the lock file cannot be written, there is no lock.
+    """
     folder = folder.absolute()
     if folder in _held:
         return
@@ -37,7 +40,10 @@ def hold(folder: Path) -> None:
 
 
 def takes_lock(file: int, path: Path) -> bool:
-    """Lock an open file. Return whether others can see the lock, since some mounts refuse or ignore locks."""
+    """Lock an open file. Return whether others can see the lock, since some mounts refuse or ignore locks.
+
+    To find out, the file at `path` is opened a second time, and a second lock is tried, which must be refused.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         second_file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -75,7 +81,10 @@ os.register_at_fork(after_in_child=forget_locks)
 
 
 def machine_identity() -> dict[str, str]:
-    """Return what tells this machine, its boot and its process numbers from others that may see the same folder."""
+    """Return what distinguishes this machine, its boot and its process numbers from others that see the same folder.
+
+    Only the name of the host if the rest cannot be read.
+    """
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return {"host": socket.gethostname(), "boot": boot, "processes": os.readlink("/proc/self/ns/pid")}
@@ -83,10 +92,11 @@ def machine_identity() -> dict[str, str]:
 
 
 def life_of(folder: Path) -> Life:
-    """Return whether a run that has not said how it ended still runs.
+    """Return whether a run whose status is "running" is still running.
 
-    This is not known if another host or container wrote the folder, if the mount has no locks, or if the lock file is
-    of an older version, damaged, or another user's.
+    It is over if nobody holds its lock, or only a process that it left behind. It is not known whether it runs if
+    another host or container wrote the folder, if the mount has no locks, or if the lock file is of an older version,
+    damaged, or another user's.
     """
     if folder.absolute() in _held:
         return "running"
@@ -126,8 +136,9 @@ def is_from_here(record: Mapping[str, object]) -> bool:
 
 
 def is_alive(pid: object) -> bool:
-    if type(pid) is not int or pid <= 0:
-        return True  # the lock file does not say which process holds it, so take it to be alive
+    """Return whether a process is alive. True if that cannot be known, so that nothing of its run is touched."""
+    if type(pid) is not int or pid <= 0:  # the lock file does not say which process holds it
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The order of runs: by when each began, which its own files say, whatever its folder is called."""
+"""The order of runs, by the time at which each began. A run's own files say when, whatever its folder is called."""
 
 import re
 import time
@@ -16,14 +16,14 @@ STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")
 
 
 class RunStart(NamedTuple):
-    """The time at which a run began: seconds since 1970, and its number among those of one second and label."""
+    """The time at which a run began."""
 
-    time_s: float
-    number: int
+    time_s: float  # seconds since 1970
+    number: int  # its number among the runs of the same second and label
 
 
 def start_of(folder: Path) -> RunStart:
-    """Return when a run began: by its config.json, else by its folder's name, else by the folder's own time."""
+    """Return when a run began: by its config.json, else by its folder's name, else by when the folder was changed."""
     stamp = STAMP.fullmatch(folder.name)
     number = int(stamp[2]) if stamp and stamp[2] else 1
     began = None
@@ -41,7 +41,7 @@ def start_of(folder: Path) -> RunStart:
 
 
 def seconds_of(record: Mapping[str, object]) -> float | None:
-    """Return when the run of a record began, in seconds since 1970. None if the record does not say."""
+    """Return when the run of a record began, in seconds since 1970. None if the record has no time of that."""
     with suppress(LookupError, ValueError, TypeError, OverflowError):
         return datetime.fromisoformat(str(record["started"])).timestamp()
     return None

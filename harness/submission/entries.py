@@ -30,8 +30,8 @@ RESULT_FILES: dict[Test, str] = {
     "performance": log_entries.DETAIL,
     "test06": test06_verdict.TEST06_FILE,
 }
-# Two runs of an entry may differ in these aspects: an accuracy test needs no LoadGen settings, and the speed is judged
-# later, in refusals.py.
+# Two runs of an entry may differ in these: an accuracy test needs no load, Python and the environment are those of the
+# harness, and the speed is judged later, in refusals.py.
 LOADGEN_FLAGS = ("server_target_qps", "offline_expected_qps", "min_duration")
 IGNORED_IN_ENTRY = (*LOADGEN_FLAGS, "python", "variables", "busyness", "validity", "rate")
 
@@ -47,6 +47,7 @@ class SubmittedRun(NamedTuple):
         return self.facts.config
 
     def folder(self, test: Test) -> Path:
+        """Return the folder of a test."""
         return self.path / TEST_FOLDERS[test]
 
     def has_test(self, test: Test) -> bool:
@@ -54,11 +55,12 @@ class SubmittedRun(NamedTuple):
         return (self.folder(test) / RESULT_FILES[test]).exists()
 
     def log(self, test: Test) -> loadgen_log.TestResult:
-        """Return the result in LoadGen's log of a test. Raises LogError."""
+        """Return the result in LoadGen's log of a test. Raises LogError if the log is damaged or of another test."""
         return loadgen_log.read(self.folder(test), self.config.scenario_rules.loadgen, MODE_FOLDERS[test])
 
     @property
     def scores(self) -> ScoresFile:
+        """The content of rouge.json."""
         return read(self.folder("accuracy") / SCORES_FILE, ScoresFile)
 
     @property
@@ -102,7 +104,10 @@ class Entry(NamedTuple):
 
 
 def read_run(path: Path) -> SubmittedRun:
-    """Read a finished run. Raises UsageError if the folder holds none, or LogError if its logs are of another run."""
+    """Read a finished run and check that its logs are readable.
+
+    Raises UsageError if the folder has no finished run, or LogError if a log is damaged or of another test.
+    """
     run = SubmittedRun(path, facts_of(path))
     run_status = status_of(path)
     status = run_status.status if run_status else "unfinished"
@@ -115,9 +120,10 @@ def read_run(path: Path) -> SubmittedRun:
 
 
 def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
-    """Return the entries that the runs make up, in the order given. Raises UsageError if an entry is incomplete.
+    """Return the entries that the runs make up: one for each category and scenario, in the order given.
 
-    The accuracy test and the performance test of an entry may come from two runs with the same settings.
+    The accuracy test and the performance test of an entry may come from two runs with the same settings. Raises
+    UsageError if an entry is incomplete, or if the runs are of several rounds of MLPerf.
     """
     groups = dict[str, list[SubmittedRun]]()
     for path in paths:
@@ -132,9 +138,10 @@ def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
 
 
 def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
-    """Return one entry from the runs of its scenario.
+    """Return one entry from the runs of its scenario. `label` names it in errors.
 
-    Raises UsageError if a test is missing or doubled, or the runs differ.
+    Raises UsageError if the accuracy or the performance test is missing, several runs have the same test, or the runs
+    differ in system or settings.
     """
     run_by_test = dict[Test, SubmittedRun]()
     for test in MODE_FOLDERS:

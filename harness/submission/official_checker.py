@@ -18,10 +18,12 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 
 
 def check(tree: Path, version: str) -> tuple[str, str]:
-    """Run the official checker. Returns why it does not accept the submission (empty if it does), and its whole output.
+    """Run the official checker. Returns why the submission is not accepted (empty if it is), and the checker's output.
 
-    The checker is silent on folders that it does not look into, so the number of checked results is compared with the
-    number in the tree. Leaves summary.csv in the tree. Raises UsageError if the submodule is missing.
+    It is not accepted if the checker finds errors, if it does not look into all results, or if a closed result is
+    INVALID by LoadGen, which the checker accepts. The checker is silent on folders that it does not look into, so the
+    number of checked results is compared with the number in the tree. Leaves summary.csv in the tree. Raises UsageError
+    if the submodule is missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()
@@ -42,7 +44,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
 
 
 def checked_results(output: str) -> int:
-    """Return the number of results that the checker looked into, by its output."""
+    """Return the number of results that the checker looked into, accepted or not, by its output."""
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", output)
     if not counts:
         return 0
@@ -50,7 +52,7 @@ def checked_results(output: str) -> int:
 
 
 def first_invalid(tree: Path) -> str:
-    """Return why LoadGen calls the first such closed result INVALID, which the checker accepts; empty if none is."""
+    """Return why LoadGen calls a closed result INVALID, for the first such result; empty if all are VALID."""
     for log in performance_logs(tree):
         result = loadgen_log.read(log.parent)
         division = log.relative_to(tree).parts[0]
@@ -60,6 +62,7 @@ def first_invalid(tree: Path) -> str:
 
 
 def error_lines(output: str) -> list[str]:
+    """Return the lines of the checker's output with an error."""
     return [line for line in output.splitlines() if re.search(r"\bERROR\b", line)]
 
 
@@ -70,7 +73,10 @@ def performance_logs(tree: Path) -> list[Path]:
 
 
 def version_of(tree: Path) -> str:
-    """Return the MLPerf round whose seeds the submission's logs have. Raises UsageError."""
+    """Return the MLPerf round whose seeds the submission's first log has.
+
+    Raises UsageError if there are no logs, or if the seeds are of no known round.
+    """
     logs = performance_logs(tree)
     if not logs:
         raise UsageError(f"{tree}: no performance logs in it; not a submission.")

@@ -21,12 +21,13 @@ from harness.submission.system_description import SERVER_FIELDS, Description, en
 
 # A closed submission must have a scenario of each of these sets.
 REQUIRED_SCENARIOS = {"datacenter": ({"offline"}, {"server", "interactive"}), "edge": ({"offline"}, {"singlestream"})}
-ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}  # nanoseconds
-TARGET_LATENCY_NS = 20e9  # the most that the checker allows in scenarios with limits
+# The log's entry with LoadGen's estimate of the p90 latency in nanoseconds, by the scenarios whose result it is.
+ESTIMATES = {"SingleStream": "early_stopping_latency_ss", "MultiStream": "early_stopping_latency_ms"}
+LARGEST_TARGET_LATENCY_NS = 20e9  # the most that the checker allows in scenarios with limits
 # LoadGen's percentile of a latency, in most scenarios and in scenarios with ESTIMATES (mlperf.conf).
 PERCENTILE, ESTIMATE_PERCENTILE = 0.99, 0.9
-# Entries of one system may differ in these aspects. Each scenario has its own work and settings; Python and the
-# environment are the harness's.
+# Entries of one system may differ in these: each scenario has its own work, settings and rate, Python and the
+# environment are the harness's, and other refusals judge the speed.
 IGNORED_BETWEEN_ENTRIES = ("work", "settings", "python", "variables", "busyness", "validity", "rate")
 Refusals = Iterator[str]  # reasons, as a user reads them
 SCORE_TOLERANCE = 1e-3  # the largest difference of scores, which are rounded to four digits
@@ -73,7 +74,7 @@ def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
 
 
 def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
-    """Return each reason once, with the benchmark and scenario of its entry."""
+    """Return each reason of all parts once, after the benchmark and scenario of its entry."""
     reasons = dict[str, None]()
     for part in parts:
         reasons |= dict.fromkeys(part)
@@ -100,15 +101,15 @@ def entry_refusals(entry: Entry) -> Refusals:
         # The checker goes by LoadGen's scenario, and LoadGen runs Interactive as Server: these limits hold for both.
         yield from latency_refusals(performance, mlperf.SERVER_LIMITS)
         target = logged_setting(performance, "target_latency_ns")
-        if target > TARGET_LATENCY_NS:
-            yield f"a target_latency of {target / 1e9:g} s; the checker allows {TARGET_LATENCY_NS / 1e9:g} s"
+        if target > LARGEST_TARGET_LATENCY_NS:
+            yield f"a target_latency of {target / 1e9:g} s; the checker allows {LARGEST_TARGET_LATENCY_NS / 1e9:g} s"
     conf = entry.performance.folder("performance") / "user.conf"
     if conf.exists() and not conf.stat().st_size:
         yield "an empty user.conf"
 
 
 def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -> Refusals:
-    """Yield how the tests have other samples, or are shorter, than the checker asks for."""
+    """Yield which test has too few samples, and whether the performance test is shorter than the checker asks for."""
     official = entry.config.official_samples
     answered = logged_setting(accuracy, "accuracy_sample_count")
     if answered != official:
@@ -122,7 +123,7 @@ def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -
 
 
 def result_figures(result: TestResult) -> dict[str, float | None]:
-    """Return the figures from which the checker takes a test's result."""
+    """Return the figures, by name, from which the checker takes a test's result; None if the log lacks one."""
     estimate = ESTIMATES.get(result.scenario)
     if not estimate:
         return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
@@ -142,6 +143,7 @@ def latency_refusals(result: TestResult, limits: mlperf.LatencyLimits) -> Refusa
 
 
 def seed_refusals(entry: Entry, result: TestResult) -> Refusals:
+    """Yield whether a test's seeds are not those of its round."""
     if result.seeds != vars(mlperf.SEEDS_BY_ROUND[entry.config.round]):
         yield f"seeds other than those of v{entry.config.round}"
 
@@ -153,6 +155,10 @@ def logged_setting(result: TestResult, name: str) -> float:
 
 
 def settings_refusals(entry: Entry) -> Refusals:
+    """Yield the deviations of the entry's runs from MLPerf's rules, and whether the model is the demo's.
+
+    The demo's model is also found by its path, and deviations are derived again from the plan: a record may be edited.
+    """
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
         if Path(run.config.model).resolve() == Path(models.MODELS["demo"].path):
@@ -165,6 +171,7 @@ def claim_refusals(folder: Path) -> Refusals:
 
 
 def accuracy_refusals(entry: Entry) -> Refusals:
+    """Yield what is wrong with the accuracy test: the gate's verdict, how it was scored, its seeds and its logs."""
     scores = entry.accuracy.scores
     if scores.verdict != "PASS":
         yield f"the accuracy gate says {scores.verdict}"
@@ -180,8 +187,8 @@ def accuracy_refusals(entry: Entry) -> Refusals:
 
 
 def performance_refusals(entry: Entry) -> Refusals:
-    """Yield what is wrong with the performance test: LoadGen's verdict, the scenario's limits, and the size of an
-    Offline query.
+    """Yield what is wrong with the performance test: LoadGen's verdict and errors, logs that contradict each other,
+    settings that MLPerf does not allow, the scenario's limits, and the size of an Offline query.
     """
     result = entry.performance.log("performance")
     if not result.valid:
@@ -211,7 +218,10 @@ def performance_refusals(entry: Entry) -> Refusals:
 
 
 def test06_refusals(entry: Entry) -> Refusals:
-    """Yield what is wrong with TEST06. The official checker asks for it only in the datacenter category."""
+    """Yield what is wrong with TEST06, which is judged again from its log.
+
+    The official checker asks for it only in the datacenter category.
+    """
     if entry.config.category != "datacenter":
         return
     if not entry.test06:
@@ -228,7 +238,7 @@ def test06_refusals(entry: Entry) -> Refusals:
 
 
 def system_differences(entries: Sequence[Entry], description: Description | None) -> list[str]:
-    """Return how the entries differ in their system, from each other or from the description."""
+    """Return how the entries differ in their system: from the first entry, and from the description if there is one."""
     problems = list[str]()
     runs = {entry.label: entry.performance for entry in entries}
     first_label, *other_labels = runs
@@ -249,7 +259,7 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
     """Yield where the description contradicts the record of a run, or lacks a field of its server.
 
-    Nothing is recorded of another machine, which is a reason of its own.
+    If the server runs on another machine, nothing is recorded of that, which is the only reason then.
     """
     machine, endpoint = run.facts.system, run.config.endpoint
     if endpoint and not server_addresses.is_here(endpoint):
@@ -269,6 +279,7 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
 
 
 def name_contradictions(field: str, recorded: str, description: Description) -> Refusals:
+    """Yield whether a field of the description does not name the recorded processor or engine."""
     if not is_named(recorded, str(description[field])):
         yield f"ran with {recorded}; {field} is {description[field]}"
 
@@ -291,7 +302,10 @@ def lower_words(text: str) -> list[str]:
 
 
 def score_differences(entry: Entry) -> Refusals:
-    """Yield where scores, verdict or TEST06's end-of-text token differ from what model, data and logs give."""
+    """Yield where scores, verdict or TEST06's end-of-text token differ from what model, data and logs give.
+
+    If the scores cannot be computed again, that is the only reason.
+    """
     run = entry.accuracy
     try:
         library, tokenizer = accuracy.load_again(run.facts.plan, run.scores)

@@ -28,7 +28,7 @@ FIELDS = names_in(
     accelerator_on-chip_memories cooling framework operating_system other_software_stack hw_notes sw_notes
     """
 )
-MAY_BE_EMPTY = names_in(
+OPTIONAL_FIELDS = names_in(
     """
     system_type_detail host_processor_frequency host_processor_caches host_processor_interconnect
     accelerator_frequency accelerator_interconnect_topology accelerator_on-chip_memories hw_notes sw_notes
@@ -39,7 +39,7 @@ BUILD_FIELDS = ("submitter", "division", "system_type")  # filled in by `submiss
 STATUSES = ("available", "preview", "rdi")
 SYSTEM_TYPES = ("datacenter", "edge", "datacenter,edge", "edge,datacenter")
 NOT_APPLICABLE = "N/A"
-# Fields of a server, which may not report them to LoadGen's client, so that the submitter declares them.
+# Fields of a server behind an endpoint. It may not report them to LoadGen's client, so the submitter declares them.
 SERVER_FIELDS = ("served_engine", "served_weights", "served_weight_data_type")
 SOFTWARE_STACK = ("Python", "torch", "transformers", "mlcommons-loadgen", "CUDA", "driver")
 
@@ -52,12 +52,15 @@ def engine_of(facts: RunFacts) -> str:
 
 
 def server_description(facts: RunFacts) -> Description:
-    """Return the SERVER_FIELDS as far as the run's server reported them; empty if the run had its own engine."""
+    """Return the SERVER_FIELDS of the run's server; no fields if the run had its own engine.
+
+    A field that the server did not report is empty. An engine without a version counts as not reported.
+    """
     if not facts.config.endpoint:
         return {}
     engine = engine_of(facts)
     if not re.search(r"\d", engine):
-        engine = ""  # without a version the name says too little
+        engine = ""
     weight_type: object = ""
     for name in ("server_quantization", "server_dtype"):
         value = facts.engine_args.get(name)
@@ -68,7 +71,10 @@ def server_description(facts: RunFacts) -> Description:
 
 
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
-    """Return the description of a machine and of a run's server. If it is this machine, more is looked up."""
+    """Return the description of a machine and, if `facts` are those of a run with an endpoint, of its server.
+
+    If it is this machine (`is_here`), more is looked up. Fields that are not known are empty.
+    """
     description: Description = dict.fromkeys(FIELDS, "")
     description["number_of_nodes"] = 1
     description["host_processor_model_name"] = machine.cpu
@@ -98,6 +104,7 @@ def software_text(machine: System) -> str:
 
 
 def accelerator_description(machine: System) -> Description:
+    """Return the fields on the GPUs. Without GPUs, all of them are NOT_APPLICABLE."""
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     if not gpus:
         description: Description = {}
@@ -115,7 +122,7 @@ def accelerator_description(machine: System) -> Description:
 
 
 def machine_details() -> Description:
-    """Return further facts of this machine: sockets, cores, caches and disk."""
+    """Return further facts of this machine: disk and, if the processors can be read, sockets, cores and caches."""
     disk_bytes = shutil.disk_usage("/").total
     description: Description = {"host_storage_capacity": f"{disk_bytes / 1e9:.0f} GB"}
     with suppress(OSError):
@@ -130,7 +137,8 @@ def machine_details() -> Description:
 def missing_fields(description: Description) -> list[str]:
     """Return the required fields that are empty.
 
-    Submitter, division and type may be empty because `submission build` fills them in.
+    OPTIONAL_FIELDS may be empty, and so may BUILD_FIELDS, which `submission build` fills in, but they must be there.
+    SERVER_FIELDS are required only if the description has them.
     """
     fields = [*FIELDS]
     for name in SERVER_FIELDS:
@@ -138,14 +146,18 @@ def missing_fields(description: Description) -> list[str]:
             fields.append(name)
     missing = []
     for name in fields:
-        may_be_empty = name in description and name in MAY_BE_EMPTY + BUILD_FIELDS
-        if not description.get(name) and not may_be_empty:
+        may_be_empty = name in OPTIONAL_FIELDS + BUILD_FIELDS
+        if name not in description or (not description[name] and not may_be_empty):
             missing.append(name)
     return missing
 
 
 def read_description(path: Path) -> Description:
-    """Read a filled-in description. Raises UsageError if fields are empty or have unknown values."""
+    """Read a filled-in description.
+
+    Raises UsageError if the file is no JSON object, fields are empty or have unknown values, or the description is of a
+    system for MLPerf's network division (`is_network`).
+    """
     data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):
         raise UsageError(f"--system {path}: expected an object, as `python -m harness submission system` writes it.")
@@ -165,7 +177,7 @@ def read_description(path: Path) -> Description:
 def final_description(
     description: Description, submitter: str, division: str, categories: Collection[str]
 ) -> Description:
-    """Return the description with BUILD_FIELDS filled in.
+    """Return the description with BUILD_FIELDS filled in. An empty system_type becomes the `categories` of the runs.
 
     Raises UsageError if its system_type lacks the category of a run.
     """

@@ -21,7 +21,7 @@ from harness.core.templates import render
 from harness.core.word_list import names_in
 from harness.loadgen.requests import ANSWERS_FILE
 from harness.results.accuracy import accuracy_txt, log_digest
-from harness.results.scoring import CUT
+from harness.results.scoring import CUT_MARK
 from harness.runs.run_folder import TEST_FOLDERS
 from harness.submission.entries import Entry
 from harness.submission.system_description import SERVER_FIELDS, Description
@@ -36,9 +36,11 @@ CODE_PATTERNS = names_in(
 
 
 def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
-    """Write the submission of one system into `out` and return the folder division/submitter in it. Raises UsageError.
+    """Write the submission of one system into `out` and return the folder division/submitter in it.
 
-    `system` names the system in paths. `description` is complete, with submitter and division.
+    `system` names the system in paths. `description` is complete, with submitter and division. The notes of an earlier
+    build on other systems are kept before the new ones. Raises UsageError if the system is there already, a name cannot
+    be that of a folder, or a file of a run is missing or does not fit; `out` is then unchanged.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])
@@ -46,11 +48,11 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     if (base / "results" / system).exists():
         raise UsageError(f"{base / 'results' / system} already exists: remove it, or choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as temporary:  # so that a failed build leaves nothing
+    with tempfile.TemporaryDirectory(dir=out, prefix=".new-") as temporary:  # a failed build leaves nothing
         new_tree = Path(temporary) / "tree"
         new_base = new_tree / base.relative_to(out)
         write_submission(entries, description, system, new_base)
-        if (base / NOTES).exists():  # the notes of an earlier build, or a person, on other systems come first
+        if (base / NOTES).exists():
             old_notes = read_text(base / NOTES).rstrip()
             _, _, new_notes = read_text(new_base / NOTES).partition("\n")
             write_text(new_base / NOTES, f"{old_notes}\n\n{new_notes.lstrip()}")
@@ -59,6 +61,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
 
 
 def write_submission(entries: Sequence[Entry], description: Description, system: str, base: Path) -> None:
+    """Write the entries, the system's description and the notes on calibration below `base`."""
     for entry in entries:
         write_entry(entry, description, system, base)
     (base / "systems").mkdir(parents=True, exist_ok=True)
@@ -68,7 +71,7 @@ def write_submission(entries: Sequence[Entry], description: Description, system:
 
 
 def write_entry(entry: Entry, description: Description, system: str, base: Path) -> None:
-    """Write the files of an entry. MLPerf v5.1 has another layout than later rounds."""
+    """Write the files of an entry below `base`. MLPerf v5.1 has another layout than later rounds."""
     entry_path = Path(system) / entry.benchmark / entry.scenario
     results = base / "results" / entry_path
     code, compliance, measurements = "src", results, results / "measurements.json"
@@ -82,7 +85,7 @@ def write_entry(entry: Entry, description: Description, system: str, base: Path)
 
 
 def checker_description(description: Description) -> Description:
-    """Return the description with the checker's fields alone; the SERVER_FIELDS become a part of its notes."""
+    """Return the description without the SERVER_FIELDS, which the checker does not know. They go into its notes."""
     checker_fields = Description()
     server_texts = []
     for name, value in description.items():
@@ -99,7 +102,10 @@ def checker_description(description: Description) -> Description:
 
 
 def write_results(entry: Entry, folder: Path) -> None:
-    """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks."""
+    """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks.
+
+    Raises UsageError if a file is missing, or if the scores are of another log or are not those of MLPerf.
+    """
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_files(source, target, LOGS)
     log = source / ANSWERS_FILE
@@ -115,7 +121,7 @@ def write_results(entry: Entry, folder: Path) -> None:
         raise UsageError(f"{source}/rouge.json: its scores are not {names}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
     if len(text) >= END_CHARACTERS:  # accuracy.txt has the hash of the whole log
-        text = text[:END_CHARACTERS] + CUT + text[-END_CHARACTERS:]
+        text = text[:END_CHARACTERS] + CUT_MARK + text[-END_CHARACTERS:]
     write_text(target / ANSWERS_FILE, text)
     copy_files(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
 
@@ -136,7 +142,10 @@ def write_measurements(entry: Entry, description: Description, path: Path) -> No
 
 
 def weights_description(entry: Entry, description: Description) -> dict[str, str]:
-    """Return the weights of a result by the checker's names: their file, their type, and how they were changed."""
+    """Return the weights of a result by the checker's names: their file, their type, and how they were changed.
+
+    Those of a server are as declared in the description.
+    """
     config, engine_state = entry.config, entry.performance.facts.plan.engine_state
     quantization = engine_state.quantization
     if config.endpoint:
@@ -157,6 +166,7 @@ def weights_description(entry: Entry, description: Description) -> dict[str, str
 
 
 def copy_test06(entry: Entry, folder: Path) -> None:
+    """Copy the files of TEST06 into a folder, if it was run."""
     if not entry.test06:
         return
     source = entry.test06.folder("test06")
@@ -174,6 +184,7 @@ def copy_code(folder: Path) -> None:
 
 
 def copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
+    """Copy files from one folder into another, which is made if needed. Raises UsageError if one cannot be copied."""
     target.mkdir(parents=True, exist_ok=True)
     for name in names:
         try:

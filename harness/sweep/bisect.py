@@ -30,17 +30,21 @@ from harness.sweep.file import (
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import FEWEST_ROUNDS, SweepState
 
-ROUNDS_TIMES = 4  # the most rounds of an undecided step, as a multiple of its first rounds
+MOST_ROUNDS_FACTOR = 4  # the most rounds of an undecided step, as a multiple of its first rounds
 FURTHER_ROUNDS = 2  # rounds that an undecided step gets at a time, so that as many are backwards as forwards
-LONGEST_SWEEP_NAME = 60
+LONGEST_SWEEP_NAME = 60  # characters
+# Settings that an experiment has beside those of the side that it was made of.
 SETTINGS_OF_STEPS = ("no_exit_on_accuracy_fail", "extra_metrics", "engine_arg", "engine_patch")
-"""Settings that an experiment has beside those of the side that it was made of."""
 
 
 def bisection_plan(
     words: Sequence[str], pythons: Sequence[str], conditions: Sequence[Condition], rounds: int, results_dir: Path
 ) -> tuple[Sweep, Bisection]:
-    """Return the sweep that measures GOOD and BAD again, and their differences. Raises UsageError."""
+    """Return the sweep that measures GOOD and BAD again, and the bisection with their differences.
+
+    `words` name GOOD and BAD, or one side whose environments (`pythons`) are compared in their order. Raises UsageError
+    if the sides cannot be bisected, such as by doing different work or having no difference that a run can set.
+    """
     check_counts(words, pythons)
     is_ordered = len(words) == 1
     good, bad = bisect_sides.load_sides(words, results_dir)
@@ -54,10 +58,7 @@ def bisection_plan(
         changes = [*bisect_sides.testable_differences(good, bad), *changes]
     untestable = bisect_sides.untestable_texts(good, bad)
     if not changes:
-        reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
-        if untestable:
-            reason += f"; not testable: {'; '.join(untestable)}"
-        raise UsageError(f"--bisect: {reason}.")
+        raise no_difference_error(words, untestable)
     first_rounds, most_rounds = round_limits(conditions, rounds)
     good_name, bad_name = words[0], words[-1]
     if is_ordered:
@@ -77,16 +78,24 @@ def bisection_plan(
     return Sweep(sweep_name(words), about, items), bisection
 
 
-def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
-    """Return the number of rounds that a step begins with and its maximum.
+def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
+    """Return the error for sides without a difference that a run can set."""
+    reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
+    if untestable:
+        reason += f"; not testable: {'; '.join(untestable)}"
+    return UsageError(f"--bisect: {reason}.")
 
-    Answers are not repeated, so both are the same.
+
+def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
+    """Return the number of rounds that a step begins with, and the most that it may get.
+
+    Both are the same if all conditions are about answers, since repeated answers show nothing new.
     """
     if all(condition.is_of_answers for condition in conditions):
         first = max(rounds, 1)
         return first, first
     first = max(rounds, FEWEST_ROUNDS)
-    return first, ROUNDS_TIMES * first
+    return first, MOST_ROUNDS_FACTOR * first
 
 
 def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
@@ -100,9 +109,9 @@ def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
 
 
 def in_order(pythons: Sequence[str]) -> list[str]:
-    """Return the absolute paths of the interpreters.
+    """Return the absolute paths of the interpreters, GOOD's first.
 
-    A single one is BAD's, so the current interpreter comes before it.
+    A single interpreter is BAD's, so the current one comes before it as GOOD's.
     """
     paths = [str(Path(python).absolute()) for python in pythons]
     if len(paths) == 1:
@@ -111,7 +120,7 @@ def in_order(pythons: Sequence[str]) -> list[str]:
 
 
 def mode_of(conditions: Sequence[Condition]) -> str:
-    """Return the tests that the conditions need."""
+    """Return the mode with the tests that the conditions need: "accuracy", "performance" or "both"."""
     kinds = {condition.is_of_answers for condition in conditions}
     if kinds == {True}:
         return "accuracy"
@@ -130,7 +139,10 @@ def sweep_name(words: Sequence[str]) -> str:
 def make_step(
     good: Side, name: str, changes: Sequence[SideDifference], mode: str, about: str, kind: ExperimentKind
 ) -> Experiment:
-    """Return an experiment with GOOD's settings and BAD's values of the given differences."""
+    """Return an experiment with GOOD's settings, in which the given differences have BAD's values.
+
+    `mode` has the tests that it runs.
+    """
     side = bisect_sides.side_with_changes(good, changes)
     shared: SettingsByPart = {("set", "mode"): mode}
     item = make_experiment(
@@ -149,36 +161,40 @@ class BisectState(SweepState):
 
     @property
     def bisection(self) -> Bisection:
+        """The bisection as sweep.json has it now."""
         assert self.kept.bisection
         return self.kept.bisection
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield the rounds in order, every second one backwards.
+        """Yield the jobs of the rounds in order, every second round backwards.
 
-        An experiment that does not start gets no further rounds. If GOOD or BAD does not start, there are no jobs at
-        all.
+        A round has GOOD beside its experiments if GOOD is repeated. An experiment that failed and never completed gets
+        no further rounds. If that is GOOD or BAD, there are no jobs at all.
         """
         if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return
         items = {item.name: item for item in self.kept.sweep.experiments}
-        for place, names in enumerate(self.bisection.rounds):
-            started = [name for name in names if not self.is_hopeless(name)]
-            if not started:
+        for place, planned_names in enumerate(self.bisection.rounds):
+            names = [name for name in planned_names if not self.is_hopeless(name)]
+            if not names:
                 continue
-            if self.bisection.repeats_good or GOOD_AGAIN in names:
-                started.insert(0, BASELINE)
-            jobs = [Job(items[name], place) for name in started]
+            if self.bisection.repeats_good or GOOD_AGAIN in planned_names:
+                names.insert(0, BASELINE)
+            jobs = [Job(items[name], place) for name in names]
             if place % 2:
                 jobs.reverse()
             yield from jobs
 
     def is_hopeless(self, name: str) -> bool:
-        """Tell whether an experiment has failed and never completed."""
+        """Tell whether an experiment has failed and never completed. An interruption is no failure."""
         statuses = {record.status for record in self.kept.records if record.experiment == name}
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan the next step, or further rounds of undecided steps. Return whether there is anything to run."""
+        """Plan the next step, or further rounds of undecided steps. Return whether there is anything to run.
+
+        Before the first step, the estimate of all steps is announced.
+        """
         if self.out_of_time or self.is_hopeless(BASELINE):
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
@@ -187,7 +203,7 @@ class BisectState(SweepState):
         if not next_step:
             return False
         if isinstance(next_step, frozenset):
-            if not self.bisection.expected:  # how many steps to expect is said once, before the first
+            if not self.bisection.expected:
                 self.announce()
             steps_to_run: tuple[str, ...] = (self.add_step(next_step),)
         else:
@@ -200,7 +216,7 @@ class BisectState(SweepState):
         return True
 
     def add_step(self, places: frozenset[int]) -> str:
-        """Add the experiment with these differences, and return its name."""
+        """Add the experiment with these differences, given by their indexes, and return its name."""
         bisection, sweep = self.bisection, self.kept.sweep
         name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
         step = BisectStep(name, tuple(sorted(places)))
@@ -226,7 +242,7 @@ class BisectState(SweepState):
         self.announcement = f"expected: {text}"
 
     def left(self) -> list[str]:
-        """Return what the time limit left out, in words."""
+        """Return the experiments that the time limit left out, or "further steps" if none is planned."""
         lane = Lane()
         open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]
         names = dict.fromkeys(job.label(0) for job in open_jobs)
@@ -234,7 +250,7 @@ class BisectState(SweepState):
 
 
 def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experiment:
-    """Return the experiment of a step: the baseline with some of BAD's settings."""
+    """Return the experiment of a step: the baseline, which is GOOD, with some of BAD's settings."""
     good = sweep.experiments[0]
     side = side_of_experiment(good, bisection.good)
     changes = [bisection.differences[place] for place in step.places]
@@ -242,7 +258,7 @@ def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experi
 
 
 def side_of_experiment(item: Experiment, name: str) -> Side:
-    """Return the side that an experiment was made of."""
+    """Return the side that an experiment was made of, with this name."""
     settings = dict(item.settings)
     for key in SETTINGS_OF_STEPS:
         settings.pop(key, None)

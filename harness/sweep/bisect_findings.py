@@ -16,21 +16,20 @@ ANSWERS_BY_VERDICT: dict[GateVerdict, StepAnswer] = {"FAIL": "fails", "PASS": "p
 
 @dataclass(frozen=True)
 class StepFinding:
-    """The finding of one experiment of a bisection; `judgement` is that of the condition that decides."""
+    """The finding of one experiment of a bisection."""
 
     experiment: str
-    places: tuple[int, ...]
+    places: tuple[int, ...]  # the indexes of the differences that have BAD's values
     answer: StepAnswer
     rounds: int
-    condition: Condition
-    judgement: Judgement | None = None
-    reason: str = ""
-    can_go_on: bool = False
-    """Whether further rounds may decide it."""
+    condition: Condition  # the condition that decides
+    judgement: Judgement | None = None  # the judgement of this condition; None if no round was complete
+    reason: str = ""  # why there is no clear answer
+    can_go_on: bool = False  # whether further rounds may decide it
 
     @property
     def figures(self) -> str:
-        """The change that the step was judged by, or the judgment in words."""
+        """The change that the step was judged by, or else its value; empty if it was not judged."""
         if self.judgement is None:
             return ""
         return self.judgement.change_text or self.judgement.run
@@ -38,7 +37,7 @@ class StepFinding:
 
 @dataclass(frozen=True)
 class BisectFindings:
-    """A bisection and its report, from which all it says follows."""
+    """The findings of a bisection so far, by its report."""
 
     report: SweepReport
     bisection: Bisection
@@ -80,6 +79,7 @@ class BisectFindings:
 
     @cached_property
     def search(self) -> SearchState:
+        """The state of the search by the final answers so far."""
         count = len(self.bisection.differences)
         if self.bisection.is_ordered:
             return search_first(count, self.answers)
@@ -93,7 +93,11 @@ class BisectFindings:
         return None
 
     def finding(self, name: str) -> StepFinding | None:
-        """Return the finding on an experiment; None if it was not begun."""
+        """Return the finding on an experiment; None if it was not begun.
+
+        The gravest judgement of all conditions decides. Without a complete round, or if it was not judged and further
+        rounds cannot help, it has "no verdict".
+        """
         result = result_named(self.report.rows, name)
         if result is None:
             return None
@@ -117,12 +121,13 @@ class BisectFindings:
     def wanted(self) -> Sequence[str] | frozenset[int]:
         """The experiments that need rounds now, or a set of differences to test next.
 
-        Empty if the bisection is finished.
+        First GOOD and BAD run again, until BAD fails and GOOD passes; then come the steps of the search. Empty if the
+        bisection is finished: BAD passes, GOOD or BAD has no verdict, or both had all their rounds.
         """
         good, bad = self.good_again, self.bad
         if good is None or bad is None:
             return (GOOD_AGAIN, BAD)
-        if bad.answer == "fails" and good.answer == "passes":
+        if self.is_reproduced:
             return self.wanted_step
         if bad.answer not in ("fails", "undecided") or good.answer == "no verdict":
             return ()
@@ -132,7 +137,10 @@ class BisectFindings:
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
-        """The next step of the search: an undecided experiment, or a set of differences without an experiment."""
+        """The next step of the search: an undecided experiment, or a set of differences without an experiment.
+
+        Empty if the search is finished.
+        """
         subset = self.search.wanted
         if subset is None:
             return ()
@@ -143,5 +151,7 @@ class BisectFindings:
 
 
 def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:
-    """Tell whether more rounds may decide: an interval can become narrower, or the machine was only busy."""
+    """Tell whether more rounds may decide: an interval can become narrower, the machine may not be busy then, or short
+    tests may show their scatter.
+    """
     return bool(judgement.change_text or result.background_load or result.doubt)

@@ -16,7 +16,7 @@ from harness.results.metrics import Metric
 from harness.sweep.bisect_findings import BisectFindings, StepFinding
 from harness.sweep.bisection import BAD, GOOD_AGAIN, STEP_PREFIX
 from harness.sweep.delta_debugging import Subset
-from harness.sweep.experiment import CONFIG, State
+from harness.sweep.experiment import CONFIG_FILE, State
 from harness.sweep.experiment_result import SCORE_METRIC, result_named
 from harness.sweep.findings import SweepReport, sweep_subject
 
@@ -38,8 +38,8 @@ def exit_code(report: SweepReport) -> int:
 
 
 def is_known_for_sure(findings: BisectFindings) -> bool:
-    """Tell whether the search is finished, the set found makes the condition fail, and each of its differences is
-    needed.
+    """Tell whether the cause is known: the difference was seen again, the search is finished, and each difference of
+    the set found is needed.
     """
     return findings.is_reproduced and findings.search.is_certain and findings.search.wanted is None
 
@@ -47,7 +47,7 @@ def is_known_for_sure(findings: BisectFindings) -> bool:
 def document(
     report: SweepReport, folder: Path, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()
 ) -> Document:
-    """Return the finding of a bisection, its steps, and what must be known of them."""
+    """Return the finding of a bisection as a document, with its steps. `further_lines` come after its own lines."""
     findings = findings_of(report)
     tone: Tone = "good" if is_known_for_sure(findings) else "careful"
     steps = Section("Steps", plural(len(findings.begun), "experiment"), [step_table(findings)], is_open=True)
@@ -57,7 +57,9 @@ def document(
 
 
 def finding_title(findings: BisectFindings) -> str:
-    """Return the cause, or why there is none."""
+    """Return the cause: one difference, several that act only together, or the first bad version; or why it is not
+    known.
+    """
     good, bad = findings.good_again, findings.bad
     if good is None or bad is None:
         return "neither GOOD nor BAD was measured to the end"
@@ -77,7 +79,7 @@ def finding_title(findings: BisectFindings) -> str:
 
 
 def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding) -> str:
-    """Return why the difference was not seen again."""
+    """Return why the difference between GOOD and BAD was not seen again."""
     if bad.answer == "no verdict":
         return f"not reproduced: BAD has no verdict: {bad.reason}"
     if good.answer == "no verdict":
@@ -90,7 +92,7 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
 
 
 def size_of(findings: BisectFindings, step: StepFinding) -> str:
-    """Return in words how much faster or slower a step is; for answers, how many differ."""
+    """Return in words how much faster or slower a step is or, without a change, the figures that it was judged by."""
     metric, change = step.condition.metric, change_of(findings, step)
     if metric is None or change is None:
         return f"not worse by the condition: {step.figures}"
@@ -116,7 +118,7 @@ def interval_text(change: Change) -> str:
 
 
 def change_of(findings: BisectFindings, step: StepFinding) -> Change | None:
-    """Return the change of a step's metric; None if the step is judged by its answers."""
+    """Return the change of a step's metric; None if the step is judged by its answers or has no change."""
     metric = step.condition.metric
     row = result_named(findings.report.rows, step.experiment)
     if metric is None or step.condition.is_of_answers or row is None:
@@ -127,7 +129,10 @@ def change_of(findings: BisectFindings, step: StepFinding) -> Change | None:
 
 
 def worse_word(bad: StepFinding) -> str:
-    """Return the word for a bad version, such as "slower"."""
+    """Return the word for a bad version, such as "slower".
+
+    It is slower if the condition fails for a longer time or for a lower speed.
+    """
     metric: Metric | None = bad.condition.metric
     if metric is None:
         return "with other answers"
@@ -140,25 +145,28 @@ def worse_word(bad: StepFinding) -> str:
 
 
 def others_sentence(findings: BisectFindings, cause: Subset) -> str:
-    """Return what the differences beside the cause do together."""
-    remainder = frozenset(range(len(findings.bisection.differences))) - cause
-    if not remainder:
+    """Return what the differences beside the cause do together; empty if there are none."""
+    other_places = frozenset(range(len(findings.bisection.differences))) - cause
+    if not other_places:
         return ""
-    who = f"the other {len(remainder)} differences together"
-    if len(remainder) == 1:
-        who = "the other difference"
-    step = findings.step_of(remainder)
+    others_text = f"the other {len(other_places)} differences together"
+    if len(other_places) == 1:
+        others_text = "the other difference"
+    step = findings.step_of(other_places)
     if step is None:
-        return f"{who}: not measured"
+        return f"{others_text}: not measured"
     if step.answer == "passes":
-        return f"{who} {nothing_words(findings, step)}"
+        return f"{others_text} {nothing_words(findings, step)}"
     if step.answer == "fails":
-        return f"{who} fail as well: {step.figures}"
-    return f"{who}: {step.answer}"
+        return f"{others_text} fail as well: {step.figures}"
+    return f"{others_text}: {step.answer}"
 
 
 def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
-    """Return in words that a step passes, with its interval if it has one."""
+    """Return in words that a step passes: with its interval if the change is equal to none, else with its figures.
+
+    The verb fits the number of the step's differences.
+    """
     verb, auxiliary = "change", "do"
     if len(step.places) == 1:
         verb, auxiliary = "changes", "does"
@@ -169,7 +177,7 @@ def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
 
 
 def undecided_title(findings: BisectFindings) -> str:
-    """Return which differences remain at the end of the time or the rounds."""
+    """Return which differences remain when the time or the rounds are over."""
     smallest, bisection = findings.search.smallest, findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
     if bisection.is_ordered and findings.search.doubtful:
@@ -186,7 +194,9 @@ def minutes_of(state: State) -> float:
 
 
 def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
-    """Yield what the finding rests on."""
+    """Yield what the finding rests on: GOOD and BAD again, the differences, the steps, what was left out, and the
+    commands to go on.
+    """
     report, bisection = findings.report, findings.bisection
     good, bad = findings.good_again, findings.bad
     if good and bad and findings.is_reproduced:
@@ -211,7 +221,11 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
 
 
 def answer_lines(findings: BisectFindings) -> Iterator[Line]:
-    """Yield how many answers changed, at which token first, and how the scores changed."""
+    """Yield how many answers changed, at which token first, and how the scores changed.
+
+    For GOOD against itself, for BAD and, if the difference was seen again, for the smallest failing step. Nothing if no
+    condition is about answers.
+    """
     if not any(condition.is_of_answers for condition in findings.conditions):
         return
     steps = [findings.good_again, findings.bad]
@@ -235,7 +249,10 @@ def scores_text(pair: AnswerPair) -> str:
 
 
 def steps_text(findings: BisectFindings) -> str:
-    """Return how many steps and minutes the bisection took, and how many were expected."""
+    """Return how many steps and minutes the bisection took, and how many were expected.
+
+    The minutes are those of all rounds with a step, so GOOD's runs in them count as well.
+    """
     names = {step.experiment for step in findings.steps}
     records = findings.report.state.records
     rounds = {record.round for record in records if record.experiment in names}
@@ -262,19 +279,19 @@ def command_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
 
 
 def run_command(state: State, name: str, folder: Path) -> str:
-    """Return the command that runs an experiment by itself."""
+    """Return the command that runs an experiment by itself, with its environment variables and its interpreter."""
     items = {item.name: item for item in state.sweep.experiments}
     item = items[name]
     variables = [f"{key}={shlex.quote(value)}" for key, value in item.env.items()]
     interpreter, *words = command_of("run").split()
     if item.python and interpreter == "python":
         interpreter = item.python
-    config = shlex.quote(str(folder / name / CONFIG))
+    config = shlex.quote(str(folder / name / CONFIG_FILE))
     return " ".join([*variables, shlex.quote(interpreter), *words, "--config", config])
 
 
 def step_table(findings: BisectFindings) -> Table:
-    """Return the steps in their order."""
+    """Return GOOD again, BAD and the steps as a table."""
     rows = []
     for step in findings.begun:
         words = findings.bisection.words(step.places, quote="`")

@@ -26,10 +26,10 @@ from harness.runs import find
 from harness.sweep.bisection import SideDifference
 from harness.sweep.file import SWEEP_FLAGS, FilePart, SettingsByPart
 
-PYTHON_START_S = 60.0
+PYTHON_START_S = 60.0  # the longest time in which an interpreter must answer
 MOST_NAMED_PACKAGES = 3
+# Settings of a run that a bisection does without, or sets itself.
 UNBISECTED = (*SWEEP_FLAGS, "mode", "label", "json", "profile", "compliance", "exit_on_invalid", "price_per_hour")
-"""Settings of a run that a bisection does without, or sets itself."""
 SPLIT_SETTINGS = ("engine_arg", "engine_patch")  # lists, each item of which is a difference of its own
 MODEL_SETTINGS = ("model", "served_model_name")
 PACKAGES_SCRIPT = """
@@ -41,21 +41,20 @@ print(json.dumps({str(each.metadata["Name"]).lower(): each.version for each in m
 
 @dataclass(frozen=True)
 class Side:
-    """GOOD or BAD: settings by name, the engine's arguments, patches, environment variables and interpreter."""
+    """GOOD or BAD: what a step needs to run it again, and what was recorded of it."""
 
     name: str
-    settings: dict[str, JsonValue]
-    engine: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, JsonValue]  # those that were given, by name
+    engine: dict[str, Any] = field(default_factory=dict)  # the engine's arguments
     patches: tuple[str, ...] = ()
-    env: Mapping[str, str] | None = None
-    """None: it says nothing of them, as a config file does."""
-    python: str = ""
-    config: RunConfig = field(default_factory=RunConfig)
-    recorded: Comparable = Comparable()
-    """Machine and software: those of the run, or those of today."""
+    env: Mapping[str, str] | None = None  # environment variables; None: not known, as for a config file
+    python: str = ""  # the interpreter; empty: the current one
+    config: RunConfig = field(default_factory=RunConfig)  # all settings, with defaults
+    recorded: Comparable = Comparable()  # machine and software: those of the run, or for a config file those of today
 
     @property
     def variables(self) -> Mapping[str, str]:
+        """The environment variables; empty if they are not known."""
         return self.env or {}
 
     @property
@@ -72,7 +71,10 @@ class Side:
 
 
 def load_side(word: str, results_dir: Path) -> Side:
-    """Return the side that a word names: a config file, or a run by its folder or label. Raises UsageError."""
+    """Return the side that a word names: a config file, or a run by its folder or label.
+
+    Raises UsageError if the file or the run cannot be read.
+    """
     path = Path(word)
     if path.is_file():
         config = RunConfig.load(path)
@@ -86,7 +88,10 @@ def load_side(word: str, results_dir: Path) -> Side:
 
 
 def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
-    """Return GOOD and BAD. A config file has no environment variables, so it takes those of the other side."""
+    """Return GOOD and BAD. A config file has no environment variables, so it takes those of the other side.
+
+    With a single word, both sides are the same.
+    """
     good, bad = load_side(words[0], results_dir), load_side(words[-1], results_dir)
     if good.env is None:
         good = replace(good, env=bad.env or {})
@@ -96,7 +101,7 @@ def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
 
 
 def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
-    """Return a side with its settings, without the settings that a bisection itself sets."""
+    """Return a side with the settings that were given, without those that a bisection itself sets."""
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
@@ -105,7 +110,11 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
 
 
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
-    """Raise UsageError if GOOD is a run that failed its gate or is INVALID, and the conditions are not about that."""
+    """Raise UsageError if GOOD is a run that cannot stand for a good one.
+
+    A failed accuracy gate is allowed only if a condition is about answers. INVALID is allowed only if no condition is
+    about speed. A config file, which has no results, is always allowed.
+    """
     if Path(word).is_file():
         return
     folder = find.find_runs(word, results_dir)[-1]
@@ -132,7 +141,11 @@ def check_work(good: Side, bad: Side) -> None:
 
 
 def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
-    """Return the differences that a run can set, in the order of the flags."""
+    """Return the differences that a run can set: settings in the order of the flags, then the engine's arguments,
+    patches and environment variables.
+
+    Left out are the model, and values that were not recorded or cannot be set.
+    """
     changes = []
     for name in RunConfig.flags_by_effect("answers", "speed"):
         before, after = good.settings.get(name), bad.settings.get(name)
@@ -160,7 +173,10 @@ def value_of(side: Side, name: str) -> JsonValue:
 
 
 def reason_not_settable(name: str, good: Side, bad: Side) -> str:
-    """Return why an environment variable cannot be set as a side has it; empty if it can."""
+    """Return why an environment variable cannot be set as a side has it; empty if it can.
+
+    A variable that a side does not have cannot be taken away if this shell sets it.
+    """
     if MASK in (good.variables.get(name), bad.variables.get(name)):
         return "its value was not recorded"
     if (name not in good.variables or name not in bad.variables) and name in os.environ:
@@ -201,7 +217,10 @@ def value_text(value: object) -> str:
 
 
 def installed_in(python: str) -> dict[str, str]:
-    """Return the packages of an interpreter's environment with their versions. Raises UsageError."""
+    """Return the packages of an interpreter's environment with their versions.
+
+    Raises UsageError if the interpreter does not start, does not answer in time, or is no Python.
+    """
     command = [python, "-c", PACKAGES_SCRIPT]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PYTHON_START_S, check=False)
@@ -212,8 +231,9 @@ def installed_in(python: str) -> dict[str, str]:
     except ValueError:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     if done.returncode:
-        last_line = f"\n{done.stderr.strip()}".splitlines()[-1]
-        raise UsageError(f"--python {python}: not a Python that starts: {last_line or done.returncode}.")
+        lines = done.stderr.strip().splitlines()
+        problem = lines[-1] if lines else done.returncode
+        raise UsageError(f"--python {python}: not a Python that starts: {problem}.")
     try:
         packages = json.loads(done.stdout).items()
         return {str(name): str(version) for name, version in packages}
@@ -222,7 +242,10 @@ def installed_in(python: str) -> dict[str, str]:
 
 
 def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
-    """Yield each environment after the first as a difference, named by the packages in which it differs."""
+    """Yield each environment after the first as a difference from the one before.
+
+    It is named by the packages that changed or, if none did, by its interpreter.
+    """
     packages = [installed_in(python) for python in pythons]
     for place in range(1, len(pythons)):
         name = name_change(packages[place - 1], packages[place]) or pythons[place]
@@ -230,9 +253,9 @@ def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
 
 
 def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the packages that changed between two environments, packages that affect measurements first.
+    """Return the packages that changed between two environments, as text.
 
-    Empty if none changed.
+    Packages that affect measurements come first, and only MOST_NAMED_PACKAGES are named. Empty if none changed.
     """
     order = dict.fromkeys([*software.MEASURING_PACKAGES, *sorted({*before, *after})])
     changes = []

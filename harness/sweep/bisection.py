@@ -16,12 +16,12 @@ STEP_PREFIX = "step-"
 
 @dataclass(frozen=True)
 class SideDifference:
-    """One setting in which BAD differs from GOOD; None is one that a side does not set."""
+    """One setting in which BAD differs from GOOD."""
 
     part: DifferencePart
     name: str
-    good: JsonValue = None
-    bad: JsonValue = None
+    good: JsonValue = None  # None: GOOD does not set it
+    bad: JsonValue = None  # None: BAD does not set it
 
     @property
     def words(self) -> str:
@@ -46,10 +46,10 @@ class SideDifference:
 
 @dataclass(frozen=True)
 class BisectStep:
-    """An experiment with GOOD's settings but for those differences."""
+    """An experiment with GOOD's settings, in which some differences have BAD's values."""
 
     experiment: str
-    places: tuple[int, ...]
+    places: tuple[int, ...]  # the indexes of these differences in the bisection
 
     @property
     def subset(self) -> frozenset[int]:
@@ -60,25 +60,22 @@ class BisectStep:
 class Bisection:
     """The search for the differences that make BAD worse than GOOD."""
 
-    good: str
+    good: str  # the name of GOOD
     bad: str
     differences: tuple[SideDifference, ...]
-    untestable: tuple[str, ...] = ()
-    is_ordered: bool = False
-    """Whether each difference is a version that followed the one before."""
-    first_rounds: int = 4
-    most_rounds: int = 16
+    untestable: tuple[str, ...] = ()  # differences that a run cannot set, in words
+    is_ordered: bool = False  # whether each difference is a version that followed the one before
+    first_rounds: int = 4  # the rounds of each step
+    most_rounds: int = 16  # the rounds of a step that stays undecided
     steps: tuple[BisectStep, ...] = ()
-    rounds: tuple[tuple[str, ...], ...] = ()
-    """Of each round the experiments that run beside the baseline."""
-    expected: str = ""
-    """Steps and minutes that were announced before the first step."""
+    rounds: tuple[tuple[str, ...], ...] = ()  # for each round, the experiments that run beside the baseline
+    expected: str = ""  # the steps and minutes that were announced before the first step
 
     @property
     def repeats_good(self) -> bool:
         """Tell whether GOOD runs again beside each step.
 
-        Answers need only one run of GOOD, because repetition shows nothing new.
+        It does not if only answers are compared, where repetition shows nothing new: steps then get no further rounds.
         """
         return self.most_rounds > self.first_rounds
 
@@ -92,7 +89,7 @@ class Bisection:
         return sum(name in names for names in self.rounds)
 
     def places_of(self, name: str) -> tuple[int, ...]:
-        """Return the places of an experiment's differences in the list: all for BAD, none for GOOD."""
+        """Return the indexes of the differences that have BAD's values in an experiment: all for BAD, none for GOOD."""
         if name == BAD:
             return tuple(range(len(self.differences)))
         for step in self.steps:
@@ -101,7 +98,10 @@ class Bisection:
         return ()
 
     def words(self, places: Collection[int], quote: str = "") -> str:
-        """Return differences in words. In an ordered search, the last version stands for all before it."""
+        """Return differences, given by their indexes, in words; "GOOD" if there are none.
+
+        In an ordered search, the last version stands for all before it. `quote` is put around each difference.
+        """
         if not places:
             return "GOOD"
         ordered = sorted(places)

@@ -12,8 +12,10 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
 def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
-    """Return the chosen experiments in the file's order, and always the baseline, because all others are compared with
-    it.
+    """Return the chosen experiments in the file's order: those named in `only`, or those from `start` on, else all.
+
+    The baseline is always among them, because all others are compared with it. Raises UsageError for a name that no
+    experiment has, and if both are given.
     """
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
@@ -37,13 +39,14 @@ def check_name(flag: str, name: str, names: Sequence[str]) -> None:
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
     """Return the reason for each experiment that cannot run on the installed vLLM, by name.
 
-    Raises UsageError if the baseline cannot run.
+    Experiments with an interpreter of their own or an endpoint are not checked: another engine runs them. Raises
+    UsageError if the baseline cannot run.
     """
     reasons = {}
     for item in sweep.experiments:
         config = RunConfig(**item.settings)
         if item.python or not config.is_in_process:
-            continue  # another vLLM runs it
+            continue
         copies = config.data_parallel_size
         if copies == "auto":
             copies = len(nvml.gpus()) or 1
@@ -56,6 +59,7 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
 
 
 def show_plan(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
+    """Print the chosen experiments with their changes. `reasons` says why an experiment is skipped, by its name."""
     rows = []
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"

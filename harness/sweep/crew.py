@@ -13,50 +13,54 @@ from harness.sweep.experiment import ExperimentRecord, Job, Watch
 from harness.sweep.lanes import Lane
 from harness.sweep.sweep_state import SweepState
 
-# Who runs the jobs of a sweep: this thread or, side by side, a thread for each GPU.
-Runner = Callable[[Job, Lane, Watch], ExperimentRecord]
+Runner = Callable[[Job, Lane, Watch], ExperimentRecord]  # runs a job and returns its record
 
 
 @dataclass
 class Crew:
-    """The lanes of a sweep: each does its own jobs one after the other, by the `runner`, and all lanes at once."""
+    """The lanes of a sweep, which work at the same time. Each lane runs its own jobs one after the other."""
 
     state: SweepState
     runner: Runner
     display: Display
     lock: RLock = field(default_factory=RLock)  # guards state and display
-    stop: Event = field(default_factory=Event)
-    doing: dict[str, str] = field(default_factory=dict)
+    stop: Event = field(default_factory=Event)  # set to end all lanes
+    labels_by_gpu: dict[str, str] = field(default_factory=dict)  # the label of the job that runs on each GPU
 
-    def work(self, places: Sequence[Lane]) -> bool:
+    def work(self, lanes: Sequence[Lane]) -> bool:
         """Run jobs until none is left and return whether the work was interrupted.
 
-        A single lane works in this thread.
+        A single lane works in this thread. If a lane raises an error, the others end after their jobs, and the error is
+        raised here.
         """
-        if len(places) == 1:
-            return self.work_lane(places[0])
-        with ThreadPoolExecutor(len(places)) as pool:
-            futures = [pool.submit(self.work_lane, lane) for lane in places]
+        if len(lanes) == 1:
+            return self.work_lane(lanes[0])
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            futures = [pool.submit(self.work_lane, lane) for lane in lanes]
             try:
-                if wait(futures, return_when=FIRST_EXCEPTION).not_done:  # one has failed
+                unfinished = wait(futures, return_when=FIRST_EXCEPTION).not_done
+                if unfinished:  # `wait` returned early, so a lane has failed
                     self.stop.set()
             except KeyboardInterrupt:
                 processes.ignore_signals()
                 self.stop.set()
-        interruptions = [future.result() for future in futures]  # each raises what its lane raised
+        interruptions = [future.result() for future in futures]  # raises the error of a lane that failed
         return any(interruptions) or self.stop.is_set()
 
     def work_lane(self, lane: Lane) -> bool:
-        """Run the jobs of one lane, one after the other, and return whether they were interrupted."""
+        """Run the jobs of one lane, one after the other, and return whether they were interrupted.
+
+        The end of a job by the time limit is no interruption of the sweep.
+        """
         lane.pin()
         while not self.stop.is_set():
             with self.lock:
                 job = self.state.next(lane)
                 if not job:
-                    self.doing.pop(lane.gpu, None)
+                    self.labels_by_gpu.pop(lane.gpu, None)
                     return False
                 label = job.label(self.state.options.repeat)
-                self.doing[lane.gpu] = label
+                self.labels_by_gpu[lane.gpu] = label
                 self.display.stage(self.stage_text())
             record = self.run_once(job, lane)
             with self.lock:
@@ -66,9 +70,9 @@ class Crew:
         return True
 
     def stage_text(self) -> str:
-        """Return what each lane does now."""
+        """Return the job that each lane runs now, in words."""
         texts = []
-        for gpu, label in self.doing.items():
+        for gpu, label in self.labels_by_gpu.items():
             lane = f"GPU {gpu}" if gpu else ""
             texts.append(joined_text(": ", lane, label))
         return ", ".join(texts)
@@ -76,7 +80,7 @@ class Crew:
     def show_record(self, label: str, record: ExperimentRecord) -> None:
         """Print the row of a finished job.
 
-        In the first round, while it can still be changed, also print the background load.
+        In the first round, also print the load of other programs, while there is time to end them.
         """
         row = report.record_cells(label + record.where, record)
         self.display.leave_row(report.ROW_HEAD, row, record.status == "complete")
@@ -85,15 +89,16 @@ class Crew:
             self.display.say(f"{'; '.join(background_load)}: no run is to be published while they do", style="yellow")
 
     def watch(self, last_line: str) -> bool:
-        """Show the last line of a run and return whether to end the run."""
+        """Show the last line of a run and return whether to end the run: the time limit is over, or all lanes stop."""
         with self.lock:
             self.display.tick(note=last_line)
-            late = self.state.is_late()
-            self.state.out_of_time |= late
-        return late or self.stop.is_set()
+            is_late = self.state.is_late()
+            if is_late:
+                self.state.out_of_time = True
+        return is_late or self.stop.is_set()
 
     def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
-        """Run one experiment once. Returns only when the memory of its GPUs is free again."""
+        """Run one experiment once, or skip it, and keep its record. Returns when its GPU memory is free again."""
         reason = self.state.skipped.get(job.item.name)
         if reason:
             record = job.record(lane, "skipped", reason)
@@ -103,7 +108,7 @@ class Crew:
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")
-            with self.lock:  # an interruption while memory is waited for must not cost it
+            with self.lock:  # kept now, so that an interruption of the wait for memory does not lose it
                 self.state.put(record)
             record = experiment.wait_for_gpu_memory(record, memory_before, lane)
         with self.lock:

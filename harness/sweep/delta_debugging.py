@@ -1,9 +1,9 @@
 """Delta debugging: the smallest set of differences that still fails a test, with few tests.
 
-A set is tested once. The search first asks as if one difference were the cause, which halves them; then by QuickXplain
-(Junker, 2004), which also finds sets that act only together; then it takes parts away as long as what is left still
-fails (Zeller and Hildebrandt, 2002). An answer that is not "fails" keeps the search from relying on a set, so that a
-set without a verdict costs steps and not the result.
+A set is tested once. The search first tests halves, as if a single difference were the cause. Then it uses QuickXplain
+(Junker, 2004), which also finds differences that act only together. Then it takes parts away as long as the rest still
+fails (Zeller and Hildebrandt, 2002). It relies on a set only if the answer is "fails", so a set without a verdict costs
+steps and not the result.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,11 +13,11 @@ from statistics import fmean
 from typing import Literal
 
 StepAnswer = Literal["fails", "passes", "no verdict", "undecided"]
-Subset = frozenset[int]  # differences by their place in the list
+Subset = frozenset[int]  # differences by their index in the list
 Answers = Mapping[Subset, StepAnswer]
-Asks = Callable[[Subset], bool]
-NOTHING: Subset = frozenset()
-MOST_PLANTED = 24  # differences, of which every pair is tried for the expected number of steps
+FailureTest = Callable[[Subset], bool]  # tells whether a set fails, or raises StepNeeded
+NO_DIFFERENCES: Subset = frozenset()
+MOST_PAIRED = 24  # differences whose pairs are simulated to estimate the number of steps
 
 
 class StepNeeded(Exception):  # noqa: N818
@@ -30,12 +30,11 @@ class StepNeeded(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class SearchState:
-    """The state of a search: the smallest set that is known to fail, and the set to test next, if any."""
+    """The state of a search."""
 
-    smallest: Subset
-    wanted: Subset | None
-    doubtful: Subset
-    """Those of the smallest set without which it is not known to pass."""
+    smallest: Subset  # the smallest set that is known to fail
+    wanted: Subset | None  # the set to test next; None: the search is finished
+    doubtful: Subset  # the differences of the smallest set that may not be needed: without them it may fail as well
 
     @property
     def is_certain(self) -> bool:
@@ -44,9 +43,13 @@ class SearchState:
 
 
 def search(count: int, answers: Answers) -> SearchState:
-    """Return the state of the search among `count` differences. All together are known to fail, and none to pass."""
+    """Return the state of the search among `count` differences, given the answers so far.
+
+    All differences together are known to fail, and no difference is known to pass. The search is run from its start
+    with the known answers, until it needs an answer that is not known: that set is wanted next.
+    """
     everything = frozenset(range(count))
-    known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NOTHING: "passes"}
+    known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NO_DIFFERENCES: "passes"}
 
     def fails(subset: Subset) -> bool:
         if subset not in known:
@@ -58,9 +61,9 @@ def search(count: int, answers: Answers) -> SearchState:
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
         if len(failing) > 1:
-            fails(explain_failure(NOTHING, sorted(failing), fails, has_changed=False))
+            fails(explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False))
             take_away(smallest_failing(known), fails)
-        fails(everything - smallest_failing(known))  # whether the others matter as well
+        fails(everything - smallest_failing(known))  # whether the other differences fail as well
     except StepNeeded as needed:
         wanted = needed.subset
     return state_of(known, wanted)
@@ -69,10 +72,11 @@ def search(count: int, answers: Answers) -> SearchState:
 def search_first(count: int, answers: Answers) -> SearchState:
     """Return the state of the search for the first bad change of `count` consecutive changes.
 
-    Each tested set has all changes up to one of them. The next set ends nearest to the middle of the open range.
+    Each tested set has all changes up to one of them. The next set ends nearest to the middle of the open range. If all
+    sets in the open range are without a clear answer, the search ends, and the range is doubtful.
     """
-    known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NOTHING: "passes"}
-    low, high = 0, count
+    known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NO_DIFFERENCES: "passes"}
+    low, high = 0, count  # the first `low` changes pass, the first `high` changes fail
     while high - low > 1:
         place = nearest_to_middle(low, high, known)
         if place is None:
@@ -83,12 +87,12 @@ def search_first(count: int, answers: Answers) -> SearchState:
             high = place
         else:
             low = place
-    return SearchState(first_places(high), None, NOTHING)
+    return SearchState(first_places(high), None, NO_DIFFERENCES)
 
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
-    """Return the place nearest to the middle between `low` and `high` that is untested or has a clear answer; None if
-    none is.
+    """Return the number of changes, between `low` and `high`, that is nearest to the middle and is untested or has a
+    clear answer; None if there is no such number.
     """
     middle, nearest = (low + high) / 2, None
     for place in range(low + 1, high):
@@ -100,11 +104,16 @@ def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
 
 
 def first_places(count: int) -> Subset:
+    """Return the set of the first `count` differences."""
     return frozenset(range(count))
 
 
-def ask_halves(items: Sequence[int], fails: Asks) -> None:
-    """Ask for halves down to a single difference, as if exactly one were the cause."""
+def ask_halves(items: Sequence[int], fails: FailureTest) -> None:
+    """Test halves down to a single difference, as if exactly one were the cause.
+
+    Nothing is returned: the tests make the answers known. If the first half does not fail, the cause must be in the
+    second.
+    """
     while len(items) > 1:
         middle = len(items) // 2
         first_half, second_half = items[:middle], items[middle:]
@@ -112,21 +121,28 @@ def ask_halves(items: Sequence[int], fails: Asks) -> None:
     fails(frozenset(items))
 
 
-def explain_failure(background: Subset, items: Sequence[int], fails: Asks, has_changed: bool) -> Subset:
-    """Return a smallest part of the items that fails together with the background, by QuickXplain."""
-    if has_changed and fails(background):
-        return NOTHING
+def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest, is_new_background: bool) -> Subset:
+    """Return a part of the items that fails together with the background, and of which no part does, by QuickXplain.
+
+    The background and all items together must fail. The background alone is tested only if it is new, not already known
+    to pass.
+    """
+    if is_new_background and fails(background):
+        return NO_DIFFERENCES
     if len(items) == 1:
         return frozenset(items)
     middle = len(items) // 2
     first_half, second_half = items[:middle], items[middle:]
-    from_second = explain_failure(background | frozenset(first_half), second_half, fails, has_changed=True)
-    from_first = explain_failure(background | from_second, first_half, fails, has_changed=bool(from_second))
+    from_second = explain_failure(background | frozenset(first_half), second_half, fails, is_new_background=True)
+    from_first = explain_failure(background | from_second, first_half, fails, is_new_background=bool(from_second))
     return from_second | from_first
 
 
-def take_away(failing: Subset, fails: Asks) -> None:
-    """Test the failing set without each of its parts, large parts first, until no single difference can be left out."""
+def take_away(failing: Subset, fails: FailureTest) -> None:
+    """Test the failing set without each of its parts, large parts first, until no single difference can be left out.
+
+    Nothing is returned: the tests make the answers known.
+    """
     size = max(len(failing) // 2, 1)
     while len(failing) > 1:
         smaller = next(filter(fails, without_parts(failing, size)), None)
@@ -149,7 +165,7 @@ def without_parts(failing: Subset, size: int) -> Iterator[Subset]:
 
 
 def smallest_failing(known: Answers) -> Subset:
-    """Return the smallest failing set. Of several, it is the one with the earliest differences."""
+    """Return the smallest failing set; of several, the one with the earliest differences."""
     failing = [subset for subset, answer in known.items() if answer == "fails"]
     return min(failing, key=size_and_places)
 
@@ -159,6 +175,7 @@ def size_and_places(subset: Subset) -> tuple[int, list[int]]:
 
 
 def state_of(known: Answers, wanted: Subset | None) -> SearchState:
+    """Return the state of a search by the answers that are known. `wanted` is the set to test next, if any."""
     smallest = smallest_failing(known)
     doubtful = [item for item in smallest if known.get(smallest - {item}) != "passes"]
     return SearchState(smallest, wanted, frozenset(doubtful))
@@ -166,12 +183,11 @@ def state_of(known: Answers, wanted: Subset | None) -> SearchState:
 
 @dataclass(frozen=True)
 class ExpectedSteps:
-    """The steps of a search where one difference is the cause, at least and at most, and for two that act together."""
+    """The expected number of steps of a search."""
 
-    least: int
+    least: int  # if a single difference is the cause
     most: int
-    for_pairs: int | None = None
-    """The mean; None where the search has none."""
+    for_pairs: int | None = None  # the mean if two differences act only together; None if the search cannot find pairs
 
     @property
     def words(self) -> str:
@@ -186,20 +202,22 @@ class ExpectedSteps:
 
 
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
-    """Estimate how many steps a search takes, by simulating it with planted causes."""
+    """Estimate how many steps a search takes, by simulating it with each possible cause: each single difference and, if
+    the search is not ordered, each pair of the first MOST_PAIRED differences.
+    """
     counts = []
     for place in range(count):
         cause = first_places(place + 1) if is_ordered else frozenset([place])
         counts.append(count_steps(count, cause, is_ordered))
     if is_ordered or count <= 2:
         return ExpectedSteps(min(counts), max(counts))
-    pairs = combinations(range(min(count, MOST_PLANTED)), 2)
-    in_pairs = [count_steps(count, frozenset(pair), is_ordered=False) for pair in pairs]
-    return ExpectedSteps(min(counts), max(counts), round(fmean(in_pairs)))
+    pairs = combinations(range(min(count, MOST_PAIRED)), 2)
+    counts_for_pairs = [count_steps(count, frozenset(pair), is_ordered=False) for pair in pairs]
+    return ExpectedSteps(min(counts), max(counts), round(fmean(counts_for_pairs)))
 
 
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
-    """Return the steps until a planted cause is known."""
+    """Return the number of steps after which a search has found this cause. A set fails if it contains the cause."""
     answers: dict[Subset, StepAnswer] = {}
     find = search
     if is_ordered:

@@ -23,12 +23,13 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 from harness.sweep.lanes import Lane
 
 ExperimentStatus = Literal["complete", "failed", "timeout", "interrupted", "skipped"]
-ENDED: tuple[ExperimentStatus, ...] = ("complete", "failed", "timeout", "skipped")
-CONFIG, SCREEN = "config.yaml", "screen.txt"
+ENDED_STATUSES: tuple[ExperimentStatus, ...] = ("complete", "failed", "timeout", "skipped")
+CONFIG_FILE, SCREEN_FILE = "config.yaml", "screen.txt"
 MLFLOW_URI = "MLFLOW_TRACKING_URI"  # the sweep itself sends its runs to MLflow
-MEMORY_WAIT_S = 60.0
-MEMORY_SLACK = 2**30
-RunKey = tuple[str, int, bool, str]
+MEMORY_WAIT_S = 60.0  # the longest wait until a run's GPU memory is free again
+MEMORY_SLACK = 2**30  # bytes that may stay in use
+RunKey = tuple[str, int, bool, str]  # the identity of a run: experiment, round, whether at full length, place
+SCREEN_END_BYTES = 2000  # bytes at the end of a screen file in which its last line is looked for
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,13 @@ class ExperimentOutcome:
     """The results of a run: the metrics of a sweep's table by name, None where not measured, and the two verdicts."""
 
     values: dict[str, float | None] = field(default_factory=dict)
-    valid: bool | None = None
-    verdict: str | None = None
-    background_load: Annotated[
-        tuple[str, ...], schema.stored_field("others", "background_load")
-    ] = ()  # load of other programs meanwhile
-    ran_out: tuple[schema.StoredStatement, ...] = ()  # statements on what set its speed, the first first
-    taken_share: float | None = None  # the share of the engine's cores that other programs took; None if not known
-    flaws: tuple[str, ...] = ()  # flaws that keep its figures from being compared
+    valid: bool | None = None  # LoadGen's verdict; None without a test
+    verdict: str | None = None  # the accuracy gate's; None without an accuracy test
+    # The load of other programs during the test.
+    background_load: Annotated[tuple[str, ...], schema.stored_field("others", "background_load")] = ()
+    ran_out: tuple[schema.StoredStatement, ...] = ()  # the limits of its speed, the first first
+    others_cpu_share: float | None = None  # the share of the engine's cores that other programs took; None if not known
+    flaws: tuple[str, ...] = ()  # the reasons why its figures may not be compared
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
     @property
@@ -54,25 +54,22 @@ class ExperimentOutcome:
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """One experiment run once. `run` is its run folder, relative to the sweep's; `reason` one line where it failed.
-
-    `gpu` is the one it ran on side by side with others; a `final` ran at full length after all rounds.
-    """
+    """One experiment run once."""
 
     experiment: str
-    round: int
+    round: int  # counted from 0
     status: ExperimentStatus
-    reason: str = ""
+    reason: str = ""  # why it did not finish, in one line
     seconds: float = 0.0
-    run: str | None = None
+    run: str | None = None  # its run folder, relative to the sweep's
     outcome: ExperimentOutcome = ExperimentOutcome()
-    gpu: str = ""
-    final: bool = False
+    gpu: str = ""  # the GPU that it ran on, if others ran side by side with it
+    final: bool = False  # whether it ran at full length, after all rounds
     node: str = ""  # the node of a cluster, by its scheduler's name for it
 
     @property
     def failed(self) -> str:
-        """A note that it did not finish, and why."""
+        """The status and the reason of a run that did not finish."""
         return f"{self.status}: {self.reason}"
 
     @property
@@ -111,40 +108,44 @@ LOOK_ERROR = 0.02
 
 @dataclass(frozen=True)
 class State:
-    """sweep.json: the experiments, and what came of them so far."""
+    """sweep.json: the experiments, and their results so far."""
 
     command: str
     started: str
     system: system.System
     sweep: Sweep
     records: tuple[ExperimentRecord, ...]
-    note: str = ""  # a note on the sweep as a whole: what its time limit left out
+    note: str = ""  # a caution on the sweep as a whole, such as what its time limit left out
     capped: Experiment | None = None  # the best estimate, with as many requests running as TPOT allows
-    within: float = 0.0  # percent: it ends when every interval is narrower; 0: after its rounds
+    within: float = 0.0  # percent: the sweep ends when every interval is narrower; 0: it ends after its rounds
     fail_if: tuple[str, ...] = ()  # conditions that make an experiment a regression
-    bisection: Bisection | None = None  # the bisection, if its steps are experiments that were added one by one
+    bisection: Bisection | None = None  # given for a bisection, whose steps are added to the sweep one by one
     schema_version: int = schema.SCHEMA
 
     @property
     def error(self) -> float:
-        """The chance that any equal experiment is called faster or slower."""
+        """The chance that any equal experiment is called faster or slower.
+
+        It is smaller if the results are looked at after each round, as each look is another chance.
+        """
         if self.within or self.bisection:
             return LOOK_ERROR
         return change.ERROR_RATE
 
     @property
     def asked(self) -> tuple[Sweep, Bisection | None]:
-        """The sweep and its bisection as they were before anything ran."""
+        """The sweep and its bisection as they were before anything ran, without the steps that were added."""
         original = tuple(item for item in self.sweep.experiments if item.kind != "step")
-        return replace(self.sweep, experiments=original), self.bisection and self.bisection.asked
+        bisection = self.bisection.asked if self.bisection else None
+        return replace(self.sweep, experiments=original), bisection
 
 
 class Job(NamedTuple):
-    """One experiment of one round; a `final` is at full length."""
+    """One experiment of one round."""
 
     item: Experiment
-    round: int
-    final: bool = False
+    round: int  # counted from 0
+    final: bool = False  # whether it runs at full length
 
     def record(self, lane: Lane, status: ExperimentStatus, reason: str = "", **result: Any) -> ExperimentRecord:
         """Return the record of this job on a lane."""
@@ -153,9 +154,11 @@ class Job(NamedTuple):
         )
 
     def key(self, lane: Lane) -> RunKey:
+        """Return the identity of the job's run on a lane, which does not depend on its status."""
         return self.record(lane, "skipped").key
 
     def label(self, rounds: int) -> str:
+        """Return the job's name for the screen: with its round if there are several `rounds`."""
         if self.final:
             return f"{self.item.name} at full length"
         if rounds > 1:
@@ -163,41 +166,45 @@ class Job(NamedTuple):
         return self.item.name
 
 
-Watch = Callable[[str], bool | None]
+Watch = Callable[[str], bool | None]  # gets the last line that a run printed, and tells whether to end the run
 
 
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
-    """Run a job in `place`/<name> for at most `timeout` seconds.
+    """Run a job in `place`/<name> for at most `timeout` seconds, and return its record.
 
-    `watch` gets the last printed line and tells whether to end the run. An interruption also ends the processes of the
-    experiment, and the record says so. The process inherits the file descriptor `lock`, so a sweep stays locked as long
-    as one of its runs lives.
+    The folder's name also says if the job is at full length, and its GPU. `watch` gets the last printed line and tells
+    whether to end the run. An interruption also ends the processes of the experiment, and the record says so. The
+    process inherits the file descriptor `lock`, so a sweep stays locked as long as one of its runs lives.
     """
     length = "full" if job.final else ""
     folder = place / formatting.joined_text("@", job.item.name, length, lane.gpu)
     folder.mkdir(exist_ok=True)
     paths_before, begin = set(folder.iterdir()), time.monotonic()
-    files.write_json(folder / CONFIG, job.item.settings)  # JSON is YAML
-    with (folder / SCREEN).open("w") as screen:
+    files.write_json(folder / CONFIG_FILE, job.item.settings)  # JSON is YAML
+    with (folder / SCREEN_FILE).open("w") as screen:
         try:
             process = start_run(job, lane, folder, screen, lock)
-        except (OSError, ValueError) as error:  # a variable's value that none can have, say
+        except (OSError, ValueError) as error:  # such as an environment variable with a null byte
             return job.record(lane, "failed", f"run.py could not be started: {error}")
-    ended_as = watch_run(process, folder / SCREEN, begin + timeout, watch)
+    ended_as = watch_run(process, folder / SCREEN_FILE, begin + timeout, watch)
     seconds = round(time.monotonic() - begin, 1)
     run, run_status, run_path = new_run(folder, paths_before), None, None
     if run:
         run_status, run_path = status_of(run), str(run.relative_to(place))
     status = ended_as or final_status(run_status, process.returncode)
-    reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN))
-    if run and run_status and run_status.status == "running":
+    reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN_FILE))
+    if run and run_status and run_status.status == "running":  # run.py died before it could write how it ended
         RunFolder(folder, run.name).set_status("failed", reason)
     return job.record(lane, status, reason, seconds=seconds, run=run_path, outcome=outcome_of(run))
 
 
 def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
-    """Start run.py in the folder of an experiment; what it prints goes to `screen`. Raises OSError, ValueError."""
-    script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG)
+    """Start run.py in the folder of an experiment; what it prints goes to `screen`.
+
+    It gets the lane's environment, and no address of MLflow, since the sweep sends its runs there. Raises OSError or
+    ValueError if it cannot be started.
+    """
+    script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG_FILE)
     environment = dict(os.environ)
     environment.pop(MLFLOW_URI, None)
     environment |= job.item.env | lane.env
@@ -213,7 +220,10 @@ def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) ->
 
 
 def final_status(run_status: RunStatus | None, code: int) -> Literal["complete", "failed"]:
-    """Return the status of an experiment that ended by itself, by what its run says and its exit code."""
+    """Return the status of an experiment that ended by itself.
+
+    It is complete if its run says so and the exit code is that of a result, which may be one that was not accepted.
+    """
     if run_status and run_status.status == "complete" and code in (errors.DONE, errors.NOT_ACCEPTED):
         return "complete"
     return "failed"
@@ -253,7 +263,10 @@ def watch_run(
 def failure_reason(
     status: ExperimentStatus, run_status: RunStatus | None, code: int, timeout: float, last_words: str
 ) -> str:
-    """Return in one line why an experiment did not finish; empty if it did."""
+    """Return in one line why an experiment did not finish; empty if it did.
+
+    `code` is the exit code of run.py and `last_words` the last line that it printed.
+    """
     if status == "complete":
         return ""
     if status == "timeout":
@@ -268,9 +281,9 @@ def failure_reason(
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
-    """Wait until the GPU memory in use is back to `before` bytes, then return the record.
+    """Wait until the GPU memory in use is back to about `before` bytes, then return the record.
 
-    If the memory stays in use, the record says so.
+    If the memory is still in use after MEMORY_WAIT_S, the returned record says so.
     """
     until = time.monotonic() + MEMORY_WAIT_S
     while nvml.gpu_memory_used(lane.number) > before + MEMORY_SLACK:
@@ -282,15 +295,23 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
 
 
 def last_line(path: Path) -> str:
-    """The last line of text in a file, read from its end."""
+    """Return the last line of text in a file, without the "error: " with which an error begins.
+
+    Empty if the file has no text. Only the end of the file is read.
+    """
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 2000))
-        text = file.read().decode(errors="replace").rstrip()
-    return f"\n{text}".splitlines()[-1].strip().removeprefix("error: ")
+        file.seek(max(0, path.stat().st_size - SCREEN_END_BYTES))
+        lines = file.read().decode(errors="replace").rstrip().splitlines()
+    if not lines:
+        return ""
+    return lines[-1].strip().removeprefix("error: ")
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
-    """Return the outcome in a run folder, from its summary or its estimate. An estimate has no VALID test."""
+    """Return the outcome in a run folder, from its summary or, without one, from its estimate.
+
+    Empty if there is no run folder or it has neither.
+    """
     if run is None:
         return ExperimentOutcome()
     summary = files.read_if_any(run / "summary.json", Summary)
@@ -303,7 +324,7 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
 
 
 def from_estimate(estimate: Estimate) -> ExperimentOutcome:
-    """Return the results of a run that estimated its rate."""
+    """Return the outcome of a run that estimated its rate. It has no test, so `valid` and `verdict` are None."""
     values = {}
     for metric in metrics.metrics_of("sweep"):
         values[metric.name] = metrics.number_at({metrics.ESTIMATE: estimate}, metric.steps)
@@ -311,12 +332,12 @@ def from_estimate(estimate: Estimate) -> ExperimentOutcome:
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
-    """The results of a run."""
+    """Return the outcome of a run by its summary."""
     outcome = ExperimentOutcome(
         metrics.values(summary, "compare"),
         verdict=summary.gate,
         background_load=tuple(summary.background_load),
-        taken_share=summary.taken_share,
+        others_cpu_share=summary.others_cpu_share,
         about=tuple(subject.parts_of(summary)),
     )
     test = summary.result

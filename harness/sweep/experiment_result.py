@@ -19,32 +19,34 @@ from harness.results.round_changes import changes_by_rounds
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.file import BASELINE, Experiment
 
-# The settings are what a sweep changes; of a speed that does not count, the change is given and struck out.
+# Experiments that differ in these may be compared: a sweep changes settings, and the change of a speed that does not
+# count is shown struck out.
 IGNORED_BETWEEN_EXPERIMENTS = ("settings", "machine", "software", "busyness", "rate", *DISQUALIFYING_FLAWS)
-BRIEF_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
-WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}  # worst first
+BRIEF_TEST_S = 5.0  # tests of a second were seen to differ by a fifth with the same settings on a CPU
+# The words for the verdicts of the accuracy gate, the worst first.
+GATE_WORDS = {"FAIL": "UNSAFE", "INCONCLUSIVE": "INCONCLUSIVE", "NOT JUDGED": "not judged", "PASS": "SAFE"}
 SPEED_METRIC = METRIC_BY_NAME["tokens_per_sec"]
-LATENCY_METRIC = METRIC_BY_NAME["latency_p50_ms"]  # judges experiments whose speed follows a rate that is configured
+LATENCY_METRIC = METRIC_BY_NAME["latency_p50_ms"]  # judges experiments whose speed follows from a configured rate
 ESTIMATE_METRIC, CAP_METRIC = METRIC_BY_NAME["estimated_qps"], METRIC_BY_NAME["most_running"]  # metrics of --quick
 SCORE_METRIC = SHORT_SCORES[0]
 RunPlace = tuple[int, str]  # the round of a run, and the node and GPU that it ran on
 RunPair = tuple[ExperimentOutcome, ExperimentOutcome]  # the baseline's run and an experiment's of one round and place
 Effect = Literal["helped", "hurt", "no difference", "unclear", "too short", "busy machine", "unknown"]
-EFFECT: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
+# The effect on speed, by the direction of the change.
+EFFECT_BY_SIDE: dict[str, Effect] = {"above": "helped", "below": "hurt", "equal": "no difference", "unclear": "unclear"}
 
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """One experiment over all its rounds; `base` is the baseline, where the speed of that counts, and `change` the one
-    against it.
+    """One experiment over all its rounds, compared with the baseline.
 
-    Against a baseline whose speed does not count there is a `void_change` instead, which is shown struck out with
-    `void_reason` and judges nothing.
+    Against a baseline whose speed does not count there is no `change` but a `void_change`, which is shown struck out
+    with `void_reason` and judges nothing.
     """
 
     experiment: Experiment
     records: Sequence[ExperimentRecord]
-    base: "ExperimentResult | None" = None
+    base: "ExperimentResult | None" = None  # the baseline, if its speed counts
     change: Change | None = None
     void_change: Change | None = None
     void_reason: str = ""
@@ -55,15 +57,19 @@ class ExperimentResult:
 
     @property
     def done(self) -> list[ExperimentRecord]:
+        """The records of its complete runs."""
         return [record for record in self.records if record.status == "complete"]
 
     @property
     def complete(self) -> list[ExperimentOutcome]:
+        """The outcomes of its complete runs."""
         return [record.outcome for record in self.done]
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """The mean of each metric over the runs that count. The mean of a score is over all complete runs."""
+        """The mean of each metric over the runs that count; of a score over all complete runs, as load does not change
+        answers. Metrics without a value are left out.
+        """
         means = {}
         for metric in metrics_of("sweep"):
             runs = self.runs
@@ -78,13 +84,13 @@ class ExperimentResult:
     def counted(self) -> dict[RunPlace, ExperimentOutcome]:
         """The runs that the figures are based on, by round and place.
 
-        If some runs have a counting baseline run in the same round and place, only those count. If enough of these are
-        sound, only the sound ones count.
+        If some runs are beside a baseline run that counts, in the same round and place, only these runs count. If at
+        least FEWEST_PAIRS of them are sound, only the sound ones count.
         """
         runs = {(record.round, record.place): record.outcome for record in self.done}
         if self.base:
-            paired = {place: run for place, run in runs.items() if place in self.base.counted}
-            runs = paired or runs
+            beside_base = {place: run for place, run in runs.items() if place in self.base.counted}
+            runs = beside_base or runs
         sound = {place: run for place, run in runs.items() if run.is_sound}
         if len(sound) < FEWEST_PAIRS:
             return runs
@@ -92,11 +98,12 @@ class ExperimentResult:
 
     @property
     def runs(self) -> list[ExperimentOutcome]:
+        """The runs that the figures are based on."""
         return [*self.counted.values()]
 
     @property
     def paired_runs(self) -> dict[RunPlace, RunPair]:
-        """Pairs of the baseline's run and this experiment's run, by round and place."""
+        """Pairs of the baseline's run and this experiment's run, by round and place. Empty without a baseline."""
         if not self.base:
             return {}
         base_runs = self.base.counted
@@ -104,17 +111,17 @@ class ExperimentResult:
 
     @property
     def pairs(self) -> list[RunPair]:
-        """The baseline's run and its own of each round and place."""
+        """Pairs of the baseline's run and this experiment's run."""
         return [*self.paired_runs.values()]
 
     @property
     def runs_of_both(self) -> list[ExperimentOutcome]:
-        """The baseline's runs and its own that are compared."""
+        """The runs of the baseline and of this experiment that are compared."""
         return [*chain.from_iterable(self.pairs)]
 
     @property
     def left_out(self) -> str:
-        """The number of runs that no figure counts, and why."""
+        """The number of complete runs that are in no figure, and the reason, in words; empty if all are in one."""
         count = len(self.done) - len(self.runs)
         if not count:
             return ""
@@ -135,7 +142,7 @@ class ExperimentResult:
 
     @property
     def metric(self) -> Metric:
-        """The metric by which it is judged."""
+        """The metric by which it is judged: the estimated rate, the latency at a configured rate, or the speed."""
         if self.experiment.is_estimate:
             return ESTIMATE_METRIC
         if self.experiment.has_fixed_rate:
@@ -148,7 +155,10 @@ class ExperimentResult:
         return self.numbers.get(self.metric.name)
 
     def ratios(self, metric: Metric) -> dict[RunPlace, float]:
-        """Return a metric as a share of the baseline's, by round and place. Both values must be above 0."""
+        """Return a metric as a share of the baseline's, by round and place.
+
+        Pairs without both values, or with a value that is not above 0, are left out.
+        """
         ratios = {}
         for place, (base_run, run) in self.paired_runs.items():
             before, after = base_run.values.get(metric.name), run.values.get(metric.name)
@@ -158,7 +168,7 @@ class ExperimentResult:
 
     @property
     def gain(self) -> Change | None:
-        """The change of its speed."""
+        """The change of its speed; None if there is no change that counts."""
         if self.change is None:
             return None
         return self.change.speed_change(self.metric)
@@ -170,7 +180,7 @@ class ExperimentResult:
 
     @property
     def bound(self) -> str:
-        """Return what set its speed in the first of its runs that tells, in words."""
+        """The limit of its speed, in words, by the first of its runs that recorded it; empty if none did."""
         for run in self.complete:
             if run.ran_out:
                 return run.ran_out[0].what
@@ -190,7 +200,7 @@ class ExperimentResult:
     def accuracy(self) -> str:
         """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
         verdicts = {run.verdict for run in self.complete}
-        for verdict, word in WORDS.items():
+        for verdict, word in GATE_WORDS.items():
             if verdict in verdicts:
                 return word
         return "not run"
@@ -205,54 +215,61 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the tests of this experiment or of the baseline."""
+        """The load of other programs during the tests that are compared, of this experiment and of the baseline.
+
+        If none are compared, during all its complete runs.
+        """
         loads = [run.background_load for run in self.runs_of_both or self.complete]
         return distinct_statements(chain.from_iterable(loads))
 
     @property
     def has_known_load(self) -> bool:
         """Tell whether it is known how much of the engine's time other programs took of each test that is compared."""
-        return all(run.taken_share is not None for run in self.runs_of_both)
+        return all(run.others_cpu_share is not None for run in self.runs_of_both)
 
     def on_busy_machine(self, change: Change, metric: Metric) -> Change:
         """Return a change with an interval that holds the change without other programs."""
-        before = max((run.taken_share or 0.0 for run, _ in self.pairs), default=0.0)
-        after = max((run.taken_share or 0.0 for _, run in self.pairs), default=0.0)
+        before = max((run.others_cpu_share or 0.0 for run, _ in self.pairs), default=0.0)
+        after = max((run.others_cpu_share or 0.0 for _, run in self.pairs), default=0.0)
         return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether the speed counts: VALID or an estimate, within the limits, without disagreements and without a
-        failed gate.
+        """Tell whether the speed counts: it is VALID or an estimate, its figures have no flaws, and no accuracy gate
+        failed.
         """
         has_speed = bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
         return has_speed and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
-        """The reasons why the figures may not be compared. LoadGen's INVALID is not among these flaws."""
+        """The reasons why the figures may not be compared, without LoadGen's INVALID, which `is_valid` tells."""
         flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
         return distinct_statements(flaw for flaw in flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
-        """Why the speed is not judged. Short tests are accepted if there are enough rounds to show their scatter."""
+        """Why the speed is not judged; None if it is.
+
+        Short tests are judged if there are enough rounds to show their scatter.
+        """
         if self.background_load:
             return "busy machine"
         seconds = self.numbers.get("duration_s") or inf
-        if seconds < BRIEF_S and len(self.done) < FEWEST_PAIRS:
+        if seconds < BRIEF_TEST_S and len(self.done) < FEWEST_PAIRS:
             return "too short"
         return None
 
     @property
     def effect(self) -> Effect:
+        """The effect of the change on the speed, or why that is not judged."""
         if self.gain is None:
             return "unknown"
-        return self.doubt or EFFECT[self.gain.effect]
+        return self.doubt or EFFECT_BY_SIDE[self.gain.effect]
 
     @property
     def failure(self) -> ExperimentRecord | None:
-        """The first of its runs that did not finish."""
+        """The record of the first of its runs that did not finish; None if all did."""
         for record in self.records:
             if record.status != "complete":
                 return record
@@ -263,10 +280,10 @@ Results = Sequence[ExperimentResult]
 
 
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
-    """Return a result for each experiment that was begun or skipped. Changes are given only if the baseline's speed
-    counts.
+    """Return a result for each experiment that was begun or skipped, by its runs at full length if `final`, else by all
+    its other runs.
 
-    With `final`, returns only runs at full length, else all others.
+    If the baseline's speed counts, the results have a change, else a void change. Without a baseline, they have none.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
@@ -292,7 +309,8 @@ def why_unusable(base: ExperimentResult) -> str:
 def changes_from(base: ExperimentResult, results: Results, error: float) -> dict[str, Change]:
     """Return the change of each result that did the same work as the baseline, by name.
 
-    All are judged together, so the chance that any equal result is called a change is at most `error`.
+    All are judged together, so the chance that any equal result is called a change is at most `error`. If other
+    programs ran during its tests, a change has no interval or a wider one.
     """
     ratios = {}
     for result in results:
@@ -339,13 +357,16 @@ def values_of(runs: Iterable[ExperimentOutcome], metric: Metric) -> list[float]:
 
 
 def distinct_statements(statements: Iterable[str]) -> list[str]:
-    """Return each statement once, even if its numbers differ from run to run."""
+    """Return each statement once. Statements that differ only in numbers are one: the last of them is returned."""
     by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}
     return [*by_wording.values()]
 
 
-def is_known(state: State, rounds: int) -> bool:
-    """Tell whether all intervals after `rounds` rounds are as narrow as was asked for."""
+def are_all_narrow(state: State, rounds: int) -> bool:
+    """Tell whether the intervals of all changes after `rounds` rounds are narrower than --within.
+
+    False if an experiment has no change.
+    """
     records = tuple(record for record in state.records if record.round < rounds)
     for result in experiment_rows(replace(state, records=records)):
         if result.name == BASELINE:
@@ -357,6 +378,7 @@ def is_known(state: State, rounds: int) -> bool:
 
 
 def speedup(result: ExperimentResult) -> float:
+    """Return an experiment's speed as a multiple of the baseline's; 0 if there is no change."""
     if result.gain is None:
         return 0.0
     return result.gain.mean
@@ -390,7 +412,10 @@ def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
 
 
 def work_of(item: Experiment) -> Comparable:
-    """Return the settings that decide on an experiment's work, with its rate if that is fixed."""
+    """Return the settings that decide on an experiment's work, with its rate if that is fixed, each as text.
+
+    A setting that is not given counts as its default.
+    """
     names = [*RunConfig.flags_by_effect("work")]
     if item.has_fixed_rate:
         names.append("server_target_qps")

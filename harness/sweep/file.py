@@ -1,13 +1,14 @@
 """A sweep file (YAML) -> the experiments it asks for, checked whole before anything runs.
 
     about: what this sweep is for
-    extends: other.yaml               # its baseline and experiments, which this file adds to or replaces
+    extends: other.yaml               # a file whose baseline and experiments this file adds to or replaces
     baseline: {set: ..., engine: ..., env: ...}
     isolation: [{name, about, group, priority, set, engine, env}, ...]   # baseline plus this change
     stacked: [...]                                      # each adds to all before it
     grid: {set: {flag: [values]}, engine: ..., env: ...}  # every combination
 
-`set` holds run.py's settings, `engine` arguments of vLLM's engine, `env` environment variables; null takes one away.
+`set` holds run.py's settings, `engine` arguments of vLLM's engine, `env` environment variables. The value null takes
+one of them away.
 """
 
 import itertools
@@ -33,45 +34,42 @@ from harness.core.reading import load_yaml, read_text, setting_text
 from harness.core.shipped_files import user_or_shipped_file
 
 BASELINE = "baseline"
-VERDICTS_FILE = "verdicts.json"  # what came of each --fail-if, for scripts
+VERDICTS_FILE = "verdicts.json"  # the verdicts of each --fail-if, for scripts
 LARGEST_SWEEP_FILE = 4 * MIB
 MOST_EXPERIMENTS = 1000
 ExperimentKind = Literal["baseline", "isolation", "stacked", "grid", "capped", "step"]
 FilePart = Literal["set", "engine", "env"]
 FILE_PARTS: tuple[FilePart, ...] = ("set", "engine", "env")
-# The sweep itself decides about these.
+# Settings that the sweep itself decides about, so a file must not give them.
 SWEEP_FLAGS = ("results_dir", "keep_all", "mlflow", "no_exit_on_accuracy_fail", "dry_run", "json")
-CAPPED_KIND = "capped"  # made of the best estimate
+CAPPED_KIND = "capped"  # the name and kind of the experiment that is made of the best estimate
 NAME_PATTERN, LONGEST_EXPERIMENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9.,=_+-]*$", 100
-RESERVED = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", VERDICTS_FILE, BASELINE}
+RESERVED_NAMES = {CAPPED_KIND, "plots", "report.md", "sweep.json", "status.json", VERDICTS_FILE, BASELINE}
 
 ValuesByName = dict[str, Any]
 SettingsByPart = dict[tuple[FilePart, str], Any]  # settings by the part of a file that they stand in, and their name
-FilePlace = tuple[str | int, ...]  # in a file: the keys and numbers that lead there
+FilePlace = tuple[str | int, ...]  # a place in a file: the keys and list indexes that lead there
 LineNumbers = dict[FilePlace, int]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One configuration to run. `settings` go into run.py's --config file, `env` into its environment.
-
-    `changes` names in words what differs from the baseline, `engine` the arguments that vLLM's engine must know.
-    """
+    """One configuration to run."""
 
     name: str
     about: str
     kind: ExperimentKind
-    settings: ValuesByName
-    engine: ValuesByName
+    settings: ValuesByName  # run.py's settings, which go into its --config file; they include the engine's arguments
+    engine: ValuesByName  # the arguments of vLLM's engine alone
     env: dict[str, str]
-    changes: tuple[str, ...] = ()
-    priority: int = 0  # the higher go first
-    group: str = ""  # a column of the table: the phase of the tuning, say
+    changes: tuple[str, ...] = ()  # the differences from the baseline, in words
+    priority: int = 0  # experiments with a higher priority run first
+    group: str = ""  # a column of the table, such as the phase of the tuning
     python: str = ""  # the interpreter of another environment to run in
 
     @property
     def is_estimate(self) -> bool:
-        """Tell whether it asks for an estimate of the rate within the limits, and for no test."""
+        """Tell whether it asks only for an estimate of the rate within the limits, not for a full test."""
         return bool(self.settings.get("quick"))
 
     @property
@@ -82,6 +80,7 @@ class Experiment:
 
 
 def without_endpoint(item: Experiment) -> ValuesByName:
+    """Return an experiment's settings without its endpoint."""
     return {name: value for name, value in item.settings.items() if name != "endpoint"}
 
 
@@ -118,6 +117,7 @@ class VariableValues(BaseModel, extra="forbid"):
 
     @property
     def settings(self) -> SettingsByPart:
+        """The settings by part and name. The names of run.py's settings are in today's spelling, without dashes."""
         settings: SettingsByPart = {}
         for part in FILE_PARTS:
             for key, value in getattr(self, part).items():
@@ -157,7 +157,7 @@ class SweepFile(BaseModel, extra="forbid"):
 
 
 class Source(NamedTuple):
-    """A parsed file, and the line of everything in it."""
+    """A parsed file, and the line of each key and list item in it."""
 
     path: Path
     content: SweepFile
@@ -171,7 +171,7 @@ class Source(NamedTuple):
 
     @property
     def changes(self) -> list[tuple[tuple[ExperimentKind, int], Variant]]:
-        """The named experiments, each with its place in the file."""
+        """The named experiments, each with its place in the file: the list that it is in, and its index."""
         changes: list[tuple[tuple[ExperimentKind, int], Variant]] = []
         for number, variant in enumerate(self.content.isolation):
             changes.append((("isolation", number), variant))
@@ -181,9 +181,9 @@ class Source(NamedTuple):
 
 
 class PlannedExperiment(NamedTuple):
-    """An experiment before it is made: where it stands in its file, and what it changes."""
+    """An experiment before it is made."""
 
-    where: str
+    where: str  # `file:line`
     kind: ExperimentKind
     variant: Variant
     change: SettingsByPart
@@ -201,7 +201,8 @@ def load_sweep(path: Path) -> Sweep:
 def merged_sweep(sources: Sequence[Source]) -> Sweep:
     """Return the sweep of a file and the files that it extends.
 
-    The file itself is last in `sources`. Raises UsageError.
+    The file itself is last in `sources`, and what it says replaces what earlier files say. Raises a UsageError that
+    names every mistake.
     """
     path = sources[-1].path
     contents = [source.content for source in sources]
@@ -215,17 +216,18 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
         *named_experiments(sources),
     ]
     with_grid = [source for source in sources if source.content.grid]
-    if with_grid:
+    if with_grid:  # grids are not merged: the last one replaces the others
         axes, where = grid_of(with_grid[-1])
         count = math.prod(map(len, axes.values()))
         if count > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
             items += [PlannedExperiment(where, "grid", *combination) for combination in grid_combinations(axes)]
-    experiments, stack = list[tuple[str, Experiment]](), baseline
+    experiments, stacked_settings = list[tuple[str, Experiment]](), baseline
     for item in items:
         if item.kind == "stacked":
-            stack = settings = changed_settings(stack, item.change)
+            stacked_settings = changed_settings(stacked_settings, item.change)
+            settings = stacked_settings
         else:
             settings = changed_settings(baseline, item.change)
         experiments.append((item.where, make_experiment(item.variant, item.kind, settings, baseline)))
@@ -239,13 +241,13 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
 
 
 def grid_of(source: Source) -> tuple[SettingsByPart, str]:
-    """Return the axes of a file's grid, and where it stands."""
+    """Return the axes of a file's grid, and the line at which it stands. The file must have one."""
     assert source.content.grid
     return source.content.grid.settings, source.at("grid")
 
 
 def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
-    """Return the experiments that have a name. One in a later file replaces one of the same name in an earlier file."""
+    """Return the experiments that have a name. An experiment replaces one of the same name in an earlier file."""
     by_name = {}
     for source in sources:
         for place, variant in source.changes:
@@ -260,20 +262,22 @@ def last_text(texts: Iterator[str]) -> str:
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
-    """Yield what is wrong with whole experiments, each with its place: bad names, and values that run.py
-    would refuse.
+    """Yield what is wrong with whole experiments, each with its place: bad names, values that run.py would refuse, and
+    a speed that follows from no rate that was given.
+
+    If run.py would refuse the baseline, the settings of the other experiments are not checked.
     """
     names = set[str]()
     for where, item in experiments:
         if item.name in names and item.kind == "grid":
             yield f"{where}: a second experiment named {item.name!r}"
-        if item.name in RESERVED and item.kind != "baseline":
+        if item.name in RESERVED_NAMES and item.kind != "baseline":
             yield f"{where}: {item.name!r} is reserved: choose another name"
         if not re.match(NAME_PATTERN, item.name) or len(item.name) > LONGEST_EXPERIMENT_NAME:
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
         if not item.settings.keys() <= RunConfig.model_fields.keys():
-            continue  # already among the mistakes
+            continue  # `misnamed_settings` reports them
         try:
             config = RunConfig(**item.settings)
             if config.following_scenarios:
@@ -287,7 +291,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
         except UsageError as error:
             yield f"{where}: {item.name}: {error}"
             if item.name == BASELINE:
-                break  # the others have the same
+                break  # All experiments build on the baseline, so the others have the same mistake.
 
 
 def source_chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:
@@ -304,7 +308,10 @@ def source_chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> I
 
 
 def parse_source(path: Path, where: str) -> Source:
-    """One file. Raises UsageError; `where` is what asked for it, if a file did."""
+    """Read and check one file. Raises a UsageError that names every mistake with its line.
+
+    `where` is the place in another file that asks for this file; empty if the user does.
+    """
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
         data = files.json_value(load_yaml(text))  # sweep.json cannot hold dates
@@ -332,7 +339,7 @@ def parse_source(path: Path, where: str) -> Source:
 
 
 def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
-    """Every key and item below `node`, with its line."""
+    """Yield the place and the line of every key and list item below `node`, whose own place is `path`."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*path, key.value), key.start_mark.line + 1
@@ -344,7 +351,7 @@ def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[Fi
 
 
 def mistake_text(mistake: ErrorDetails) -> str:
-    """A pydantic mistake as one line."""
+    """Return a mistake that pydantic found as one line. For an unknown key, it suggests a known one."""
     place, message = mistake["loc"], mistake["msg"]
     if mistake["type"] == "extra_forbidden":
         key = str(place[-1])
@@ -354,8 +361,8 @@ def mistake_text(mistake: ErrorDetails) -> str:
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
-    """Yield mistakes in the names of a file: duplicates, secrets, and settings that run.py does not have or a sweep may
-    not set.
+    """Yield mistakes in the names of a file, each with its line: secrets, settings that run.py does not have or a sweep
+    may not set, and duplicate experiments.
     """
     for path in source.lines:
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
@@ -375,7 +382,10 @@ def misnamed_settings(source: Source) -> Iterator[str]:
 
 
 def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the name of a setting of run.py in its section."""
+    """Yield what is wrong with the name of a setting of run.py. `section` has all settings beside it.
+
+    A setting that is given twice, in two spellings, is reported only once.
+    """
     flags = list(RunConfig.model_fields)
     name = setting(key)
     if name != key and name in section:
@@ -394,7 +404,7 @@ def changed_settings(start: SettingsByPart, change: SettingsByPart) -> SettingsB
 
 
 def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
-    """Yield every combination of one value of each axis, with a name."""
+    """Yield every combination of one value of each axis, with a name such as "max_num_seqs-8+seed-1"."""
     for values in itertools.product(*axes.values()):
         settings = dict(zip(axes, values, strict=True))
         name = "+".join(f"{key}-{value}" for (_, key), value in settings.items())
@@ -405,7 +415,10 @@ def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsB
 def make_experiment(
     variant: Variant, kind: ExperimentKind, settings: SettingsByPart, baseline: SettingsByPart
 ) -> Experiment:
-    """Return an experiment with these settings. `variant` has its name and whatever else its file says of it."""
+    """Return an experiment with these settings. `variant` has its name and whatever else its file says of it.
+
+    Unless the settings say otherwise, a failed accuracy gate does not end it, and metrics are recorded.
+    """
     engine = values_of_part(settings, "engine")
     flags = {"no_exit_on_accuracy_fail": True, "extra_metrics": True, **values_of_part(settings, "set")}
     if engine:
@@ -416,18 +429,19 @@ def make_experiment(
 
 
 def values_of_part(settings: SettingsByPart, part: FilePart) -> ValuesByName:
+    """Return the settings of one part by name."""
     return {key: value for (of_part, key), value in settings.items() if of_part == part}
 
 
 def changes_in_words(settings: SettingsByPart, baseline: SettingsByPart) -> Iterator[str]:
-    """Yield each setting that is not the baseline's, by the part of a file that it stands in."""
+    """Yield each setting that is not the baseline's, in words, in the order of FILE_PARTS."""
     for part in FILE_PARTS:
-        for place in baseline | settings:
-            if place[0] != part or settings.get(place) == baseline.get(place):
+        for key in baseline | settings:
+            part_of_setting, name = key
+            if part_of_setting != part or settings.get(key) == baseline.get(key):
                 continue
-            name = place[1]
-            if place in settings:
-                yield change_text(name, settings[place])
+            if key in settings:
+                yield change_text(name, settings[key])
             else:
                 yield f"no {name}"
 

@@ -1,5 +1,5 @@
-"""The findings of a sweep: of each experiment the numbers, the change and the verdict over all its rounds; and the
-answer first: which change helped, which hurt, which must not be used.
+"""The findings of a sweep: first the answer, that is which change helped, which hurt and which must not be used; then
+the numbers, the change and the verdict of each experiment over all its rounds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from harness.results.metrics import METRIC_BY_NAME, Metric
 from harness.results.round_changes import changes_by_rounds
 from harness.sweep.experiment import State
 from harness.sweep.experiment_result import (
-    BRIEF_S,
+    BRIEF_TEST_S,
     SCORE_METRIC,
     Effect,
     ExperimentResult,
@@ -33,34 +33,37 @@ from harness.sweep.experiment_result import (
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
 
-TAIL = METRIC_BY_NAME["ttft_p99_ms"]  # users see it
-HOLDS = regression.parse_condition(
+TAIL_METRIC = METRIC_BY_NAME["ttft_p99_ms"]  # the latency that a comparison of servers shows beside the speed
+LOST_SCORE = regression.parse_condition(
     f"{SCORE_METRIC}<-1%"
 )  # the share of the baseline's score that MLPerf's gate allows of the reference's
-ACCURACY_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
+SCORE_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 DECIDING_VERDICTS: tuple[regression.GateVerdict, ...] = ("FAIL", "NOT JUDGED")  # the gravest first
 MOST_NAMES = 6  # the most experiments that a line names; the table has all
-EFFECTS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
+EFFECT_REMARKS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
     "no difference": ("", ""),
     "hurt": ("", "bad"),
     "unclear": (": more rounds would tell", "unknown"),
     "busy machine": (" while the machine was busy: do not publish", "careful"),
-    "too short": (f" in tests under {BRIEF_S:g} s: measure for longer", "unknown"),
+    "too short": (f" in tests under {BRIEF_TEST_S:g} s: measure for longer", "unknown"),
 }
 
 
 @dataclass(frozen=True)
 class SweepReport:
+    """The results of a sweep so far, from which its findings follow."""
+
     state: State
     rows: Results  # experiments that were begun or skipped
-    finals: Results = ()  # experiments that ran again at full length
+    finalists: Results = ()  # experiments that ran again at full length
     pairs: dict[str, answer_comparison.AnswerPair] = field(
         default_factory=dict
     )  # answers beside the baseline's, sample by sample
 
     @cached_property
     def baseline(self) -> ExperimentResult | None:
+        """The result of the baseline; None if it was not begun."""
         return result_named(self.rows, BASELINE)
 
     @property
@@ -70,20 +73,26 @@ class SweepReport:
 
     @property
     def judged(self) -> list[ExperimentResult]:
-        """The experiments whose speed was compared with the baseline's, fastest first."""
+        """The experiments whose speed counts and was compared with the baseline's, fastest first."""
         results = [result for result in self.rows if result.effect != "unknown" and result.is_usable]
         return sorted(results, key=speedup, reverse=True)
 
     @cached_property
     def scores(self) -> dict[str, Judgement]:
-        """For each experiment with compared answers, whether it holds the baseline's score."""
+        """The judgement on each experiment with compared answers: whether it keeps the baseline's score.
+
+        Empty for a comparison of servers, whose answers are not judged.
+        """
         if self.state.sweep.is_of_servers:
             return {}
-        return {name: regression.judge_pair(HOLDS, pair) for name, pair in self.pairs.items()}
+        return {name: regression.judge_pair(LOST_SCORE, pair) for name, pair in self.pairs.items()}
 
     @cached_property
     def judgements(self) -> list[Judgement]:
-        """Return what comes of each condition on each experiment."""
+        """The judgements of --fail-if: of each condition on each experiment, also on those that were not measured.
+
+        If experiments failed their accuracy gate, the gate's judgement comes first. Empty without conditions.
+        """
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
         if not conditions:
             return []
@@ -97,7 +106,7 @@ class SweepReport:
         return judgements
 
     def judgements_of_missing(self, conditions: Sequence[Condition]) -> Iterator[Judgement]:
-        """Yield that nothing was judged of the experiments for which there was no time."""
+        """Yield for each condition on each experiment that was not begun that it was not judged."""
         begun = {result.name for result in self.rows}
         for item in self.state.sweep.experiments:
             if item.name not in {BASELINE, *begun}:
@@ -106,7 +115,11 @@ class SweepReport:
                     yield regression.not_judged(named, "it was not measured")
 
     def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
-        """Judge an experiment by the same rules as finished runs."""
+        """Judge an experiment by the same rules as finished runs.
+
+        NOT JUDGED if there are no answers to compare, or if the metric may not be judged. A metric other than the one
+        that the experiment is ranked by has a change of its own; values that are not above 0 have none.
+        """
         condition = condition._replace(text=f"{result.name}: {condition.text}")
         metric, pair = condition.metric, self.pairs.get(result.name)
         if metric is None or condition.is_of_answers:
@@ -128,7 +141,7 @@ class SweepReport:
         return regression.judge_values(condition, before, after, change)
 
     def changes(self, metric: Metric) -> dict[str, Change]:
-        """The changes of a metric in all experiments that are judged by it, together."""
+        """Return the change of a metric in each experiment that may be judged by it, by name, judged together."""
         ratios = {}
         for row in self.rows:
             if row.name == BASELINE or self.refusal_of_speed(row, metric):
@@ -143,7 +156,7 @@ class SweepReport:
         return changes
 
     def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
-        """Return why an experiment's metric may not be judged; empty if it may.
+        """Return why an experiment's metric may not be judged, in words; empty if it may.
 
         On a busy machine it may if it is known how much of the engine's time other programs took.
         """
@@ -157,7 +170,7 @@ class SweepReport:
         if is_busy and not result.has_known_load:
             return "; ".join(result.background_load)
         if result.doubt and not is_busy:
-            return EFFECTS[result.doubt][0].strip()
+            return EFFECT_REMARKS[result.doubt][0].strip()
         if not result.is_usable:
             return "its own speed does not count"
         if not result.values(metric):
@@ -171,7 +184,7 @@ def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
 
 
 def document(report: SweepReport, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()) -> Document:
-    """The finding of a sweep, and what must be known of it."""
+    """Return the finding of a sweep as a document. `further_lines` come after its own lines."""
     own_lines = list(finding_lines(report))
     tone = tone_of(report)
     return Document(
@@ -180,18 +193,18 @@ def document(report: SweepReport, sections: Sequence[Section] = (), further_line
 
 
 def tone_of(report: SweepReport) -> Tone:
-    """Return the tone of a page. A condition that fails or is not judged decides, else a change that helped."""
+    """Return the tone of a page: that of a condition that fails or is not judged, else of a change that helped."""
     verdicts = {judgement.verdict for judgement in report.judgements}
     for verdict in DECIDING_VERDICTS:
         if verdict in verdicts:
             return regression.VERDICT_TONES[verdict]
     if any(result.effect == "helped" for result in report.judged):
-        return EFFECTS["helped"][1]
+        return EFFECT_REMARKS["helped"][1]
     return ""
 
 
 def finding_title(report: SweepReport) -> str:
-    """Return what was found, behind the gravest verdict on the conditions, if there are any."""
+    """Return what was found. If there are conditions, the gravest verdict on them comes first."""
     if not report.judgements:
         return finding_text(report)
     gravest = regression.gravest(report.judgements)
@@ -201,6 +214,7 @@ def finding_title(report: SweepReport) -> str:
 
 
 def finding_text(report: SweepReport) -> str:
+    """Return the best change, or why no change can be given, or what was found about accuracy alone."""
     base = report.baseline
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -221,7 +235,7 @@ def finding_text(report: SweepReport) -> str:
 
 
 def accuracy_finding(report: SweepReport) -> str:
-    """Return what was found where no speed was measured."""
+    """Return what was found in a sweep that measured no speed."""
     lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
     if not lost:
         return "accuracy is all that was measured"
@@ -231,13 +245,13 @@ def accuracy_finding(report: SweepReport) -> str:
 def best_change(judged: Results) -> str:
     """Return a sentence on the fastest change that helped, or else on the fastest change.
 
-    `judged` has the fastest first.
+    `judged` has the fastest first. If all of them are doubtful, none is said to have helped or not.
     """
     fastest = judged[0]
     if len(judged) == 1:
         return change_sentence(fastest, "is")
     if all(result.doubt for result in judged):
-        return change_sentence(fastest, "helped:")
+        return change_sentence(fastest, "helped:")  # the sentence on a doubtful change has a verb of its own
     for result in judged:
         if result.effect == "helped":
             return change_sentence(result, "helped:")
@@ -245,21 +259,24 @@ def best_change(judged: Results) -> str:
 
 
 def change_sentence(result: ExperimentResult, verb: str) -> str:
-    """The change of an experiment against the baseline."""
+    """Return a sentence on the change of an experiment against the baseline, with the means of both.
+
+    `verb` stands before the change. A change without an interval, or of doubtful tests, has a fixed verb and no means.
+    """
     assert result.change and result.base
     metric = result.metric
     change = result.change.describe(metric)
     if not result.change.has_interval:
         return f"{result.name} is {change}"
     if result.doubt:
-        return f"{result.name} was {change}{EFFECTS[result.doubt][0]}"
+        return f"{result.name} was {change}{EFFECT_REMARKS[result.doubt][0]}"
     values = result.values(metric)
     befores, afters = zip(*values, strict=True)
     return f"{result.name} {verb} {change}: {metric.with_unit(mean(afters))}; baseline {number(mean(befores))}"
 
 
 def sweep_subject(report: SweepReport) -> str:
-    """The sweep, and what all of its runs share."""
+    """Return the sweep's name, the number of its experiments with their time, and what all of its runs share."""
     state = report.state
     names = {record.experiment for record in state.records if record.seconds}
     seconds = sum(record.seconds for record in state.records)
@@ -267,7 +284,7 @@ def sweep_subject(report: SweepReport) -> str:
     for result in report.rows:
         subjects += [run.about for run in result.complete if run.about]
     if state.sweep.is_of_servers:
-        subjects = [parts[:-1] for parts in subjects]  # the place of each stands in a line of its own
+        subjects = [parts[:-1] for parts in subjects]  # the last part is the server, which has a line of its own
     parts = [f'Sweep "{state.sweep.name}"', f"{plural(len(names), 'experiment')} in {clock(seconds)}"]
     if subjects:
         parts += subject.common_parts(subjects)
@@ -275,7 +292,9 @@ def sweep_subject(report: SweepReport) -> str:
 
 
 def finding_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield what helped, what hurt, what is unsafe: sentences that follow from the numbers."""
+    """Yield the lines under the title: the conditions, what helped and hurt, accuracy, what does not count, what did
+    not finish, and how intervals were made.
+    """
     state, base = report.state, report.baseline
     for judgement in report.judgements:
         tone = regression.VERDICT_TONES[judgement.verdict]
@@ -301,8 +320,8 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def effect_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the experiments by what their change did, and how many were compared."""
-    for effect, (remark, tone) in EFFECTS.items():
+    """Yield the experiments by what their change did and, if there are several, how many were compared."""
+    for effect, (remark, tone) in EFFECT_REMARKS.items():
         changes = []
         for result in report.judged:
             if result.effect == effect and result.gain:
@@ -326,14 +345,14 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
 
 
 def uncounted_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the experiments whose speed does not count."""
-    results = (*report.rows, *report.finals)
+    """Yield the experiments whose speed does not count: those that are INVALID, and those with flaws."""
+    results = (*report.rows, *report.finalists)
     invalid = []
     for result in results:
         if result.is_valid is not False:
             continue
         name = result.name
-        if result in report.finals:
+        if result in report.finalists:
             name += " at full length"
         invalid.append(name)
     if invalid:
@@ -345,7 +364,7 @@ def uncounted_lines(report: SweepReport) -> Iterator[Line]:
 
 def full_length_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the fastest of the experiments that ran at full length, if any did."""
-    results = [result for result in report.finals if result.is_usable and result.speed]
+    results = [result for result in report.finalists if result.is_usable and result.speed]
     if not results:
         return
     best = max(results, key=speed_or_zero)
@@ -367,7 +386,7 @@ def speed_or_zero(result: ExperimentResult) -> float:
 
 def unfinished_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the runs that did not finish, and the runs that are left out of all figures."""
-    for result in (*report.rows, *report.finals):
+    for result in (*report.rows, *report.finalists):
         failure = result.failure
         if failure:
             tone: Tone = "bad" if failure.status == "failed" else "unknown"
@@ -378,21 +397,24 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def server_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield where each server is. For each challenger, also yield its tail latency and its answers."""
+    """Yield the address of each server; for all but the baseline, also how TTFT p99 and answers differ from it."""
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)
         yield Line(result.name, ", ".join(config.endpoint))
-        if result.name != BASELINE and result.ratios(TAIL):
-            change = change_of(result, TAIL, report.state)
+        if result.name != BASELINE and result.ratios(TAIL_METRIC):
+            change = change_of(result, TAIL_METRIC, report.state)
             if result.background_load:
                 change = change.on_busy_machine()
-            yield Line(TAIL.label, f"{result.name} {change.describe(TAIL)}")
+            yield Line(TAIL_METRIC.label, f"{result.name} {change.describe(TAIL_METRIC)}")
     for name, pair in report.pairs.items():
         yield Line("answers", f"{name}: {pair.words}", pair.tone)
 
 
 def accuracy_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield which experiments are safe, which are not, and which hold the baseline's score."""
+    """Yield which experiments are safe, which are not, which keep the baseline's score, and of which that is not known.
+
+    The safe ones are named only if no speed was measured, since the table has them.
+    """
     if not report.is_timed:
         safe = [result.name for result in report.rows if result.accuracy == "SAFE"]
         yield Line("safe", ", ".join(safe), "good")
@@ -403,11 +425,11 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
-    decided = {name for name, pair in report.pairs.items() if not pair.differing}
+    decided = {name for name, pair in report.pairs.items() if not pair.differing}  # equal answers have equal scores
     for name, judgement in report.scores.items():
         if judgement.verdict != "NOT JUDGED":
             decided.add(name)
-            text = f"{name} {ACCURACY_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
+            text = f"{name} {SCORE_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
             yield Line("accuracy", text, regression.VERDICT_TONES[judgement.verdict])
     unsure = []
     for result in report.judged:
@@ -418,7 +440,10 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def score_loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
-    """Return how far a score lies below the baseline's."""
+    """Return an experiment's score and how far it is from the baseline's.
+
+    If one of them is not known, or for the baseline itself, only that the gate fails.
+    """
     if base is None or result is base or result.score is None or base.score is None:
         return "the gate fails"
     change = result.score - base.score

@@ -16,15 +16,15 @@ from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build_report, read_st
 
 
 def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
-    """Gather the records of all tasks below `results_dir` into the folder of one sweep. Each task has a folder of its
-    own.
+    """Gather the records of all tasks below `results_dir` into a new folder of one sweep, and write its report.
 
-    Raises UsageError if there are no tasks, or tasks of another sweep.
+    Each task has a folder of its own. Copies of a task count once. Raises UsageError if there are no tasks, or tasks of
+    another sweep.
     """
     tasks: dict[Path, State] = {}
     for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):
         state = read_state(path.parent)
-        if state not in tasks.values():  # a copy of a task is no second measurement
+        if state not in tasks.values():  # else a copy of a task
             tasks[path.parent] = state
     if not tasks:
         raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
@@ -44,7 +44,10 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
 
 
 def relocated_records(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """Yield the records of a task with paths relative to the common folder. A baseline counts only for its own task."""
+    """Yield the records of a task with paths relative to the common folder.
+
+    The task's name becomes part of the node, so that experiments are compared only with the baseline of their task.
+    """
     task = path.parents[1].name
     for record in state.records:
         run = record.run
@@ -54,21 +57,21 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
 
 
 def notes_text(tasks: dict[Path, State]) -> str:
-    """Return what has no result yet, and how the nodes differ, in words."""
+    """Return which experiments have no result yet, and how the nodes differ, in words; empty if neither."""
     first_task = next(iter(tasks.values()))
     machine = Comparable.of_machine(first_task.system)
-    done, unlike = {BASELINE}, set[str]()
+    done, differing_names = {BASELINE}, set[str]()
     for state in tasks.values():
         done.update(record.experiment for record in state.records if record.status == "complete")
         changes = differences(machine, Comparable.of_machine(state.system), IGNORED_BETWEEN_MACHINES)
-        unlike.update(difference.name for difference in changes)
+        differing_names.update(difference.name for difference in changes)
     missing = [item.name for item in first_task.sweep.experiments if item.name not in done]
     texts = []
     if missing:
         texts.append(f"no result of {', '.join(missing)}: submit the array again")
-    if unlike:
+    if differing_names:
         texts.append(
-            f"the nodes differ in {', '.join(sorted(unlike))}: each change is against the baseline of the same node, "
-            "and do not compare speeds across nodes"
+            f"the nodes differ in {', '.join(sorted(differing_names))}: each change is against the baseline of the "
+            "same node, and do not compare speeds across nodes"
         )
     return "; ".join(texts)

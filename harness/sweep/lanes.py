@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from harness.core import errors, nvml, system
 
-# The places where experiments run: the whole machine one after the other, or each its own GPU, side by side.
 SHARING_NOTE = (
     "Experiments ran side by side, a GPU each. They share the CPU, its memory, the power supply and the cooling, which "
     "can slow each of them down, so each is compared with the baseline on the same GPU; a speed to publish takes a run "
@@ -15,16 +14,16 @@ SHARING_NOTE = (
 
 @dataclass(frozen=True)
 class Lane:
-    """One place where one experiment runs at a time. Without a `gpu` it has the machine for itself."""
+    """A place where one experiment runs at a time: a GPU or, without a `gpu`, the whole machine."""
 
     gpu: str = ""  # as CUDA_VISIBLE_DEVICES names it
     node: str = field(default_factory=lambda: os.environ.get("SLURMD_NODENAME", ""))
-    number: int | None = None  # its place among the visible GPUs
-    cores: frozenset[int] = frozenset()
+    number: int | None = None  # the index of the GPU among the visible GPUs
+    cores: frozenset[int] = frozenset()  # the cores to stay on; empty: all
 
     @property
     def env(self) -> dict[str, str]:
-        """Return what a process needs in its environment to stay on this GPU."""
+        """The environment variables that keep a process on this GPU; empty for the whole machine."""
         if not self.gpu:
             return {}
         return {"CUDA_VISIBLE_DEVICES": self.gpu}
@@ -49,7 +48,7 @@ def choose_lanes(side_by_side: bool) -> list[Lane]:
 
 
 def visible_gpus() -> list[str]:
-    """The visible GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the visible GPUs, as CUDA_VISIBLE_DEVICES names them; their indexes if it is not set."""
     count = len(nvml.gpus())
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -60,7 +59,7 @@ def visible_gpus() -> list[str]:
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
     """Return a lane for each GPU, with its block of neighboring cores.
 
-    Cores are shared only if there are more GPUs than cores.
+    If there are more GPUs than cores, several GPUs share a core.
     """
     order = sorted(cores)
     divided = []

@@ -35,13 +35,14 @@ from harness.sweep.lanes import Lane
 from harness.sweep.servers import Servers, config_of
 from harness.sweep.sweep_state import IGNORED_ON_RESUME, SweepOptions, SweepState
 
-SHOWN_LEFT = 3  # experiments for which no time was left, of which so many are named
+MOST_LEFT_NAMED = 3  # experiments that a note names, of those for which no time was left
 
 
-def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
-    """Run what is chosen and not finished yet. The report is written however the sweep ends. Raises BenchmarkError.
+def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
+    """Run what is chosen and not finished yet, and return the exit code.
 
-    `runner` replaces the one that starts run.py.
+    `runner` replaces the one that starts run.py. The report is written however the sweep ends, unless it is interrupted
+    outside of a job. Raises BenchmarkError if the sweep fails.
     """
     folder, options = state.folder, state.options
     size = f"{len(state.chosen)} configurations, {plural(options.repeat, 'round')}"
@@ -50,8 +51,9 @@ def run_sweep(state: SweepState, places: Sequence[Lane], display: Display, runne
     display.say(f"{state.kept.sweep.name}: {size} -> {folder.path}")
     with files.lock_folder(folder.path, "this sweep, or a run it left behind,") as lock:
         try:
-            runner = runner or runner_of(state, places, display, lock)
-            return finish_sweep(state, run_rounds(state, Crew(state, runner, display), places), display)
+            runner = runner or runner_of(state, lanes, display, lock)
+            is_interrupted = run_rounds(state, Crew(state, runner, display), lanes)
+            return finish_sweep(state, is_interrupted, display)
         except KeyboardInterrupt:
             folder.fail("interrupted")
             display.say("interrupted")
@@ -72,17 +74,17 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
     message = f"{str(error).removesuffix('.')}."
     if has_records:
         message += " --resume continues from here."
-    error.args = (message,)  # of the same kind, since its kind decides the exit code
+    error.args = (message,)  # the error itself is returned, since its type decides the exit code
     return error
 
 
-def run_to_exit(state: SweepState, places: Sequence[Lane]) -> NoReturn:
-    """Run a sweep and end this process. What libraries print meanwhile goes to engine.log."""
+def run_to_exit(state: SweepState, lanes: Sequence[Lane]) -> NoReturn:
+    """Run a sweep, send it to MLflow if asked, and end this process. What libraries print goes to engine.log."""
     log = state.folder.path / "engine.log"
     try:
         with one_line_errors(), progress.screen(log) as (console, errors):
             with Display(errors if state.options.json else console) as display:
-                code = run_sweep(state, places, display)
+                code = run_sweep(state, lanes, display)
                 results_dir = state.folder.results_dir.parent
                 tracking.send_to_mlflow(state.folder.path, state.options.mlflow, results_dir, display.leave_line)
             if state.options.json:
@@ -100,41 +102,56 @@ def print_verdicts(folder: Path, console: Console) -> None:
         console.file.flush()
 
 
-def runner_of(state: SweepState, places: Sequence[Lane], display: Display, lock: int) -> Runner:
-    """Return the runner of the jobs: run.py, or kept connections if the sweep compares servers at one load."""
+def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: int) -> Runner:
+    """Return the runner of the jobs: a process of run.py for each job.
+
+    If the sweep compares servers at one load, it is this process, with connections that are kept for all rounds. Raises
+    BenchmarkError if a server cannot be tested. `lock` is the file descriptor of the sweep's lock.
+    """
     configs = []
     if state.kept.sweep.is_of_servers:
         configs = [config_of(item, state.folder.path) for item in state.chosen]
-    if configs and len(places) == 1 and all(map(has_one_load, configs)):
-        for config in configs:  # a sweep ends here if any of them lacks something
+    if configs and len(lanes) == 1 and all(map(has_one_load, configs)):
+        for config in configs:
             doctor.require(config)
         return Servers(state.folder.path, display)
     return partial(run_experiment, place=state.folder.path, timeout=state.options.timeout, lock=lock)
 
 
 def has_one_load(config: RunConfig) -> bool:
+    """Tell whether a server is tested at a single level of concurrency or at one given rate."""
     return len(config.levels) == 1 or type(config.server_target_qps) is float
 
 
-def run_rounds(state: SweepState, crew: Crew, places: Sequence[Lane]) -> bool:
-    """Run all rounds, then the experiments that follow from them. Returns whether the sweep was interrupted."""
+def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
+    """Run all rounds, then the experiments that follow from them. Returns whether the sweep was interrupted.
+
+    If the time limit left something out, keeps a note on that in the state.
+    """
     state.folder.set_status("running")
     state.keep(note="")
-    while not (interrupted := crew.work(places)) and state.extend():
+    is_interrupted = crew.work(lanes)
+    while not is_interrupted and state.extend():
         if state.announcement:
             crew.display.say(state.announcement)
+        is_interrupted = crew.work(lanes)
     if state.out_of_time:
         limit = f"the time limit of {state.options.limit / 60:g} min"
-        note = f"{limit} left no time for {first_of(state.left(), SHOWN_LEFT)}: --resume continues"
+        note = f"{limit} left no time for {first_of(state.left(), MOST_LEFT_NAMED)}: --resume continues"
         needed = state.minutes_for_pairs()
         if needed:
             note += f"; {FEWEST_PAIRS} tests of each server, which show their own scatter, take about {needed} min"
         state.keep(note=note)
-    return interrupted
+    return is_interrupted
 
 
 def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
-    processes.ignore_signals()  # all has run: what ends a command is not to cost the sweep
+    """Write the report of a sweep, show it, and return the exit code.
+
+    The code is that of the interruption, of the bisection, or of the verdicts of --fail-if, which are also written to a
+    file; else DONE. Raises BenchmarkError if the baseline did not complete.
+    """
+    processes.ignore_signals()  # All tests are done, and a signal must not lose the report now.
     display.stage("writing the report")
     folder = state.folder
     if interrupted:
@@ -172,7 +189,11 @@ def begin_sweep(  # noqa: PLR0913
     fail_if: tuple[str, ...] = (),
     bisection: Bisection | None = None,
 ) -> SweepState:
-    """Return the state of a new sweep, or of the last one of its name if it is resumed. Raises UsageError."""
+    """Return the state of a new sweep or, with `again`, of the last sweep of its name, which is resumed.
+
+    `chosen` are the experiments to run, the baseline first. `skipped` says why an experiment cannot run, by its name.
+    `within` and `fail_if` are the values of the flags. Raises UsageError if there is nothing to resume.
+    """
     if again:
         folder, state = resume_sweep(sweep, results_dir, bisection)
     else:
@@ -185,9 +206,10 @@ def begin_sweep(  # noqa: PLR0913
 
 
 def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
-    """Return a comparison of servers with the test length of the last one of its name, so that this can go on.
+    """Return a comparison of servers with the test length of the last comparison of its name.
 
-    Without an earlier one, the comparison is returned as it is.
+    The last one can be resumed only with the same settings. Without an earlier one, the comparison is returned as it
+    is.
     """
     earlier = [state for _, state in sweeps_named(sweep.name, results_dir)]
     if not earlier:
@@ -210,7 +232,10 @@ def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
 
 
 def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = None) -> tuple[RunFolder, State]:
-    """Return the last sweep of this file with its finished records. Raises UsageError if there is none like it."""
+    """Return the folder of the last sweep of this name, and its state with its finished records.
+
+    Raises UsageError if there is none, or if it was made of another file, other differences or on another machine.
+    """
     same_name = sweeps_named(sweep.name, results_dir)
     if not same_name:
         raise UsageError(f"nothing to resume: no sweep {sweep.name!r} in {results_dir / 'sweeps'}.")
@@ -218,14 +243,16 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
     if before.asked != (sweep, bisection):
         origin = "with other settings or differences" if bisection else "from a different version of the file"
         raise UsageError(f"{path} was made {origin}; run without --resume.")
-    unlike = differences(
-        Comparable.of_machine(before.system), Comparable.of_machine(system.detect()), IGNORED_ON_RESUME
-    )
-    if unlike:
-        names = " and ".join(difference.name for difference in unlike)
+    machine_before, machine_now = Comparable.of_machine(before.system), Comparable.of_machine(system.detect())
+    machine_differences = differences(machine_before, machine_now, IGNORED_ON_RESUME)
+    if machine_differences:
+        names = " and ".join(difference.name for difference in machine_differences)
         raise UsageError(f"{path} was made with different {names}; run without --resume.")
     if sweep.is_of_servers:  # All experiments of a round run in one server session, so a partial round is repeated.
-        ended = Counter(record.round for record in before.records if record.status == "complete")
-        whole = tuple(record for record in before.records if ended[record.round] == len(sweep.experiments))
-        before = replace(before, records=whole)
+        complete_runs = Counter(record.round for record in before.records if record.status == "complete")
+        of_whole_rounds = []
+        for record in before.records:
+            if complete_runs[record.round] == len(sweep.experiments):
+                of_whole_rounds.append(record)
+        before = replace(before, records=tuple(of_whole_rounds))
     return RunFolder(results_dir / "sweeps", path.name), before

@@ -1,4 +1,4 @@
-"""A sweep's folder -> its table, findings in words, plots and report.md. Everything from sweep.json."""
+"""The report of a sweep, made from its sweep.json: table, findings in words, plots, report.md and report.html."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,45 +22,45 @@ from harness.sweep import bisect_report, findings
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord, State
 from harness.sweep.experiment_result import (
     ESTIMATE_METRIC,
+    GATE_WORDS,
     SCORE_METRIC,
     SPEED_METRIC,
-    WORDS,
     ExperimentResult,
     Results,
     experiment_rows,
     result_named,
 )
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import ACCURACY_WORDS, SweepReport
+from harness.sweep.findings import SCORE_WORDS, SweepReport
 from harness.sweep.pictures import draw_pictures
 
-STATE = TypeAdapter(State)
+STATE_ADAPTER = TypeAdapter(State)
 # Aspects in which the machines of one sweep may differ.
 IGNORED_BETWEEN_MACHINES = ("work", "settings", "busyness", "validity", "rate")
-VERDICTS = {None: "–", True: "VALID", False: "INVALID"}
+VALIDITY_WORDS = {None: "–", True: "VALID", False: "INVALID"}
 
 
 def read_state(folder: Path) -> State:
-    """Read the state in a sweep's folder. Raises UsageError."""
+    """Read the state in a sweep's folder. Raises UsageError if sweep.json is missing or damaged."""
     return files.read(folder / "sweep.json", State)
 
 
 def write_state(folder: Path, state: State) -> None:
-    """Keep a sweep's state in its folder."""
-    files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
+    """Write a sweep's state into its folder."""
+    files.write_json(folder / "sweep.json", STATE_ADAPTER.dump_python(state, by_alias=True))
 
 
 def document(
     report: SweepReport, folder: Path, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()
 ) -> Document:
-    """Return what a sweep found, or a bisection."""
+    """Return the findings of a sweep or of a bisection as a document."""
     if report.state.bisection:
         return bisect_report.document(report, folder, sections, further_lines)
     return findings.document(report, sections, further_lines)
 
 
 def read_results(folder: Path, state: State) -> SweepReport:
-    """Return what came of each experiment so far."""
+    """Return the results of each experiment so far, those at full length apart, with the answers that are compared."""
     rows = experiment_rows(state)
     return SweepReport(state, rows, experiment_rows(state, final=True), pairs_of(folder, state, rows))
 
@@ -68,7 +68,7 @@ def read_results(folder: Path, state: State) -> SweepReport:
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
     """Write plots/, report.md and report.html into a sweep's folder.
 
-    Without `state`, the state is read from the folder.
+    Without `state`, the state is read from the folder. Raises UsageError if it cannot be read.
     """
     report = read_results(folder, state or read_state(folder))
     state = report.state
@@ -109,11 +109,13 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
 
 def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
     """Return the folder of each experiment's accuracy test by name. It is the first run that kept its samples."""
-    tests = {}
+    tests: dict[str, Path] = {}
     for result in rows:
-        for record in reversed(result.records):
-            test = folder / (record.run or "") / TEST_FOLDERS["accuracy"]
-            if record.run and (test / answer_comparison.SAMPLES_FILE).exists():
+        for record in result.records:
+            if not record.run or result.name in tests:
+                continue
+            test = folder / record.run / TEST_FOLDERS["accuracy"]
+            if (test / answer_comparison.SAMPLES_FILE).exists():
                 tests[result.name] = test
     return tests
 
@@ -121,15 +123,20 @@ def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
 def report_sections(
     report: SweepReport, by_run: dict[str, list[str]], pictures: dict[str, Picture]
 ) -> Iterator[Section]:
-    """All experiments, their runs with the deviations of each, `by_run`, and the command."""
+    """Yield the sections: pictures, method, all experiments, those at full length, all runs, and the command.
+
+    `by_run` has the deviations of each run from MLPerf's rules.
+    """
     state, system = report.state, report.state.system
     if pictures:
         yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about_lines(report)])
-    tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finals, {})}
+    tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finalists, {})}
     for title, (results, judgements) in tables.items():
         if results:
-            yield Section(title, plural(len(results), "experiment"), [experiment_table(results, judgements), SAFETY])
+            yield Section(
+                title, plural(len(results), "experiment"), [experiment_table(results, judgements), SAFETY_NOTE]
+            )
     rows = [run_row(record, by_run.get(record.run or "", [])) for record in state.records]
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
@@ -141,7 +148,7 @@ def report_sections(
 
 
 def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
-    """Return a row of the table of runs. `reasons` tell why this run alone is not comparable."""
+    """Return a row of the table of runs. `reasons` are those why this run, unlike the others, is not comparable."""
     round_name = "full length" if record.final else record.number
     outcome = joined_text(": ", record.status, record.reason)
     if reasons:
@@ -152,7 +159,7 @@ def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
     return [record.experiment + record.where, round_name, outcome, f"{record.seconds:.0f}", link]
 
 
-SAFETY = (
+SAFETY_NOTE = (
     "SAFE: the accuracy gate passes; UNSAFE: it fails, so the speed does not count; INCONCLUSIVE: too few samples to "
     'decide; against the baseline on the same samples an experiment "holds" if it loses at most 1 % of the score, by '
     "the whole 95 % interval."
@@ -160,7 +167,7 @@ SAFETY = (
 
 
 def about_lines(report: SweepReport) -> Iterator[str]:
-    """Yield what the sweep is of, and what its changes rest on."""
+    """Yield what the sweep is for, and how many rounds its changes rest on."""
     if report.state.sweep.about:
         yield report.state.sweep.about
     rounds = max((record.number for record in report.state.records), default=0)
@@ -174,13 +181,13 @@ def about_lines(report: SweepReport) -> Iterator[str]:
 
 
 def experiment_table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
-    """Return a row for each experiment; `judgements`: on its score against the baseline's, by name."""
+    """Return a row for each experiment. `judgements` are those on its score against the baseline's, by name."""
 
     def accuracy(result: ExperimentResult) -> str:
         judgement = judgements.get(result.name)
         if judgement is None:
             return result.accuracy
-        word = ACCURACY_WORDS[judgement.verdict]
+        word = SCORE_WORDS[judgement.verdict]
         return f"{result.accuracy} ({SCORES[SCORE_METRIC]} {judgement.change_text}: {word})"
 
     base = result_named(results, BASELINE)
@@ -204,16 +211,19 @@ def bound_text(result: ExperimentResult) -> str:
 
 
 def validity_text(result: ExperimentResult) -> str | None:
-    """Return LoadGen's verdict, or why there is none."""
+    """Return LoadGen's verdict; without a complete run, why there is none."""
     if result.complete:
-        return VERDICTS[result.is_valid]
+        return VALIDITY_WORDS[result.is_valid]
     if result.failure is None:
         return None
     return result.failure.failed
 
 
 def change_text(result: ExperimentResult) -> str:
-    """Return the change as text. It is struck out if the experiment's speed or the baseline's does not count."""
+    """Return the change as text; a dash if there is none.
+
+    It is struck out if the experiment's speed or the baseline's does not count.
+    """
     if result.void_gain:
         return f"~~{result.void_gain.signed}~~ {result.void_reason}"
     if not result.gain:
@@ -224,6 +234,7 @@ def change_text(result: ExperimentResult) -> str:
 
 
 def experiment_text(result: ExperimentResult) -> str:
+    """Return the description of an experiment, then its changes as code."""
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
     return MarkdownText(
         joined_text(" ", about and escape_text(cell(about)), changes and f"(`{code_text(cell(changes))}`)")
@@ -231,9 +242,9 @@ def experiment_text(result: ExperimentResult) -> str:
 
 
 def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
-    """Return a metric for the table.
+    """Return a metric for the table; a dash if it is not known.
 
-    A speed that does not count is struck out; a score has its distance from the baseline.
+    A speed that does not count is struck out. A score also has its distance from the baseline's.
     """
     figure = result.numbers.get(metric.name)
     if figure is None:
@@ -251,7 +262,7 @@ ROW_HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "e
 
 
 def record_cells(label: str, record: ExperimentRecord) -> list[str]:
-    """One experiment's outcome as a row under ROW_HEAD, latencies in ms."""
+    """Return one experiment's outcome as a row under ROW_HEAD, latencies in ms. A run that failed has its reason."""
     values = record.outcome.values
     figures = [values.get(metric.name) for metric in metrics_of("sweep row")]
     figures.append(round(record.seconds) or None)
@@ -262,10 +273,10 @@ def record_cells(label: str, record: ExperimentRecord) -> list[str]:
 
 
 def verdict_text(run: ExperimentOutcome) -> str:
-    """Return the verdicts on a run, and its estimate."""
+    """Return the accuracy gate's verdict, that a run is INVALID if it is, and its estimate, in words."""
     texts = []
     if run.verdict:
-        texts.append(WORDS[run.verdict])
+        texts.append(GATE_WORDS[run.verdict])
     if run.valid is False:
         texts.append("INVALID")
     estimate = run.values.get(ESTIMATE_METRIC.name)
@@ -275,8 +286,8 @@ def verdict_text(run: ExperimentOutcome) -> str:
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return why the numbers are not comparable with MLPerf: the reasons that all runs share, and the further reasons
-    of each run.
+    """Return why the numbers are not comparable with MLPerf: the reasons that all complete runs share, and the further
+    reasons of each run, by its folder.
     """
     by_run = dict[str, list[str]]()
     for record in records:

@@ -1,4 +1,4 @@
-"""Servers under the same requests: a session with each in this process, kept for all rounds of a sweep."""
+"""Compare servers under the same requests: a session with each server is kept in this process for all rounds."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -19,17 +19,20 @@ from harness.sweep.experiment import ExperimentRecord, Job, Watch, from_summary
 from harness.sweep.file import Experiment
 from harness.sweep.lanes import Lane
 
-NO_TIME_S = 0.001  # the time of a test whose number of queries ends it
+NO_MIN_DURATION_S = 0.001  # the minimum duration of a test that its number of queries ends
 
 
 @dataclass
 class Servers:
-    """The runner of a sweep of servers in `place`, instead of run.py. Their answers are held against each other's:
-    the gate, which holds them against the reference's, gives no verdict.
+    """Runs the jobs of a comparison of servers in this process, instead of run.py.
+
+    The servers' answers are compared with each other. So the accuracy gate, which compares answers with the reference,
+    gives no verdict.
     """
 
-    place: Path
+    place: Path  # the sweep's folder
     display: Display
+    # The servers by experiment, and whether at full length.
     sides: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
@@ -42,7 +45,8 @@ class Servers:
         try:
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
             outcome = from_summary(rendering.build_report(measure_side(side, folder)))
-            outcome = replace(outcome, verdict=outcome.verdict and "NOT JUDGED")
+            if outcome.verdict:
+                outcome = replace(outcome, verdict="NOT JUDGED")
         except KeyboardInterrupt:
             processes.ignore_signals()
             folder.fail("interrupted")
@@ -55,11 +59,12 @@ class Servers:
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
     def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
-        """Begin to measure a server. It gets the same requests as the servers before it."""
+        """Begin to measure a server. It gets the requests and the test length of the first server."""
         first = next(iter(self.sides.values()), None)
-        session = first and first.session
+        session = first.session if first else None
         side = steps.begin(config_of(item, self.place), folder, self.display, same_requests=session)
-        side.run.adopt(match_length(side.run.plan, (first or side).run.plan))
+        first_plan = first.run.plan if first else side.run.plan
+        side.run.adopt(match_length(side.run.plan, first_plan))
         return side
 
 
@@ -69,7 +74,10 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
 
 
 def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
-    """Run the tests of one run against a server. Only the first run asks for the answers of the accuracy test."""
+    """Run the tests of one run against a server, and return its folder.
+
+    If both tests were asked for, only the server's first run has an accuracy test: repetition shows nothing new.
+    """
     session, plan = side.session, side.run.plan
     session.folder = folder
     if plan.config.mode == "both" and folder != side.run.folder:
@@ -84,16 +92,17 @@ def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
 
 
 def match_length(plan: Plan, first: Plan) -> Plan:
-    """Return the plan with the number of queries and the rate of the first server.
+    """Return the plan with the number of queries and the rate of the first server's plan.
 
-    A closed loop gets a fixed number of queries, a multiple of its slots, because a test that ends by time ends with
-    some slots empty.
+    If that has no rate, the plan is returned as it is. A closed loop gets a fixed number of queries, a multiple of its
+    slots, because a test that ends by time ends with some slots empty.
     """
     if first.target_qps is None:
         return plan
     if plan.concurrency and not first.fewest_queries:
-        places = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
-        first = replace(first, fewest_queries=places * plan.concurrency, min_duration_s=NO_TIME_S)
+        queries_a_slot = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+        queries = queries_a_slot * plan.concurrency
+        first = replace(first, fewest_queries=queries, min_duration_s=NO_MIN_DURATION_S)
     return replace(
         plan, target_qps=first.target_qps, fewest_queries=first.fewest_queries, min_duration_s=first.min_duration_s
     )

@@ -1,4 +1,4 @@
-"""A sweep while it runs: what is asked for, what has ended, what is being done, and what is next.
+"""A sweep while it runs: what was asked for, what has ended, what is running, and what is next.
 
 Ended experiments are kept in sweep.json at once, so that a sweep can be resumed.
 """
@@ -16,55 +16,54 @@ from harness.config.mlperf import MIN_DURATION_S
 from harness.results.change import FEWEST_PAIRS
 from harness.runs.run_folder import RunFolder
 from harness.sweep import report
-from harness.sweep.experiment import ENDED, ExperimentRecord, Job, RunKey, State
+from harness.sweep.experiment import ENDED_STATUSES, ExperimentRecord, Job, RunKey, State
 from harness.sweep.experiment_result import (
     CAP_METRIC,
     Results,
+    are_all_narrow,
     best_estimate,
     experiment_rows,
     finalist_names,
-    is_known,
 )
 from harness.sweep.file import BASELINE, CAPPED_KIND, Experiment, change_text
 from harness.sweep.lanes import Lane
 
 CAP_FLAG = "max_num_seqs"  # the setting that caps running requests
-# A finalist runs without these: it has all samples, MLPerf's duration and no estimate.
-SHORTENED_FLAGS = ("total_sample_count", "min_duration", "quick")
-SHORTEST_FULL_TEST_S = 60  # the shortest full test of an estimate, under a time limit
-FEWEST_ROUNDS = 4  # before a sweep ends because enough is known
-IGNORED_ON_RESUME = (
-    *report.IGNORED_BETWEEN_MACHINES,
-    "driver",
-)  # aspects of the machine that may differ when a sweep is resumed; its file is compared whole
+# The settings that shorten an experiment. A finalist runs without them: with all samples, for MLPerf's duration.
+SHORTENING_FLAGS = ("total_sample_count", "min_duration", "quick")
+SHORTEST_FULL_TEST_S = 60  # the shortest full test that confirms an estimate, under a time limit
+FEWEST_ROUNDS = 4  # the rounds that a sweep has at least, even if its intervals are narrow enough before
+# Aspects that may differ when a sweep is resumed. Settings and work are among them because the file is compared as a
+# whole.
+IGNORED_ON_RESUME = (*report.IGNORED_BETWEEN_MACHINES, "driver")
 
 
 class SweepOptions(NamedTuple):
     """The options by which the experiments of a sweep are run."""
 
-    repeat: int = 1
-    timeout: float = 7200.0  # seconds, of each
-    limit: float = inf  # seconds, of all
-    finalists: int = 0  # how many of the fastest run again at full length
-    again: Sequence[str] = ()  # those that are tried again where they failed
-    alternate: bool = False  # every second round backwards, A B B A, so that what changes evenly cancels out
+    repeat: int = 1  # rounds
+    timeout: float = 7200.0  # seconds of each experiment
+    limit: float = inf  # seconds of the whole sweep
+    finalists: int = 0  # how many of the fastest experiments run again at full length
+    again: Sequence[str] = ()  # the names of experiments that are tried again if they failed
+    alternate: bool = False  # whether every second round is backwards, A B B A, so that a steady drift cancels out
     mlflow: bool = False
-    json: bool = False  # the verdicts of --fail-if go to standard output, all else to standard error
+    json: bool = False  # whether the verdicts of --fail-if go to standard output and all else to standard error
 
 
 @dataclass
 class SweepState:
-    """The experiments to run, the baseline first; `kept` is sweep.json."""
+    """A running sweep: its stored state, the experiments to run, and what the lanes are doing."""
 
     folder: RunFolder
-    kept: State
-    chosen: list[Experiment]
+    kept: State  # the content of sweep.json
+    chosen: list[Experiment]  # the experiments to run, the baseline first
     options: SweepOptions
-    skipped: dict[str, str]  # why experiments are, by name
-    finals: list[Experiment] = field(default_factory=list)
-    taken: set[RunKey] = field(default_factory=set)
+    skipped: dict[str, str]  # why an experiment cannot run, by its name
+    finalists: list[Experiment] = field(default_factory=list)  # those that run again at full length
+    reserved: set[RunKey] = field(default_factory=set)  # jobs that a lane runs or has run
     began: float = field(default_factory=lambda: time.monotonic())
-    out_of_time: bool = False
+    out_of_time: bool = False  # whether there was no time for a job
     announcement: str = ""  # the latest plan, for the screen
 
     def keep(self, **changes: object) -> None:
@@ -84,10 +83,10 @@ class SweepState:
     def next(self, lane: Lane) -> Job | None:
         """Return the next job of a lane; None if no job is left or there is no time for one.
 
-        Time that is too short for one job is left to the finalists.
+        If the time left is too short for one job of a round, it is kept for the finalists.
         """
         for job in self.jobs(lane):
-            if self.is_open(job, lane) and self.take(job, lane):
+            if self.is_open(job, lane) and self.reserve(job, lane):
                 return job
         return None
 
@@ -95,25 +94,28 @@ class SweepState:
         """Yield the jobs that a lane may run, in order.
 
         Each round begins with the baseline, so that the others are compared with a baseline on their own GPU. If rounds
-        alternate, every second round runs backwards and ends with the baseline.
+        alternate, every second round runs backwards and ends with the baseline. With --within, the rounds end once all
+        intervals are narrow enough, but only after as many rounds forwards as backwards.
         """
         options = self.options
         changes = sorted(self.chosen[1:], key=attrgetter("priority"), reverse=True)
         for number in range(options.repeat):
-            is_second = number % 2 == 1
-            if self.kept.within and number >= FEWEST_ROUNDS and not is_second and is_known(self.kept, number):
+            is_odd = number % 2 == 1
+            may_end = self.kept.within and number >= FEWEST_ROUNDS and not is_odd
+            if may_end and are_all_narrow(self.kept, number):
                 break
             turn = self.turn([self.chosen[0], *changes], number, lane)
-            if options.alternate and is_second:
+            if options.alternate and is_odd:
                 turn.reverse()
             yield from turn
-        if self.finals:
-            yield from self.turn(self.finals, 0, lane, final=True)
+        if self.finalists:
+            yield from self.turn(self.finalists, 0, lane, final=True)
 
     def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
-        """Return the baseline and the open jobs of a round.
+        """Return the jobs of one round (`number`): the baseline and the open jobs. `items` begins with the baseline.
 
-        Empty if all other jobs of the round are done, unless rounds alternate.
+        Empty if all jobs but the baseline are done, unless rounds alternate: the baseline is then the last of a round
+        that runs backwards, so it may be the only one that is left.
         """
         base, *jobs = (Job(item, number, final) for item in items)
         open_jobs = [job for job in jobs if self.is_open(job, lane)]
@@ -126,71 +128,80 @@ class SweepState:
 
         A job that is to be tried again counts as ended only if it is complete.
         """
-        key, final_statuses = job.key(lane), ENDED
+        key, ended_statuses = job.key(lane), ENDED_STATUSES
         if job.item.name in self.options.again:
-            final_statuses = ("complete",)
-        ended = {record.key for record in self.kept.records if record.status in final_statuses}
-        return key not in self.taken and key not in ended
+            ended_statuses = ("complete",)
+        ended = {record.key for record in self.kept.records if record.status in ended_statuses}
+        return key not in self.reserved and key not in ended
 
-    def take(self, job: Job, lane: Lane) -> bool:
-        """Tell whether there is time for a job, and reserve it for this lane if so.
+    def reserve(self, job: Job, lane: Lane) -> bool:
+        """Reserve a job for this lane if there is time for it. Returns whether it was reserved.
 
-        Once a job was too long, only finalists run.
+        Once there was no time for a job, no further job of a round is reserved, only finalists that fit into the time
+        left. Sets `out_of_time`.
         """
         seconds = self.seconds_of(job)
-        if job.item.is_estimate:
-            seconds += seconds + SHORTEST_FULL_TEST_S  # it is confirmed
+        if job.item.is_estimate:  # The best estimate is confirmed later: by a search as long, and a full test.
+            seconds = 2 * seconds + SHORTEST_FULL_TEST_S
         is_late = self.is_late(seconds)
-        self.out_of_time |= is_late
+        if is_late:
+            self.out_of_time = True
         has_no_time = is_late if job.final else self.out_of_time
         if has_no_time:
             return False
-        self.taken.add(job.key(lane))
+        self.reserved.add(job.key(lane))
         return True
 
     def seconds_of(self, job: Job) -> float:
-        """Estimate the seconds of a job by its own earlier runs, else by the mean of all runs; 0 if there are none.
+        """Estimate the seconds of a job by the mean of earlier runs; 0 if there are none.
 
-        The first run at full length is expected to take as long as a short one, because nothing better is known.
+        They are the runs of the same experiment and length; without any, all runs of the same length; without any, all
+        runs. So the first run at full length is expected to take as long as a short one: nothing better is known.
         """
         done = [record for record in self.kept.records if record.seconds]
         if not done:
             return 0.0
         of_same_length = [record for record in done if record.final == job.final]
         of_same_item = [record for record in of_same_length if record.experiment == job.item.name]
-        return mean(record.seconds for record in of_same_item or of_same_length or done)
+        best_known = of_same_item or of_same_length or done
+        return mean(record.seconds for record in best_known)
 
     def extend(self) -> bool:
-        """Tell whether more is to run after the rounds, and plan it: the capped best estimate, then the finalists."""
-        results, is_ranked = experiment_rows(self.kept), self.chosen[0].is_estimate
-        if is_ranked:
+        """Plan what follows from the results of the rounds, and return whether anything does.
+
+        In a sweep of estimates, that is first the best estimate with a cap on running requests, then one finalist: the
+        best estimate, which is confirmed. In any other sweep, it is the finalists that were asked for.
+        """
+        results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
+        if has_estimates:
             capped = self.kept.capped or cap_fastest(results)
             if capped and capped not in self.chosen:
                 self.keep(capped=capped)
                 self.chosen = [*self.chosen, capped]
                 return True
-        if self.finals:
+        if self.finalists:
             return False
         names = []
-        if is_ranked:
+        if has_estimates:
             best = best_estimate(results)
             names = [best.name] if best else []
         elif self.options.finalists:
             names = finalist_names(results, self.options.finalists)
-        self.finals = [self.full(item) for item in self.chosen if item.name in names]
-        return bool(self.finals)
+        self.finalists = [self.full(item) for item in self.chosen if item.name in names]
+        return bool(self.finalists)
 
     def full(self, item: Experiment) -> Experiment:
         """Return an experiment at full official length.
 
-        An estimated experiment becomes a search for its rate, with full tests short enough that two fit into the time
-        left.
+        An estimate becomes a search for its rate. So that the search and two full tests fit into the time left, a full
+        test is shorter than MLPerf's duration if needed, but not shorter than SHORTEST_FULL_TEST_S.
         """
-        settings = {key: value for key, value in item.settings.items() if key not in SHORTENED_FLAGS}
+        settings = {key: value for key, value in item.settings.items() if key not in SHORTENING_FLAGS}
         if item.is_estimate:
             settings["server_target_qps"] = "max"
             seconds_left = self.began + self.options.limit - time.monotonic()
-            seconds_a_test = (seconds_left - self.seconds_of(Job(item, 0))) / 2
+            search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
+            seconds_a_test = (seconds_left - search_s) / 2
             longest = item.settings.get("min_duration", "auto")
             if longest == "auto":
                 longest = MIN_DURATION_S
@@ -200,7 +211,7 @@ class SweepState:
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
-        """The experiments that lack a round, or the word "finalists" if those are not chosen yet."""
+        """Return the experiments that the time limit left out, or the word "finalists" if only those were."""
         labels = []
         for job in self.jobs(Lane()):
             if job.item.name != BASELINE:
@@ -208,9 +219,10 @@ class SweepState:
         return labels or ["finalists"]
 
     def minutes_for_pairs(self) -> int | None:
-        """Return the minutes that a comparison of servers needs for FEWEST_PAIRS tests of each, by those that ran.
+        """Return the minutes that a comparison of servers needs for FEWEST_PAIRS tests of each server.
 
-        None for any other sweep, for a comparison that has as many, and if no test ended.
+        A test is expected to take as long as those that ran. None for any other sweep, for a comparison that has enough
+        tests, and if no test ended.
         """
         seconds = [record.seconds for record in self.kept.records if record.seconds]
         if not self.kept.sweep.is_of_servers or not seconds:
@@ -224,7 +236,7 @@ class SweepState:
 def cap_fastest(results: Results) -> Experiment | None:
     """Return the fastest estimated experiment with a cap on running requests that keeps TPOT near its limit.
 
-    None if the cap is not known, or if no more requests run anyway.
+    None if no estimate counts, the cap is not known, or the experiment has a cap that is as low.
     """
     best = best_estimate(results)
     running = best.numbers.get(CAP_METRIC.name) if best else None
@@ -233,7 +245,7 @@ def cap_fastest(results: Results) -> Experiment | None:
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     item, cap = best.experiment, round(running)
     settings = item.settings | {CAP_FLAG: cap}
-    earlier = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
-    changes = [change for change in item.changes if change != earlier]
+    replaced = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
+    changes = [change for change in item.changes if change != replaced]
     changes.append(change_text(CAP_FLAG, cap))
     return replace(item, name=CAPPED_KIND, about=about, kind="capped", settings=settings, changes=tuple(changes))

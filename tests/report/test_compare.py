@@ -329,7 +329,7 @@ def test_many_curves_differ_in_colour_or_mark() -> None:
     assert (
         len(set(load_pictures.SERIES_STYLES))
         == len(load_pictures.SERIES_STYLES)
-        == len(load_pictures.SERIES_COLORS) * len(load_pictures.MARKS)
+        == len(load_pictures.SERIES_COLORS) * len(load_pictures.SERIES_MARKS)
     )
 
 

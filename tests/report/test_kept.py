@@ -20,7 +20,7 @@ from harness.report import report as rendering
 from harness.results.benchmark_run import facts_of
 from harness.results.claims import leaves
 from harness.results.outcome import Outcome, Times, from_flat
-from harness.results.summary import CURVES, Summary
+from harness.results.summary import CURVE_UNITS, Summary
 from harness.sweep import report as sweeps
 from harness.sweep.experiment import from_summary
 
@@ -66,7 +66,7 @@ def tolerance(summary: Summary) -> float:
 def chosen(old: Summary, made: Summary) -> Outcome | None:
     """The test at several loads whose numbers are the run's today, where they were those of another."""
     before, after = old.result, made.result
-    return after if before and after and after.unit in CURVES and after.load != before.load else None
+    return after if before and after and after.unit in CURVE_UNITS and after.load != before.load else None
 
 
 @pytest.mark.parametrize("name", [name for name in RUNS if name not in WITHOUT_SUMMARY])

@@ -26,7 +26,7 @@ from harness.report.regression import Sides, parse_condition
 from harness.report.run_report import RunReport
 from harness.results import metrics, outcome
 from harness.results.outcome import Doubt, Outcome
-from harness.results.summary import CURVES, Summary
+from harness.results.summary import CURVE_UNITS, Summary
 from harness.runs import history
 from harness.runs.run_folder import RunFolder
 from harness.sweep.experiment import from_summary
@@ -96,7 +96,7 @@ def like(summary: Summary, case: Case) -> Summary:
     assert test is not None
     is_own = bool(test.details.concurrency or test.details.arrivals)
     levels = tuple(level(unit, n, speed, over, case) for n, (speed, over) in enumerate(case.levels, start=1))
-    chosen = (outcome.best_load(levels) or levels[-1]) if unit in CURVES and len(levels) > 1 else None
+    chosen = (outcome.best_load(levels) or levels[-1]) if unit in CURVE_UNITS and len(levels) > 1 else None
     changed: dict[str, Any] = {
         "samples": case.samples * test.details.samples_per_query,
         "valid": case.is_valid or is_own,

@@ -297,7 +297,7 @@ def test_the_title_says_how_much_other_programs_took(tmp_path: Path) -> None:
 def test_load_beside_the_client_does_not_bound_the_speed_of_a_server(tmp_path: Path) -> None:
     server = {"endpoint": ("http://a:8000/v1",), "concurrency": 4}
     sides = [busy_run(tmp_path / name, 1000.0, 1.0, **server) for name in "ab"]
-    assert [side.taken_share for side in sides] == [0.0, 0.0]
+    assert [side.others_cpu_share for side in sides] == [0.0, 0.0]
     assert compare_page.document(sides).title.startswith("NOT COMPARABLE: the machine was busy")
 
 

@@ -98,8 +98,8 @@ def test_test06_sees_each_fault_as_the_official_verification_does(
 def test_what_was_reported_is_how_the_answer_begins(reported: tuple[int, ...], passed: bool) -> None:
     """The reports of all published Server and Interactive logs hold two tokens."""
     entry = {"token_data": array("i", reported).tobytes().hex()}
-    assert test06_verdict.is_as_reported(entry, [7, 8, 9]) is passed
-    assert not test06_verdict.is_as_reported(entry, [7][: len(reported) - 1])
+    assert test06_verdict.begins_as_reported(entry, [7, 8, 9]) is passed
+    assert not test06_verdict.begins_as_reported(entry, [7][: len(reported) - 1])
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_what_was_reported_is_how_the_answer_begins(reported: tuple[int, ...], p
 )
 def test_a_first_token_is_a_whole_token(change: Any) -> None:
     entry = {"data": "0700000008000000", "token_data": "07000000"}
-    assert test06_verdict.is_as_reported(entry, [7, 8])
+    assert test06_verdict.begins_as_reported(entry, [7, 8])
     change(entry)
-    assert not test06_verdict.is_as_reported(entry, [7, 8])
+    assert not test06_verdict.begins_as_reported(entry, [7, 8])
 
 
 def test_too_few_answers_are_no_test06(server: Finished, tmp_path: Path) -> None:

@@ -60,19 +60,20 @@ def shares(  # noqa: PLR0913
 
 
 def test_the_weights_are_those_of_the_model() -> None:
-    embedding = hardware_limits.OUTPUT_LAYER
+    embedding = hardware_limits.OUTPUT_PARAMETERS
     norms = (2 * models.SHAPE["num_hidden_layers"] + 1) * models.SHAPE["hidden_size"]
-    assert hardware_limits.LINEAR + 2 * embedding + norms == 8_030_261_248  # parameters, as the model's card has them
+    parameters = hardware_limits.LINEAR_PARAMETERS + 2 * embedding + norms
+    assert parameters == 8_030_261_248  # as the model's card has them
 
 
 def test_the_shares_of_a_card() -> None:
     found = shares(**LOAD)
     assert found is not None
-    matrices = 2 * hardware_limits.LINEAR * 908_000 + 2 * hardware_limits.OUTPUT_LAYER * 128_000
+    matrices = 2 * hardware_limits.LINEAR_PARAMETERS * 908_000 + 2 * hardware_limits.OUTPUT_PARAMETERS * 128_000
     operations = matrices + 4 * 32 * 4096 * 1000 * 908**2 / 2
     assert found[0] == pytest.approx(100 * operations / (989.5e12 * 10))
     steps, cache = 128_000 / 256, 131_072 * 128_000 * (780 + 64)  # a token's keys and values take 128 KiB
-    weights = 2 * (hardware_limits.LINEAR + hardware_limits.OUTPUT_LAYER)
+    weights = 2 * (hardware_limits.LINEAR_PARAMETERS + hardware_limits.OUTPUT_PARAMETERS)
     assert found[1] == pytest.approx(100 * (cache + steps * weights) / (4.8e12 * 10))
 
 

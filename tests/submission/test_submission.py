@@ -231,7 +231,7 @@ def retell(folder: Path) -> None:
         return said.join(found[0].rsplit(found[2], 1))
 
     path = folder / claims.LOADGEN_SUMMARY_FILE
-    path.write_text(claims.LINE.sub(line, path.read_text()))
+    path.write_text(claims.SUMMARY_LINE.sub(line, path.read_text()))
 
 
 OFFICIAL = mlperf.OFFICIAL_TASKS["datacenter"].samples

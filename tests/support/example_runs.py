@@ -24,7 +24,7 @@ from harness.report import compare_page
 from harness.report import report as rendering
 from harness.report.compare import Runs
 from harness.results import benchmark_run
-from harness.results.outcome import LIMITED, Outcome, Times
+from harness.results.outcome import LIMITED_LATENCIES, Outcome, Times
 from harness.results.performance_view import outcome_fields, performance_view
 from harness.results.records import RunFacts
 from harness.results.summary import Meta, Run, Summary
@@ -94,8 +94,9 @@ def changed(outcome: Outcome, **flat: Any) -> Outcome:
         elif point in Times.model_fields and f"{kind}_ms" in data:
             data[f"{kind}_ms"][point] = value
         elif name == "why":
-            names = {text: next((kind for kind in LIMITED if kind in text), "") for text in value.split("; ") if text}
-            data["reasons"] = [{"what": text, "name": kind} for text, kind in names.items()]
+            texts = dict.fromkeys(filter(None, value.split("; ")))
+            names = [next((kind for kind in LIMITED_LATENCIES if kind in text), "") for text in texts]
+            data["reasons"] = [{"what": text, "name": name} for text, name in zip(texts, names, strict=True)]
         elif name == "busy":
             data["others"] = [value] if value else []
         else:

@@ -9,7 +9,7 @@ from harness.sweep import loop
 from harness.sweep import report as sweep_report
 from harness.sweep.experiment import ExperimentOutcome, ExperimentRecord
 from harness.sweep.file import BASELINE, Experiment, Sweep
-from harness.sweep.report import STATE
+from harness.sweep.report import STATE_ADAPTER
 from harness.sweep.sweep_state import SweepOptions, SweepState
 
 SHORT = "baseline:\n  set: {model: demo, total_sample_count: 16, mode: performance, min_duration: 0.5}\n"
@@ -41,7 +41,7 @@ def loaded(folder: Path, experiments: str) -> Sweep:
 
 def kept(given: sweep_report.State) -> dict[str, Any]:
     """What sweep.json holds of a state."""
-    return STATE.dump_python(given, mode="json", by_alias=True)  # type: ignore[no-any-return]
+    return STATE_ADAPTER.dump_python(given, mode="json", by_alias=True)  # type: ignore[no-any-return]
 
 
 def opened(sweep: Sweep, folder: Path, options: SweepOptions | None = None, resume: bool = False) -> SweepState:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.sweep import delta_debugging
-from harness.sweep.delta_debugging import NOTHING, SearchState, StepAnswer, Subset, expected_steps, search, search_first
+from harness.sweep.delta_debugging import (
+    NO_DIFFERENCES,
+    SearchState,
+    StepAnswer,
+    Subset,
+    expected_steps,
+    search,
+    search_first,
+)
 
 MOST_DIFFERENCES = 9
 
@@ -18,7 +26,7 @@ def run(
     """Search to the end; the state, and the answers on the way."""
     answers: dict[Subset, StepAnswer] = {}
     while (wanted := find(count, answers).wanted) is not None:
-        assert wanted not in answers and wanted not in (NOTHING, frozenset(range(count)))
+        assert wanted not in answers and wanted not in (NO_DIFFERENCES, frozenset(range(count)))
         answers[wanted] = ask(wanted)
     return find(count, answers), answers
 

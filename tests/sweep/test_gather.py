@@ -12,7 +12,7 @@ from harness.sweep import report
 from harness.sweep.experiment import Job, State
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.lanes import Lane
-from harness.sweep.report import STATE
+from harness.sweep.report import STATE_ADAPTER
 from tests.conftest import called
 from tests.support import example_sweeps
 
@@ -38,7 +38,7 @@ def task(place: Path, sweep: Sweep, name: str, node: str, speeds: tuple[float, f
     ]
     about = System(**{"cpu": "a CPU", "cores": 2, "packages": {"vllm": "0"}, **system})  # type: ignore[arg-type]
     state = State("python sweep.py", "2026-01-31T10:00:00+0000", about, sweep, tuple(records))
-    files.write_json(folder / "sweep.json", STATE.dump_python(state, by_alias=True))
+    files.write_json(folder / "sweep.json", STATE_ADAPTER.dump_python(state, by_alias=True))
     return folder
 
 

@@ -19,7 +19,7 @@ from harness.core.errors import UsageError
 from harness.core.statistics import paired_changes
 from harness.report import regression
 from harness.report.answer_comparison import AnswerPair
-from harness.report.charts import HOLLOW
+from harness.report.charts import HOLLOW_NOTE
 from harness.runs import run_folder
 from harness.sweep import file as sweep_file
 from harness.sweep import pictures
@@ -27,7 +27,7 @@ from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import ACCURACY_WORDS, HOLDS, SweepReport, document, finding_text
+from harness.sweep.findings import LOST_SCORE, SCORE_WORDS, SweepReport, document, finding_text
 from tests.conftest import tells
 from tests.support import example_runs
 from tests.support.example_sweeps import SHORT, kept, ran, state, written
@@ -216,7 +216,7 @@ def test_what_a_busy_machine_slowed_down_is_on_no_front() -> None:
     )
     (front,) = (series for series in panel.series if series.name == "Pareto front")
     assert [x for x, _ in front.points] == [100.0]
-    assert HOLLOW in panel.title
+    assert HOLLOW_NOTE in panel.title
 
 
 def test_a_sweep_of_accuracy_alone_needs_no_speed() -> None:
@@ -316,7 +316,7 @@ def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdi
     theirs = [[90.0]] * samples
     (found,) = paired_changes(theirs, [[0.0]] * differing + theirs[differing:])
     assert (
-        ACCURACY_WORDS[regression.judge_pair(HOLDS, AnswerPair(samples, {"rouge1": found}, True, [])).verdict]
+        SCORE_WORDS[regression.judge_pair(LOST_SCORE, AnswerPair(samples, {"rouge1": found}, True, [])).verdict]
         == verdict
     )
 
@@ -358,7 +358,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
     files.write_json(tmp_path / "sweep.json", kept(given))
     report = plots.build_report(tmp_path)
-    assert {name: ACCURACY_WORDS[found.verdict] for name, found in report.scores.items()} == {"a": verdict}
+    assert {name: SCORE_WORDS[found.verdict] for name, found in report.scores.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
     lines = "\n".join(screen_lines(report))

@@ -140,7 +140,7 @@ def test_what_runs_at_the_time_limit_is_ended_and_runs_again_later(tmp_path: Pat
     found = loaded(tmp_path, "  - {name: a, set: {seed: 1}}\n")
     (record,) = work(found, tmp_path, SweepOptions(limit=0.5), run).kept.records
     assert (record.status, record.reason) == ("interrupted", "ended by the time limit")
-    assert record.status not in experiment.ENDED
+    assert record.status not in experiment.ENDED_STATUSES
 
 
 def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_finalists_run_without_what_shortens_them(tmp_path: Path) -> None:
     assert asked[0] == (BASELINE, False, True, True)
     (folder,) = (tmp_path / "sweeps").glob("2*")
     report = sweep_report.build_report(folder)
-    assert [row.name for row in report.finals] == [BASELINE, "faster"]
+    assert [row.name for row in report.finalists] == [BASELINE, "faster"]
     assert len(records) == 6
     page = (folder / "report.md").read_text()
     assert "## At full length" in page and "| the CPU was busy |" in page

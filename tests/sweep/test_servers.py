@@ -25,7 +25,7 @@ from harness.sweep import file, loop
 from harness.sweep import report as sweep_report
 from harness.sweep.crew import Crew
 from harness.sweep.experiment import ExperimentRecord, Job, Watch
-from harness.sweep.experiment_result import experiment_rows, is_known
+from harness.sweep.experiment_result import are_all_narrow, experiment_rows
 from harness.sweep.file import BASELINE, Sweep
 from harness.sweep.findings import State, SweepReport, document
 from harness.sweep.lanes import Lane
@@ -214,7 +214,7 @@ def test_the_gate_has_the_conditions_of_finished_runs() -> None:
 
 def test_a_session_ends_when_enough_is_known() -> None:
     known, unknown = (compared(1.0, within=within).state for within in (5.0, 0.1))
-    assert is_known(known, 8) and not is_known(unknown, 8)
+    assert are_all_narrow(known, 8) and not are_all_narrow(unknown, 8)
 
 
 @pytest.mark.parametrize(("wide", "ends"), [((), True), (("b",), False), (("c",), False), (("b", "c"), False)])
@@ -224,7 +224,7 @@ def test_a_session_ends_only_when_every_interval_is_narrow(wide: tuple[str, ...]
         for n in range(8)
         for name in (BASELINE, *"bcdefg")
     ]
-    assert is_known(replace(state(*records), within=5.0), 8) == ends
+    assert are_all_narrow(replace(state(*records), within=5.0), 8) == ends
 
 
 def test_rounds_alternate_until_the_interval_is_narrow(tmp_path: Path) -> None:
@@ -421,5 +421,5 @@ def test_a_change_is_judged_on_a_busy_machine_if_its_interval_holds_what_others_
 ) -> None:
     """Programs that took a fifth of the cores explain a loss of 5 %, but no loss of 75 %."""
     busy = compared(ratio, rounds=4, busy=(0, 1, 2, 3), fail_if=("output_tokens_per_s<-3%",))
-    known = with_runs(with_runs(busy, "B", (0, 1, 2, 3), taken_share=0.2), BASELINE, (0, 1, 2, 3), taken_share=0.2)
+    known = with_runs(with_runs(busy, "B", (0, 1, 2, 3), others_cpu_share=0.2), BASELINE, (0, 1, 2, 3), others_cpu_share=0.2)
     assert [judgement.verdict for judgement in known.judgements] == [verdict]
