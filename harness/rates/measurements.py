@@ -86,8 +86,11 @@ class Measurements:
             return Candidate(0.0, "a lone request is over a limit")
         server = self.server
         rate = self.rate_by_curve
-        if rate is None:
-            rate = self_implying_rate([(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue])
+        if rate is None or self.shows_overloads_alone:
+            points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
+            # A line through overloads leads too low on one server, and the model on another (an H200 that waits for its
+            # CPU, "a neighbor of 3 in 90 s").
+            rate = max(self_implying_rate(points), rate or 0.0)
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:
             fastest = max((probe.load for probe in held), default=self.last.load)
@@ -110,17 +113,11 @@ class Measurements:
         Then the rate is read from limit over p99, which is nearly a straight line over the rate. None if nothing
         contradicts the model, or if p99 does not rise with the rate.
         """
-        points = []  # pairs of a rate and of its p99 as a share of the limit
-        for probe in self.probes:
-            if probe.queue and not is_overloaded(probe, self.goal) and not probe.has_grown:
-                points.append((probe.load, max(self.goal.shares(probe))))
-        points.sort()
+        points = self.steady_points
         late = [(rate, share) for rate, share in points if share > 1]
         if not late:
             return None
-        lowest_rate, least_share = late[0]
-        if least_share > FAR_OVER_SHARE:  # A line through two overloads does not lead to the limit.
-            return None
+        lowest_rate, _ = late[0]
         far = [(rate, share) for rate, share in late if rate > (1 + SAME_RATE_SHARE) * lowest_rate]
         if not far:
             return None
@@ -128,6 +125,20 @@ class Measurements:
         if below:
             return rate_on_line(below[-1], late[0])
         return rate_on_line(late[0], far[0])
+
+    @property
+    def steady_points(self) -> list[tuple[float, float]]:
+        """The rate of each probe whose queue did not grow, with its p99 as a share of the limit, by ascending rate."""
+        points = []
+        for probe in self.probes:
+            if probe.queue and not is_overloaded(probe, self.goal) and not probe.has_grown:
+                points.append((probe.load, max(self.goal.shares(probe))))
+        return sorted(points)
+
+    @property
+    def shows_overloads_alone(self) -> bool:
+        """Tell whether each probe was far over a limit, so that none shows how near the limit is."""
+        return all(share > FAR_OVER_SHARE for _, share in self.steady_points)
 
     def confirming_s(self, rate: float) -> float:
         """Return the length of a probe at the candidate in seconds: long enough for the number of running queries to

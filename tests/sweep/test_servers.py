@@ -421,5 +421,6 @@ def test_a_change_is_judged_on_a_busy_machine_if_its_interval_holds_what_others_
 ) -> None:
     """Programs that took a fifth of the cores explain a loss of 5 %, but no loss of 75 %."""
     busy = compared(ratio, rounds=4, busy=(0, 1, 2, 3), fail_if=("output_tokens_per_s<-3%",))
-    known = with_runs(with_runs(busy, "B", (0, 1, 2, 3), others_cpu_share=0.2), BASELINE, (0, 1, 2, 3), others_cpu_share=0.2)
+    rounds = (0, 1, 2, 3)
+    known = with_runs(with_runs(busy, "B", rounds, others_cpu_share=0.2), BASELINE, rounds, others_cpu_share=0.2)
     assert [judgement.verdict for judgement in known.judgements] == [verdict]
