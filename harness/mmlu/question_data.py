@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from harness.core import given_values, reading
 from harness.core.errors import UsageError
 from harness.core.file_limits import LARGEST_QUESTIONS
-from harness.core.message_text import system_reason
+from harness.core.message_text import first_line, system_reason
 from harness.core.stored_text import LFS_POINTER, data_files, is_lfs_pointer
 from harness.workloads.hub import download, read_saved
 
@@ -274,8 +274,7 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
                 raise UsageError(f"{table}: {count:,} rows; MMLU has 14,042 questions.")
             records = parquet.read_table(table).to_pylist()
         except (OSError, ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise UsageError(f"{table}: cannot be read as parquet: {reason}") from None
+            raise UsageError(f"{table}: cannot be read as parquet: {first_line(error)}") from None
         yield from rows_of_records(records, str(table), table.parent.name)
 
 

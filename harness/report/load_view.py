@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 from harness.config import mlperf
 from harness.config.patterns import Poisson, Sequential
-from harness.core.formatting import Measured, number
+from harness.core.formatting import Measured, number, plural
 from harness.report.charts import Point, Scale
 from harness.results import metrics, test_table
 from harness.results.gpu_time import GpuTime
@@ -56,11 +56,13 @@ class LoadPoint(NamedTuple):
 
     @property
     def standing(self) -> str:
-        """The verdict, also with what overrules it, and whether the queue grew."""
+        """The verdict, with what overrules it, and why a VALID test has not passed: refused requests, or a queue."""
         text = self.test.verdict.word
         if self.overruled:
             text += f", overruled by {self.overruled}"
-        if self.mark == "grew":
+        if self.mark == "grew" and self.test.refused:
+            text += f", but {plural(self.test.refused, 'refused request')}"
+        elif self.mark == "grew":
             text += ", but the queue grew"
         return text
 

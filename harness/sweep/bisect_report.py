@@ -149,16 +149,16 @@ def others_sentence(findings: BisectFindings, cause: Subset) -> str:
     other_places = frozenset(range(len(findings.bisection.differences))) - cause
     if not other_places:
         return ""
-    others_text = f"the other {len(other_places)} differences together"
+    others_text, fails = f"the other {len(other_places)} differences together", "fail"
     if len(other_places) == 1:
-        others_text = "the other difference"
+        others_text, fails = "the other difference", "fails"
     step = findings.step_of(other_places)
     if step is None:
         return f"{others_text}: not measured"
     if step.answer == "passes":
         return f"{others_text} {nothing_words(findings, step)}"
     if step.answer == "fails":
-        return f"{others_text} fail as well: {step.figures}"
+        return f"{others_text} {fails} as well: {step.figures}"
     return f"{others_text}: {step.answer}"
 
 

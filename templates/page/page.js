@@ -31,7 +31,7 @@
   // The machines that a peak takes, each filled to a share of its rate.
   function replicas({ figures }) {
     const peak = positive("peak"), each = data.share * figures.samples_per_sec, count = Math.ceil(peak / each - 1e-9);
-    return peak && each ? ` A peak of ${number(peak)} requests/s takes ${number(count)} replica${count > 1 ? "s" : ""} of ${number(each)} each.` : "";
+    return peak && each ? ` A peak of ${number(peak)} request${peak === 1 ? "" : "s"}/s takes ${number(count)} replica${count > 1 ? "s" : ""} of ${number(each)} each.` : "";
   }
 
   // Of the measured loads that may be an answer and keep the limits, a full test before a probe, then the most gain.

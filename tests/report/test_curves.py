@@ -10,7 +10,7 @@ from harness.config import mlperf
 from harness.core.formatting import number
 from harness.report import answer, compare, compare_page, load_pictures, regression
 from harness.report import report as rendering
-from harness.report.load_view import LoadPicture
+from harness.report.load_view import LoadPicture, LoadPoint, mark_of
 from harness.report.regression import Sides
 from harness.results import metrics
 from harness.results.change import Change
@@ -201,3 +201,9 @@ def test_a_level_on_a_busy_machine_is_judged_nowhere(levels: Path) -> None:
     screen = answer.document(summary)
     assert screen.tone == "careful" and {row[-1] for row in screen.levels[1:]} == {"not judged"}
     assert page.count(">not judged</span>") == 3 and ">within<" not in page
+
+
+def test_a_valid_probe_with_refusals_is_not_said_to_have_a_queue_that_grew() -> None:
+    refused = example_runs.changed(example_runs.probe(qps=5), refused=3, full_at=2)
+    point = LoadPoint(refused, "", mark_of(refused), False, False, None)
+    assert point.mark == "grew" and point.standing == "VALID, but 3 refused requests"
