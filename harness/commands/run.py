@@ -114,14 +114,14 @@ def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> lis
     """
     left_out = {"--scenario", *map(flag_name, config.named_settings - run.named_settings)}
     switches = {flag_name(name) for name, info in RunConfig.model_fields.items() if info.annotation is bool}
-    kept, following = list[str](), iter(words)
+    words_left, following = list[str](), iter(words)
     for word in following:
         name, equals, _ = word.partition("=")
         if name not in left_out:
-            kept.append(word)
+            words_left.append(word)
         elif not equals and name not in switches:
             next(following, None)  # the value of the flag
-    return [*kept, "--scenario", run.scenario]
+    return [*words_left, "--scenario", run.scenario]
 
 
 WORKLOAD_SUMMARIES = {name: workload.summary for name, workload in WORKLOADS.items()}
