@@ -246,11 +246,11 @@ def sweep(folder: Path) -> TrackedRun:
     for record in state.records:
         if record.status == "skipped":
             continue
-        child = TrackedRun(None, state.started)
+        child = TrackedRun(folder=None, started=state.started)
         if record.status == "complete" and record.run:
             child = entry(folder / record.run)
-        tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
-        children.append(child._replace(name=f"{record.experiment}#{record.number}", tags={**child.tags, **tags}))
+        record_tags = {"experiment": record.experiment, "status": record.status, "reason": record.reason}
+        children.append(child._replace(name=f"{record.experiment}#{record.number}", tags={**child.tags, **record_tags}))
     params = {"sweep": state.sweep.name, "experiments": len(state.sweep.experiments)}
     tags = {"kind": "sweep"} | machine_tags(state.system, state.system.gpus)
     return TrackedRun(folder, state.started, params, {}, tags, tuple(children))

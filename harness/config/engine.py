@@ -44,13 +44,13 @@ class EngineState:
 def checked_engine_arg(text: str) -> str:
     """Return an engine argument (KEY=VALUE) unchanged. The secrets in it are masked in all output from now on.
 
-    Raises UsageError if it has no key, or if the value refers to itself.
+    Raises UsageError if it has no key, or if the value is too large, as one that contains itself through a YAML alias.
     """
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
     try:
         noted_secrets.update(secrets_in({key: yaml_value(value)}))
-    except TooLargeError as error:  # the value contains itself through a YAML alias
+    except TooLargeError as error:
         raise UsageError(f"--engine-arg {key}: {error}.") from None
     return text
 

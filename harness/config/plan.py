@@ -272,20 +272,20 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run: at the highest level if there are several.
+        """Return the performance test as a part of the run. If there are several levels, it is at the highest.
 
         If its length is not known yet, it takes at least the minimum duration.
         """
-        last = self.with_concurrency()
-        length = self.pattern.length(last)
-        if length:
-            _, seconds = length
-            return TestPart("performance test", last.length, seconds)
+        at_highest = self.with_concurrency()
+        known_length = self.pattern.length(at_highest)
+        if known_length:
+            _, seconds = known_length
+            return TestPart("performance test", at_highest.length, seconds)
         text = f"at least {minutes(self.min_duration_s)}"
         if isinstance(self.pattern, Poisson):
-            queries = self.pattern.planned_queries(last)
+            queries = self.pattern.planned_queries(at_highest)
             text += f" and {queries:,} queries, {minutes(queries)} at 1 query/s"
-        return TestPart("performance test", text, self.min_duration_s, "at least ")
+        return TestPart("performance test", text, self.min_duration_s, bound="at least ")
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
         """Return the parts of a run in one line, with the sum of their times counted from `start`.

@@ -26,7 +26,7 @@ guards: dict[int, "subprocess.Popen[bytes]"] = {}  # the guard of each guarded p
 
 
 def install_signal_handlers() -> None:
-    """Make SIGTERM, and SIGHUP unless under nohup, end this command as Ctrl-C does.
+    """Make SIGTERM and SIGHUP end this command as Ctrl-C does, by KeyboardInterrupt. Under nohup, SIGHUP stays ignored.
 
     Also start the guard, which ends the processes of this command if the command is killed.
     """

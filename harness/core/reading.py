@@ -123,8 +123,8 @@ def parse_json(text: str) -> object:
 def load_yaml(text: str) -> object:
     """Return the value of a YAML document.
 
-    Raises yaml.YAMLError for what is no YAML or is refused by `check_node`, ValueError for an impossible value, such as
-    a date, and TooLargeError for more than MOST_YAML_VALUES values.
+    Raises yaml.YAMLError for what is no YAML or what `node_count` refuses, ValueError for an impossible value, such as
+    a date, and TooLargeError for more than MOST_YAML_VALUES values, of which an alias to itself has endlessly many.
     """
     import yaml
 

@@ -41,7 +41,7 @@ TEXT_ENTRIES = names_in(
     early_stopping_result early_stopping_ttft_result early_stopping_tpot_result
     """
 )
-UNIQUE_PREFIXES = names_in("result_ effective_ early_stopping")  # entries that no log has twice with different values
+ONE_VALUE_PREFIXES = names_in("result_ effective_ early_stopping")  # entries that no log has with two values
 COUNT_ENTRIES = re.compile(r"(result|generated|effective)_.*(count|samples_per_query|duration_ms)|num_errors")
 RATE_ENTRIES = re.compile(r"(result|effective)_.*(qps|per_sec).*")
 BOOLEAN_ENTRIES = {*ENTRY_BY_CHECK.values(), "requested_use_token_latencies"}
@@ -152,14 +152,16 @@ def check_beginning(path: Path, values: Entries) -> None:
 
 
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
-    """Add an entry. Raises ValueError if it contradicts an earlier one, or is not of the kind that LoadGen writes.
+    """Add an entry of a LoadGen log. Raises ValueError if it is not of the kind that LoadGen writes, or comes twice.
 
-    A log may have an entry twice with the same value, except the verdict and the version, which begins a test's log.
+    The version begins a test's log, so a second one is of another test. The verdict comes once. A result, a setting in
+    effect or an entry on early stopping may be repeated with the same value. Of all other entries, the last counts.
     """
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
-    is_repeated = key.startswith(UNIQUE_PREFIXES) and key in values
-    if is_repeated and (key == "result_validity" or values[key] != value or type(values[key]) is not type(value)):
+    is_repeated = key in values and key.startswith(ONE_VALUE_PREFIXES)
+    is_same = is_repeated and values[key] == value and type(values[key]) is type(value)
+    if is_repeated and (key == "result_validity" or not is_same):
         raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
     if not is_of_kind(key, value):
         raise ValueError(f"a damaged value: {key} is {value!r:.40}")
@@ -169,8 +171,8 @@ def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
 def is_of_kind(key: str, value: object) -> bool:
     """Return whether a value is of the kind that LoadGen writes for this entry.
 
-    A result that this program does not know must be a number or null, a setting in effect any simple value. Other
-    entries may hold anything.
+    Of the entries that this program does not know, a result ("result_", "generated_") is a number or null, and a
+    setting in effect or an entry on early stopping is any simple value. Other entries may hold anything.
     """
     number = number_of(value)
     if key in TEXT_ENTRIES:
@@ -185,7 +187,9 @@ def is_of_kind(key: str, value: object) -> bool:
         return True
     if key.startswith(("result_", "generated_")):
         return False
-    return isinstance(value, str | bool) or not key.startswith(("effective_", "early_stopping"))
+    if key.startswith(("effective_", "early_stopping")):
+        return isinstance(value, str | bool)
+    return True
 
 
 def number_of(value: object) -> int | float | None:

@@ -410,9 +410,9 @@ def shared_cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterato
 
 
 def letters_by_text(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the letters of the runs that share a text, by that text. Empty texts are left out.
+    """Return, for each text that is not empty, the letters of the runs that have it.
 
-    `texts` has a letter with each text.
+    `texts` are pairs of a run's letter and its text.
     """
     letters = dict[str, list[str]]()
     for letter, text in texts:

@@ -25,8 +25,9 @@ def machine_panels(
     """Return the panels of what engine and machine did: the shares of GPU time in each test, the load of the GPUs by
     second, then the recorded quantities.
 
-    The title, at the first panel, is the first of `ran_out`, which limited the speed. `steady` is the begin and end of
-    the steady part in seconds; the time before and after is shaded. Empty if nothing was recorded.
+    The title of the first panel names the first of `ran_out`, which limited the speed, or says that nothing ran out.
+    `steady` is the begin and the end of the steady part in seconds; the time before and after it is shaded. Empty if
+    nothing was recorded.
     """
     across = Scale.around(recording.seconds, 0.0)
     shaded, axis = list[Point](), "seconds"

@@ -144,8 +144,8 @@ class Sides(NamedTuple):
     def difference(self, ignore: Collection[str]) -> str:
         """Return what keeps the first run from being compared with another, in words; empty if nothing does.
 
-        Aspects and names in `ignore` may differ, and so may the settings in `may_differ`, except for the work: figures
-        of other work mean something else.
+        Aspects and names in `ignore` may differ, and so may the settings in `may_differ`. But `may_differ` allows no
+        other work, since figures of other work cannot be compared.
         """
         first, *rest = self.everyone
         allowed = set(self.may_differ)

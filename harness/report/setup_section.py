@@ -28,12 +28,12 @@ def measured_with(report: RunReport) -> Iterator[Section]:
 
 
 def rows_of_run(report: RunReport) -> dict[str, str]:
-    """Return the model, its number format, the rules, the data and the length of answers, by label.
+    """Return what the table says about a run, by the name of the row, such as its model, engine, rules and data.
 
-    A server's number format is not known. A value that the run does not have is empty.
+    A value that the run does not have is empty.
     """
     summary, meta, request_set = report.summary, report.summary.meta, report.facts.plan.request_set
-    precision, decoding = "unknown", "temperature 0"
+    precision, decoding = "unknown", "temperature 0"  # of a server, which does not tell its number format
     if summary.is_in_process:
         precision = meta.weights or f"{meta.precision}, quantization {meta.quantization}"
         decoding = "greedy"

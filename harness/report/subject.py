@@ -80,7 +80,7 @@ def is_reference(summary: Summary) -> bool:
 
 
 def machine_text(summary: Summary) -> str:
-    """Return the GPUs that the engine used, or the CPU. For an endpoint, return the server's name."""
+    """Return the GPUs that the engine used, or the number of CPU cores. Of servers, return the number and the name."""
     if not summary.is_in_process:
         return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"
     if summary.gpus:

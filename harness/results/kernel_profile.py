@@ -303,7 +303,10 @@ def kind_of(name: str) -> str:
 
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
-    """Yield the name of each operator and its own microseconds, without the operators that it called."""
+    """Yield the name of each operator and its own microseconds, without the operators that it called.
+
+    On a track, events are in the order of their begin, an operator before those that it called.
+    """
     for track in group_by_track(events):
         times = [event.duration for event in track]
         open_places = list[int]()  # places of the operators that have begun and not ended
@@ -314,7 +317,7 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
                 times[open_places[-1]] -= event.duration
             open_places.append(place)
         for event, time in zip(track, times, strict=True):
-            yield event.name, max(0.0, time)
+            yield event.name, max(0.0, time)  # The rounded times of those that it called can be longer than its own.
 
 
 def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:

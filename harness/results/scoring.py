@@ -140,7 +140,7 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
 
 
 def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
-    """Return the ROUGE scores and characters of every sample, shape [samples, 5].
+    """Return for every sample the four ROUGE scores of its answer and the answer's number of characters.
 
     Sets of 1,000 samples and more are spread over the cores, in four chunks for each so that none idles for long.
     """

@@ -71,7 +71,7 @@ def is_of_any(line: str, names: Iterable[str]) -> bool:
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
     """Return why a folder may not be deleted, in words. Empty if it is a run of `results_dir` that is over."""
-    status = readable_status(folder)
+    status = readable_status(folder)  # None if the folder has no readable status; never "running" of a killed run
     if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
         return f"not a run in {results_dir} that is over"
     if status.status != "running":

@@ -124,9 +124,10 @@ def has_one_load(config: RunConfig) -> bool:
 
 
 def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
-    """Run all rounds, then the experiments that follow from them. Returns whether the sweep was interrupted.
+    """Run all rounds, then the experiments that follow from them. Return whether the sweep was interrupted.
 
-    If the time limit left something out, keeps a note on that in the state.
+    If the time limit left something out, keep a note on that in the state. For a comparison of servers with fewer than
+    FEWEST_PAIRS tests of each, the note also says how many minutes so many tests take.
     """
     state.folder.set_status("running")
     state.keep(note="")

@@ -70,7 +70,10 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 
 
 def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
-    """Return all records of the run's data, and the name of their source. Raises UsageError."""
+    """Return all articles of the run's data and the name of their source. They are downloaded if no path is given.
+
+    Raises UsageError.
+    """
     path = config.dataset_path or config.model_spec.data
     if not path:
         rows = download(*CNN_DATASET, CNN_SPLIT, alternative_source(config))

@@ -82,7 +82,7 @@ class UnsentKeyError(UsageError):
     """A key that would change a request but is not sent. The file then does not measure what its author meant."""
 
 
-def request_of(item: Mapping[str, object]) -> dict[str, object]:
+def flat_request(item: Mapping[str, object]) -> dict[str, object]:
     """Return a row as one flat request. Keys within a body or a dictionary of parameters are put beside the others.
 
     They replace keys of the same name.
@@ -133,7 +133,7 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
     return next(iter(prompts.values()), "")
 
 
-def check_sent(item: Mapping[str, object], where: str) -> None:
+def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
     """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear."""
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:

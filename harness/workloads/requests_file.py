@@ -17,8 +17,8 @@ from harness.workloads.request_keys import (
     KEYS_BESIDE_A_PROMPT,
     UnsentKeyError,
     answer_limit,
-    check_sent,
-    request_of,
+    flat_request,
+    refuse_unsent_keys,
     system_prompt,
     unread_keys,
     unread_note,
@@ -161,9 +161,11 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 
 
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
-    """Return the requests of a row: a prompt alone, an object with a prompt, or a conversation.
+    """Return the requests of a row, and its keys that were not read.
 
-    `column` is the key of the prompt, if the user named one. Raises UsageError if the row is no request.
+    A row is a prompt alone, an object with a prompt, or a conversation, which gives a request for each turn. `column`
+    is the key of the prompt, if the user named one. `where` is the row's place, for errors. Raises UsageError if the
+    row is no request, UnsentKeyError if a key would change the request but is not sent.
     """
     item = row.value
     if row.is_unparsed:
@@ -171,21 +173,21 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     if isinstance(item, str):
         return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
-        item = request_of(item)
+        item = flat_request(item)
         if not column:  # if the user named the prompt's column, the other columns may be anything
-            check_sent(item, where)
+            refuse_unsent_keys(item, where)
     if column:
         return plain_row(item, row.number, where, column)
     name, dialog = dialog_of(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
-    other_keys: Mapping[str, object] = {}
+    values_by_key: Mapping[str, object] = {}
     if isinstance(item, dict):
-        other_keys = item
-    unread = unread_keys(other_keys, (name, *KEYS_BESIDE_A_PROMPT))
+        values_by_key = item
+    unread = unread_keys(values_by_key, (name, *KEYS_BESIDE_A_PROMPT))
     unread += unread_message_keys(dialog)
-    limit = answer_limit(other_keys, where)
-    system = system_prompt(other_keys, where)
+    limit = answer_limit(values_by_key, where)
+    system = system_prompt(values_by_key, where)
     has_roles = any("role" in message for message in dialog)
     if has_roles:
         turns = [*chat_turns(with_system(dialog, system, where), row.number, where)]
@@ -373,7 +375,7 @@ def checked_chat(value: object, where: str) -> Chat:
         raise UsageError(f"{where}: the last of messages must be the user's.")
     chat = []
     for message in value:
-        check_sent(message, where)
+        refuse_unsent_keys(message, where)
         content = checked_text(content_text(message.get("content"), where), where, "content")
         chat.append({"role": str(message["role"]), "content": content})
     return chat
