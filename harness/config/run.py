@@ -96,7 +96,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     """Queries/s (server, interactive, arrivals); max finds the highest that is VALID. As auto it is 0.8 (server) or 0.6
     (interactive) of the Offline rate; 5,10,20 tests each rate, then runs at the highest that is VALID."""
     quick: bool = flag(False, LOAD_TOPIC, "nothing")
-    """Estimate in at most two minutes which rates keep the limits of server and interactive. No result: nothing is VALID."""
+    """Estimate in two minutes at most which rates keep the limits of server and interactive. No result: never VALID."""
     samples_per_query: Count | Annotated[tuple[Count, ...], Distinct] = flag(8, LOAD_TOPIC, "work")
     """MultiStream: samples per query, the next when all are answered. 1,2,4,8: test each, then run with the most."""
     concurrency: Concurrency | Literal["auto", "max"] | Annotated[tuple[Concurrency, ...], Distinct] | None = flag(
