@@ -233,7 +233,7 @@ def test_an_estimate_is_no_result_to_send(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(steps, "begin", lambda *_: (run, session, None))
     monkeypatch.setattr(steps.doctor, "require", lambda _: None)
     config = RunConfig(quick=True, model="demo", backend="echo")
-    assert steps.run_benchmark(config, run.folder, Display(Console(quiet=True))) == 0
+    assert steps.run_benchmark(config, run.folder, Display(Console(quiet=True))).exit_code == 0
     assert sent == []
 
 
