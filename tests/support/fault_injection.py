@@ -88,7 +88,7 @@ class Wide(SUT):
         report([lg.QuerySampleResponse(id, address, length * data.itemsize, length)])
 
 
-def without_times(make: Callable[..., SUT], engine: Engine, library: Library, *_: object) -> SUT:
+def without_times(make: Callable[..., SUT], engine: Engine, library: Library, *_: object, **__: object) -> SUT:
     """The system under test of an accuracy test of Offline."""
     return make(engine, library, Batches(), streams=False, timed=False)
 
