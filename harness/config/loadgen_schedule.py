@@ -1,8 +1,7 @@
 """The schedule of a LoadGen test in its Server scenario: when its queries come, and how many there are.
 
 Both follow from the seed of its schedule, so that they are known before the test. LoadGen draws the time between two
-queries from std::exponential_distribution over std::mt19937 (loadgen/loadgen.cc). A longer test therefore begins as a
-shorter one does, and another rate only scales the times.
+queries from std::exponential_distribution over std::mt19937 (loadgen/loadgen.cc), and another rate only scales them.
 """
 
 from functools import lru_cache
@@ -13,12 +12,17 @@ WORD = 2**32  # the number of values that one draw of the generator can have
 CHANCE = 6.0  # standard deviations by which the number of arrivals in a time may differ from its mean
 
 
-@lru_cache(maxsize=16)
 def arrival_times(seed: int, queries: int) -> Any:
     """Return the arrival times of LoadGen's queries for a seed, in seconds, at a mean rate of one query/s.
 
-    The first is 0.
+    The first is 0. A longer test begins as a shorter one does, so the times are drawn for the next power of 2 and kept.
     """
+    return drawn_times(seed, 1 << (queries - 1).bit_length())[:queries]
+
+
+@lru_cache(maxsize=16)
+def drawn_times(seed: int, queries: int) -> Any:
+    """Return the arrival times of this number of queries, drawn as LoadGen draws them."""
     import numpy as np  # only where a schedule is needed, since it takes a tenth of a second
 
     generator = np.random.RandomState(seed % WORD)  # std::mt19937 takes 32 bits of a seed
