@@ -57,7 +57,10 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
         metavar="FILE",
     )
     all_parameters = [parameter("context", annotation=typer.Context)]
+    flags = kind.flags()
     for name in dict.fromkeys((*kind.BASIC.split(), *kind.model_fields)):
+        if not flags[name].panel:  # a setting that follows from others is no flag
+            continue
         hint, default = setting_option(kind, name)
         all_parameters.append(parameter(name, annotation=hint, default=default))
     return [*all_parameters, parameter("config", annotation=str, default=file)]
