@@ -261,6 +261,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             yield f"{choice}: a scenario is given twice."
         if self.quick:
             yield f"--quick estimates Server and Interactive at once: it takes one scenario, not {choice}."
+        if self.profile:  # the engine's profiler writes to the folder of the run that starts it
+            yield f"--profile is of one run: it takes one scenario, not {choice}."
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Return the backend, addresses, scenario, mode, category and load that follow from other flags.

@@ -28,6 +28,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
     {"backend": "openai"},
     {"scenario": "offline,offline"},
     {"scenario": "offline,server", "quick": True},
+    {"scenario": "offline,server", "profile": True},
     {"backend": "echo", "endpoint": URL},
     {"endpoint": URL, "precision": "fp16"},
     {"max_in_flight": 8},

@@ -42,6 +42,7 @@ def test_one_scenario_is_one_run() -> None:
         ({"scenario": "offline,servr"}, "servr"),
         ({"scenario": "offline,offline"}, "given twice"),
         ({"scenario": "offline,server", "quick": True}, "--quick"),
+        ({"scenario": "offline,server", "profile": True}, "--profile is of one run"),
         (
             {"scenario": "offline,singlestream", "server_target_qps": 5},
             "no effect with --scenario offline,singlestream",
