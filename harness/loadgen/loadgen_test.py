@@ -25,6 +25,13 @@ CHANGING_SETTINGS = {
     "single_stream_expected_latency_ns": "target_latency",
     "multi_stream_expected_latency_ns": "target_latency",
 }
+# The other settings of a user.conf: LoadGen's attribute, and its value for a value of 1 in the file.
+FIXED_SETTINGS = {
+    "ttft_latency": ("ttft_latency", 10**6),
+    "tpot_latency": ("tpot_latency", 10**6),
+    "sample_concatenate_permutation": ("sample_concatenate_permutation", 1),
+    "target_latency_percentile": ("multi_stream_target_latency_percentile", 0.01),
+}
 SAMPLE_LOGS = (TRACE_FILE, ANSWERS_FILE)  # LoadGen creates these in every test, and leaves them empty in most
 EMPTY_LOG = "[\n]\n"
 
@@ -38,15 +45,6 @@ def user_conf(plan: Plan) -> str:
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
         lines.append(f"{plan.loadgen_model}.{rules.loadgen}.{key} = {text}\n")
     return "".join(lines)
-
-
-# The other settings of a user.conf: LoadGen's attribute, and its value for a value of 1 in the file.
-FIXED_SETTINGS = {
-    "ttft_latency": ("ttft_latency", 10**6),
-    "tpot_latency": ("tpot_latency", 10**6),
-    "sample_concatenate_permutation": ("sample_concatenate_permutation", 1),
-    "target_latency_percentile": ("multi_stream_target_latency_percentile", 0.01),
-}
 
 
 class LoadGenSettings:

@@ -21,9 +21,7 @@ class Goal(NamedTuple):
     tpot_ms: float  # The p99 of TPOT has this limit.
     pass_queries: int = 1  # the number of queries in a pass; LoadGen sends whole passes
     seed: int | None = None  # the seed of LoadGen's schedule; None if it is not known
-    holds_for_any_arrivals: bool = (
-        False  # The limits are to be kept with nearly all arrivals, not with the seed's alone.
-    )
+    holds_for_any_arrivals: bool = False  # The limits are to hold with nearly all arrivals, not the seed's alone.
 
     @classmethod
     def of(cls, plan: Plan, limits: LatencyLimits | None = None) -> Self:

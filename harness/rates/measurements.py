@@ -59,9 +59,8 @@ class Measurements:
 
     def implied_rate(self, probe: Outcome) -> float:
         """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
-        server = ServerModel.fit(
-            self.lone, [*self.probes, probe], self.goal
-        )  # `probe` last: its cost of sharing counts
+        tests = [*self.probes, probe]  # The last one's cost of sharing counts.
+        server = ServerModel.fit(self.lone, tests, self.goal)
         rate = server.highest_rate(self.goal)
         has_grown = probe.queue is not None and probe.queue.has_grown
         shares = self.goal.shares(probe)

@@ -29,7 +29,7 @@ MOST_ERROR = 0.2  # the largest error of an estimate, as a share of the rate
 LATE_SHARE = 1.4
 CAPPED_SHARE = 0.95  # The suggested cap on running requests aims TPOT's p99 at this share of its limit.
 MOST_SCATTER = 0.15  # If the times of answers scatter more, answers do not share the server evenly.
-# The lower end of a range without a probe at the candidate, as a share of the expected rate ("0.3/s", "0.2/s").
+# The lower end of a range without a probe at the candidate, as a share of the expected rate ("0.3/s", "waves").
 UNCONFIRMED_SHARE = 0.48
 BURST_PROMPTS = 0.5  # the assumed share of a query's work that is its prompt's, until it is measured
 UNSEEN = "for half a minute's load: heat, caches and other tenants that come later are not in it"
