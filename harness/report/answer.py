@@ -27,8 +27,8 @@ NOT_TO_PASS_ON = "do not pass this number on"
 def document(summary: Summary, whole: bool = False, scatter: str = "") -> Document:
     """Return the answer of a run as a document, with the cautions that a reader needs before passing it on.
 
-    `whole` is for a report, which shows all deviations from MLPerf's rules. `scatter` is a text on the scatter of
-    earlier runs.
+    `whole` is for a report, which shows all deviations from MLPerf's rules. `scatter` is a sentence on the scatter of
+    earlier runs; without it, its line is not shown.
     """
     about = joined_text(": ", summary.meta.label, subject_of(summary))
     shown_lines = [*lines_below_title(summary, whole), Line("scatter", scatter)]
@@ -36,14 +36,19 @@ def document(summary: Summary, whole: bool = False, scatter: str = "") -> Docume
 
 
 def title(summary: Summary) -> str:
-    """Return the title: the speed and what it is held to, or that the test is INVALID, or why there is no speed."""
+    """Return the title: the speed with the limits that it was held to, and a passed accuracy gate.
+
+    An INVALID test has the reason in place of the speed, and a run without a speed says why there is none. The title
+    says DISPUTED if the server's own counts or LoadGen's log contradict the figures.
+    """
     test = summary.result
     if test is None or test.tokens_per_sec is None:
         return title_without_speed(summary)
     disputed = ""
     if Doubt.DISPUTED in test.doubts:
         disputed = "DISPUTED: "
-    if not test.valid and not test.has_own_limits:  # With own limits, LoadGen's verdict is only on the test's length.
+    # With own limits, LoadGen judges only whether the test was long enough; the title then shows the speed.
+    if not test.valid and not test.has_own_limits:
         return f"INVALID: {disputed}{invalid_text(test)}"
     text = f"{disputed}{speed_text(summary, test)}"
     if summary.gate == "PASS":
@@ -54,26 +59,31 @@ def title(summary: Summary) -> str:
 def title_without_speed(summary: Summary) -> str:
     """Return the title of a run whose speed was not measured: the gate's verdict, or why there is no result.
 
-    A run that ended early also names the highest load that had kept its limits.
+    A run that ended early, and so has neither, also names the highest load that had kept its limits.
     """
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
         if summary.meta.mode == "both":
             text += "; no speed was measured"
         return text
-    if summary.gate:
+    if summary.gate:  # PASS or INCONCLUSIVE
         return f"accuracy {summary.gate}"
     text = joined_text(": ", "No result", summary.meta.ended)
-    within = [outcome for outcome in summary.curve if outcome.has_kept and outcome.verdict.tone == "good"]
-    if within:
-        text += f"; {within[-1].text} kept its limits until then"
+    # The tone leaves out levels that were not judged because the machine was busy.
+    kept_levels = [outcome for outcome in summary.curve if outcome.has_kept and outcome.verdict.tone == "good"]
+    if kept_levels:
+        text += f"; {kept_levels[-1].text} kept its limits until then"
     return text
 
 
 def invalid_text(test: Outcome) -> str:
-    """Return why LoadGen calls a test INVALID: the limits that the test broke, else LoadGen's reasons."""
+    """Return why LoadGen calls a test INVALID: the limits that the test broke, else LoadGen's reasons.
+
+    If queries were sent at a rate, the text ends with that rate.
+    """
     details = test.details
     rate = ""
+    # Without limits, as in Offline, target_qps is only an estimate, at which nothing was sent.
     if details.limits_ms and details.target_qps:
         rate = f" at {number(details.target_qps)} queries/s"
     broken_limits = tail_texts(test, only_over=True)
@@ -89,7 +99,8 @@ def speed_text(summary: Summary, test: Outcome) -> str:
     """Return the speed of the result's test and the limits that it was held to.
 
     The form depends on how the load was sent: at fixed concurrency, with the user's own arrivals, at a rate, one query
-    after the other, or all at once. If every level is over the limits, the text says that instead of a speed.
+    after the other, or all at once. If every level of a curve is over the user's own limits, the text says that instead
+    of a speed.
     """
     curve = summary.curve
     if curve and all(level.has_own_limits and level.reasons for level in curve):
@@ -102,6 +113,7 @@ def speed_text(summary: Summary, test: Outcome) -> str:
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
     if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:  # only a scenario with a rate has this metric
         rate = f"{number(details.achieved_qps)} samples/s"
+        # The limits are not mentioned if a buffer delivered the tokens: their times are then not the engine's.
         if details.limits_ms and Doubt.BUFFERED not in test.doubts:
             rate += " within both limits"
         return f"{rate} ({tokens})"
@@ -119,10 +131,10 @@ def latency_text(summary: Summary, samples_per_query: int, tokens: str) -> str:
 
 
 def limits_text(test: Outcome) -> str:
-    """Return whether a test kept the run's own limits, in words.
+    """Return in words whether a test kept the user's own limits.
 
-    On a busy machine this is not judged. The text also says if the test had few requests, or if a latency was over its
-    limit in some of several tests.
+    A test within its limits on a busy machine is not judged. The text also says if the test had few requests, or if a
+    latency was over its limit in some of the several tests of this load.
     """
     if test.reasons:
         return joined_text(": ", "over the limits", " and ".join(test.over))
@@ -137,7 +149,11 @@ def limits_text(test: Outcome) -> str:
 
 
 def tone(summary: Summary) -> Tone:
-    """Return the tone that gives the title its color: that of the result's verdict or, without one, of the gate's."""
+    """Return the tone that gives the title its color: that of the result's verdict or, without a result, of the gate's.
+
+    It is careful for a disputed result and bad if there is neither a result nor a gate. A gate without a clear verdict
+    has no tone.
+    """
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:
         return "careful"
@@ -149,11 +165,15 @@ def tone(summary: Summary) -> Tone:
 
 
 def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
-    """Yield the lines under the title, each with its label. Lines without text are not shown."""
+    """Yield the lines under the title, each with its label. Lines without text are left out when they are shown.
+
+    `whole` asks for all deviations from MLPerf's rules, not only the first ones.
+    """
     meta, test = summary.meta, summary.result
     if test:
         for disagreement in test.disagreements:
             yield Line("disputed", disagreement, "careful")
+    # Without a result and scores, the title itself says why the run ended.
     if meta.ended and (test or summary.accuracy):
         yield Line("ended early", meta.ended, "bad")
     if not test and summary.gate == "FAIL" and meta.mode == "both":  # A failed gate ends the run before the speed test.
@@ -174,7 +194,10 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
 
 
 def deviations_line(summary: Summary, whole: bool) -> Line:
-    """Return why a run is not comparable with MLPerf's results. Unless `whole`, only the first reasons are named."""
+    """Return the line that says why a run is not comparable with MLPerf's results; its text is empty if it is.
+
+    Unless `whole`, only the first MOST_REASONS reasons are named, and how many more there are.
+    """
     reasons = [str(deviation) for deviation in summary.meta.deviations]
     left_out = len(reasons) - MOST_REASONS
     if left_out > 0 and not whole:
@@ -183,21 +206,22 @@ def deviations_line(summary: Summary, whole: bool) -> Line:
 
 
 def bound_by(test: Outcome) -> str:
-    """Return what limited the speed most, or that nothing did; empty if that was not recorded."""
+    """Return what limited the speed most, or that nothing did; empty if the use of the machine was not recorded."""
     details = test.details
     if details.ran_out:
         return str(details.ran_out[0])
     if not details.usage:
         return ""
+    # Without other programs, a resource that is not used up is free. With them, it may only seem so.
     if test.background_load:
         return "not known: the machine was busy"
     return "no resource was used up"
 
 
 def curve_limits(summary: Summary, test: Outcome) -> str:
-    """Return the limits of the levels; empty without limits.
+    """Return the limits of the levels in words; empty if there are none.
 
-    If the highest tested level is within them, the text names it, because a higher level may be within them, too.
+    If the highest tested level is within the limits, the text names it, because a higher level may be within them, too.
     """
     limits, curve = test.details.limits_ms, summary.curve
     if not limits:
@@ -209,8 +233,10 @@ def curve_limits(summary: Summary, test: Outcome) -> str:
 
 
 def verdict_lines(summary: Summary) -> Iterator[Line]:
-    """Yield LoadGen's verdict with its basis, the gate's verdict with its score, and the verdicts of
-    compliance tests.
+    """Yield LoadGen's verdict with its basis, the gate's verdict with its scores, and the verdicts of compliance tests.
+
+    LoadGen's verdict is left out if the user's own limits decide. Without an accuracy test, a line says that accuracy
+    was not checked.
     """
     test, score = summary.result, summary.accuracy
     if test and not test.has_own_limits:
@@ -227,9 +253,9 @@ def verdict_lines(summary: Summary) -> Iterator[Line]:
 
 
 def loadgen_line(summary: Summary, test: Outcome) -> Line:
-    """Return LoadGen's verdict with the number of queries, the seconds, and what would make the test VALID.
+    """Return the line with LoadGen's verdict, the number of queries, the seconds, and what would make the test VALID.
 
-    A search whose first full test was VALID is said to have needed one attempt.
+    If a search has no attempts that failed, the line says that its first full test was VALID.
     """
     details = test.details
     basis = f"{number(test.queries, 9)} {summary.scenario.pattern.query_noun} in {number(details.duration_s)} s"
@@ -240,7 +266,10 @@ def loadgen_line(summary: Summary, test: Outcome) -> Line:
 
 
 def scores_text(score: Accuracy) -> str:
-    """Return the failed scores with their thresholds or, if none failed, the first score; and the number of samples."""
+    """Return the failed scores with their thresholds or, if none failed, the first score; and the number of samples.
+
+    The text also names scores that are only approximate, and adds the note of the accuracy test if it has one.
+    """
     checks = [check for check in score.checks if check.verdict == "FAIL"] or score.checks[:1]
     text = ", ".join(f"{check.name} {number(check.score)} of {number(check.low)}" for check in checks)
     if score.approximate:
@@ -281,27 +310,31 @@ def expense_texts(summary: Summary) -> Iterator[str]:
 
 
 def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what a reader must know before passing the result on. Some texts are empty and are not shown."""
+    """Yield what a reader must know before passing the result on. An empty text means nothing to say and is not
+    shown.
+    """
     details = test.details
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from load_cautions(summary, test)
     if details.failed_requests:
-        asked = (details.samples or 0) + details.failed_requests
-        yield f"{number(details.failed_requests)} of {number(asked)} requests failed and are left out"
+        request_count = (details.samples or 0) + details.failed_requests
+        yield f"{number(details.failed_requests)} of {number(request_count)} requests failed and are left out"
         for failure in details.failures[:MOST_REASONS]:
             yield f"failed: {failure}"
     if details.errors:
         yield f"LoadGen error: {details.errors[0]}"
-    if summary.scenario.pattern.unit == Poisson.unit:  # Tests at different rates show if the server's speed changed.
+    # Only tests at different rates show whether the server's speed changed between them.
+    if summary.scenario.pattern.unit == Poisson.unit:
         yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client_warning(test)
     yield from advice.drift_warnings(test)
 
 
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what other programs took of the machine during the result's test; else at which levels they ran, and that
-    this was not measured if so.
+    """Yield what other programs took of the machine during the result's test.
+
+    If they took nothing then, yield the levels at which they ran, and whether their load was not measured at all.
     """
     if test.background_load:
         for load in test.background_load:
@@ -310,7 +343,8 @@ def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     busy = [level.text for level in summary.levels if Doubt.BUSY in level.doubts]
     if busy:
         text = f"other programs ran during the tests with {', '.join(busy)}, so those tests do not count"
-        if summary.background_load:  # The result's own test had none, so this is of levels faster than the result.
+        # The result's own test had no such load, so it is that of levels that were faster than the result.
+        if summary.background_load:
             text += f"; one of them may be the best, so {NOT_TO_PASS_ON}"
         yield text
     if test.details.machine.others_cpu_cores is None:

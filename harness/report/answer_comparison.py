@@ -43,7 +43,7 @@ class AnswerPair(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The number of answers that differ, and the place of the first difference, in words."""
+        """How many answers differ, and where the first of them begins to differ, in words."""
         text = f"{number(len(self.differing))} of {number(self.samples)} answers differ"
         if self.differing:
             first = self.differing[0]
@@ -60,21 +60,22 @@ class AnswerPair(NamedTuple):
 def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     """Compare the answers of two runs to the same samples, given the folders of their accuracy tests.
 
-    None if the samples differ or the answers of a run were not kept. Raises UsageError if samples.csv is damaged, and
-    LoadGenError if an accuracy log is.
+    `same_splitter` says whether both runs split sentences in the same way. None if the samples differ or the answers of
+    a run were not kept. Raises UsageError if samples.csv is damaged, and LoadGenError if an accuracy log is.
     """
     if not (has_answers(a) and has_answers(b)):
         return None
     table_a, table_b = read_samples(a), read_samples(b)
+    # The same samples have the same prompt lengths in the same order.
     lengths = table_a["prompt_tokens"]
     if table_b["prompt_tokens"] != lengths or table_a["index"] != table_b["index"]:
         return None
     changes = statistics.paired_changes(score_rows(table_a), score_rows(table_b))
-    logs = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
-    rouge_l = SHORT_SCORES[-1]
+    answers = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
+    rouge_l = SHORT_SCORES[-1]  # the score that is shown beside each differing answer
     scores_a, scores_b = table_a[rouge_l], table_b[rouge_l]
     differing = []
-    for sample, (answer_a, answer_b) in enumerate(zip(*logs, strict=True)):
+    for sample, (answer_a, answer_b) in enumerate(zip(*answers, strict=True)):
         difference = first_difference(answer_a, answer_b)
         if difference:
             differing.append(Divergence(sample, lengths[sample], *difference, scores_a[sample], scores_b[sample]))
@@ -82,6 +83,7 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
 
 
 def has_answers(test: Path) -> bool:
+    """Tell whether a test's folder has both the samples and the answers, which a comparison reads."""
     return (test / SAMPLES_FILE).exists() and (test / ANSWERS_FILE).exists()
 
 
@@ -91,7 +93,7 @@ def read_samples(test: Path) -> csv_files.Columns:
 
 
 def score_rows(table: csv_files.Columns) -> list[tuple[float, ...]]:
-    """Return the scores of each sample in the order of ROUGE. A missing score is NaN."""
+    """Return a tuple of scores for each sample, in the order of ROUGE. A missing score is NaN."""
     columns = []
     for name in ROUGE:
         columns.append([nan if score is None else score for score in table[name]])

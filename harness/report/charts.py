@@ -50,14 +50,14 @@ Tick = tuple[float, str]  # a place in percent or pixels, and the text there
 
 
 def round_steps(low: float, high: float) -> list[float]:
-    """Return evenly spaced round numbers between `low` and `high`.
+    """Return evenly spaced round numbers between `low` and `high`, for the ticks of an axis.
 
     The step is 1, 2, 5 or 10 times a power of ten: the smallest that makes no more than about MOST_TICKS numbers.
     """
-    least = (high - low) / MOST_TICKS
-    step = power = 10.0 ** floor(log10(least))
+    least_step = (high - low) / MOST_TICKS
+    step = power = 10.0 ** floor(log10(least_step))
     for factor in (2, 5, 10):
-        if step < least:
+        if step < least_step:
             step = factor * power
     return [step * n for n in range(ceil(low / step), floor(high / step) + 1)]
 
@@ -71,7 +71,10 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Scale":
-        """Return the scale from zero, or the lowest negative value, to above the largest value; to 1 if all are 0."""
+        """Return a scale that holds zero and all finite values, with HEADROOM_FACTOR of room above the largest.
+
+        It begins at zero, or at the lowest value if that is negative, and ends at 1 if no value is above zero.
+        """
         known = [0.0, *filter(isfinite, values)]
         return cls(min(known), max(known) * HEADROOM_FACTOR or 1.0)
 
@@ -79,37 +82,42 @@ class Scale(NamedTuple):
     def around(cls, values: Sequence[float], margin: float = 0.1, is_log: bool = False) -> "Scale":
         """Return a scale from the smallest to the largest value, with a margin on both sides.
 
-        `margin` is a share of the values' range, on a logarithmic scale of the range of their logarithms. The scale's
-        length is never zero.
+        `margin` is a share of the values' range, on a logarithmic scale of the range of their logarithms. Without
+        values, the range is 0 to 1. If all values are equal, 0.5 is added on both sides, so that the scale has a
+        length.
         """
         known = list(filter(isfinite, values))
         if is_log:
             known = [log10(value) for value in known if value > 0]
         low, high = min(known, default=0.0), max(known, default=1.0)
-        beside = margin * (high - low)
+        room = margin * (high - low)
         if low == high:
-            beside = 0.5
+            room = 0.5
         if is_log:
-            return cls(10 ** (low - beside), 10 ** (high + beside), True)
-        return cls(low - beside, high + beside)
+            return cls(10 ** (low - room), 10 ** (high + room), True)
+        return cls(low - room, high + room)
 
     def place(self, value: float) -> float:
         """Return the place of a value in percent of the axis. A value beyond an end is placed at that end."""
         low, high = self.low, self.high
         if self.is_log:
             low, high, value = log10(low), log10(high), log10(max(value, low))
-        return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2)
+        share = (value - low) / (high - low)
+        return round(100 * min(max(share, 0.0), 1.0), 2)
 
     def wide(self, begin: float, end: float) -> float:
         """Return the distance from one value to another, in percent of the axis."""
         return round(self.place(end) - self.place(begin), 2)
 
     def top(self, value: float, height: int) -> float:
-        """Return the distance of a value from the top of an upright axis, in pixels. `height` is the axis in pixels."""
+        """Return how many pixels below the top of an upright axis a value lies. `height` is the axis in pixels."""
         return round(height * (1 - self.place(value) / 100), 1)
 
     def ticks(self, values: Sequence[float] = ()) -> list[Tick]:
-        """Return the ticks at round values or at `values`. Ticks too close to the one before are left out."""
+        """Return the ticks of the axis: each with its place in percent and its text.
+
+        They are at `values` or, without them, at round values. A tick too close to the tick before is left out.
+        """
         if self.is_log and not values:
             values = self.round_values()
         ticks: list[Tick] = []
@@ -132,7 +140,7 @@ class Scale(NamedTuple):
         return values
 
     def levels(self, height: int) -> list[Tick]:
-        """Return the ticks of an upright axis, in pixels from the top. `height` is the axis in pixels."""
+        """Return the ticks of an upright axis, each with its pixels from the top. `height` is the axis in pixels."""
         levels = []
         for place, text in self.ticks():
             levels.append((round(height * (1 - place / 100), 1), text))
@@ -161,7 +169,7 @@ class Bar(NamedTuple):
 
     @property
     def values(self) -> list[float]:
-        """All values that the row shows."""
+        """All values that the row shows, from which the scale of the axis is made."""
         parts = list(self.parts)
         if self.dot:
             parts.append(self.dot)
@@ -184,7 +192,7 @@ class Bars(NamedTuple):
 
     @property
     def x(self) -> str:
-        """The text at the axis, with a note on hollow bars if there are any."""
+        """The text at the axis, which explains hollow bars if there are any."""
         parts = chain.from_iterable(row.parts for row in self.rows)
         if any(part.is_hollow for part in parts):
             return joined_text("; ", self.axis, HOLLOW_NOTE)
@@ -192,6 +200,7 @@ class Bars(NamedTuple):
 
     @property
     def scale(self) -> Scale:
+        """The scale of the axis: the given one, else one from zero to above the largest value of rows and lines."""
         if self.span:
             return self.span
         values = chain.from_iterable(row.values for row in self.rows)
@@ -199,13 +208,13 @@ class Bars(NamedTuple):
 
     @property
     def keys(self) -> dict[str, str]:
-        """The color of each text in the legend, in the order of the legend."""
+        """The color of each text in the legend, in the order of the legend: by `order` if given, else as they occur."""
         colors_by_name = {}
         for part in chain.from_iterable(row.parts for row in self.rows):
             if part.name:
                 colors_by_name[part.name] = part.color
         keys = dict[str, str]()
-        for color in self.order or colors_by_name.values():
+        for color in self.order or colors_by_name.values():  # A color that comes twice changes nothing.
             for name, color_of_name in colors_by_name.items():
                 if color_of_name == color:
                     keys[name] = color
@@ -216,6 +225,7 @@ class Bars(NamedTuple):
         return PANEL_MARGIN_IN + ROW_HEIGHT_IN * len(self.rows)
 
     def draw(self, axes: "Axes") -> None:
+        """Draw the rows, the lines across all of them, and the legend into a figure's axes."""
         for place, row in enumerate(self.rows):
             draw_row(axes, place, row)
         for value in self.lines:
@@ -229,7 +239,9 @@ class Bars(NamedTuple):
 
 
 def draw_row(axes: "Axes", place: int, row: Bar) -> None:
-    """Draw a row of bars at its place: 0 is the row on top. Its text is beside the dot, else after the last value."""
+    """Draw a row of bars at its place: 0 is the row on top. Its text is beside the dot, else after the
+    largest value.
+    """
     for part in row.parts:
         color = fill = PALETTE[part.color]
         if part.is_hollow:
@@ -267,10 +279,13 @@ class Series(NamedTuple):
 
     @property
     def drawn(self) -> list[list[Point]]:
-        """The pieces of the line between gaps, with about MOST_POINTS points at most, the last point among them."""
-        every = max(1, len(self.points) // MOST_POINTS)
+        """The pieces of the line between its gaps. Points are left out evenly, so that about MOST_POINTS are left.
+
+        The last point is always there, so that the line ends where the data end.
+        """
+        point_step = max(1, len(self.points) // MOST_POINTS)
         pieces: list[list[Point]] = [[]]
-        for across, height in [*self.points[::every], *self.points[-1:]]:
+        for across, height in [*self.points[::point_step], *self.points[-1:]]:
             if isnan(height):
                 pieces.append([])
             else:
@@ -295,12 +310,13 @@ class LinePanel(NamedTuple):
 
     @property
     def keys(self) -> dict[str, str]:
-        """The color of each text in the legend."""
+        """The color of each text in the legend: that of each named series, and red for limits."""
         colors = {series.name: series.color for series in self.series if series.name}
         lines = [*self.limits.values(), *self.upright.values()]
         return colors | dict.fromkeys(lines, "red")
 
     def draw(self, axes: "Axes") -> None:
+        """Draw the series, the limits and the shaded parts into a figure's axes, and set both scales."""
         for series in self.series:
             draw_series(axes, series)
         for value, text in self.limits.items():
@@ -325,7 +341,7 @@ class LinePanel(NamedTuple):
 
 
 def draw_series(axes: "Axes", series: Series) -> None:
-    """Draw points with their line, their marks and their texts."""
+    """Draw the points of a series with its line, its marks and its texts, as far as it has them."""
     color = PALETTE[series.color]
     axes.plot(
         *zip(*series.points, strict=True),
@@ -371,7 +387,7 @@ def pyplot() -> Any:
 
 
 def draw_figure(panels: Sequence[Panel]) -> "Figure":
-    """Return a figure with the panels below each other."""
+    """Return a figure with the panels below each other, as high as all of them together."""
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
     figure: Figure
@@ -382,7 +398,7 @@ def draw_figure(panels: Sequence[Panel]) -> "Figure":
 
 
 def draw_panel(panel: Panel, axis: "Axes") -> None:
-    """Draw a panel with its title, and its legend at the right."""
+    """Draw a panel with its title and its axis text and, if it has named parts, a legend at the right."""
     panel.draw(axis)
     axis.set_xlabel("\n".join(wrap(panel.x, TITLE_CHARACTERS)))
     axis.xaxis.set_major_formatter(tick_text)
@@ -397,7 +413,9 @@ OVERVIEW_TITLE_CHARACTERS, OVERVIEW_TEXT_CHARACTERS = 52, 92  # characters of a 
 
 
 def write_png(figure: "Figure", path: Path, caption: str = "") -> None:
-    """Write a figure as a PNG file, whole or not at all, with this text under it, and close the figure."""
+    """Write a figure as a PNG file, whole or not at all, and close the figure. `caption` is the text under it, if
+    any.
+    """
     if caption:
         lines = "\n".join(wrap(caption, CAPTION_CHARACTERS))
         figure.supxlabel(lines, fontsize=7, color=PALETTE["grey"], x=0.01, ha="left")
@@ -434,10 +452,12 @@ def draw_overview(document: Document, panel: Panel | None, path: Path) -> Pictur
 
 
 def draw_text(area: "FigureBase", rows: Sequence["TextRow"]) -> None:
-    """Draw rows of text below each other, so that they fill the height of a part of a figure."""
-    count = len(rows) + 1
+    """Draw rows of text below each other, evenly over the height of `area`, a part of a figure."""
+    row_spaces = len(rows) + 1
     for place, row in enumerate(rows, start=1):
-        area.text(0.02, 1 - place / count, row.text, fontsize=row.size, color=row.color, weight=row.weight, va="center")
+        area.text(
+            0.02, 1 - place / row_spaces, row.text, fontsize=row.size, color=row.color, weight=row.weight, va="center"
+        )
 
 
 class TextRow(NamedTuple):
@@ -450,16 +470,16 @@ class TextRow(NamedTuple):
 
 
 def wrapped_rows(text: str, width: int, size: int, color: str, weight: str = "normal") -> list[TextRow]:
-    """Return the rows of a text that is at most so many characters wide."""
+    """Return a text as rows of at most `width` characters, all with the same size, color and weight."""
     return [TextRow(row, size, color, weight) for row in wrap(printable_text(text), width)]
 
 
 def save_pictures(
     drawn: Mapping[str, tuple[str, Sequence[Panel]]], folder: Path, caption: str = ""
 ) -> dict[str, Picture]:
-    """Write pictures as PNG files into a folder, with this text under each, and return them by name.
+    """Write pictures as PNG files into a folder, with `caption` under each, and return them by name.
 
-    `drawn` has the title and the panels of each picture, by name.
+    `drawn` has the title and the panels of each picture, by name. The folder is made if it is missing.
     """
     folder.mkdir(exist_ok=True)
     pictures = {}

@@ -15,7 +15,9 @@ CHECK_WORDS = {True: "yes", False: "no", None: "not required in Offline"}
 
 
 def workload(report: RunReport) -> Iterator[Section]:
-    """Yield the section on a workload that is not MLPerf's; none for MLPerf's."""
+    """Yield the section on a workload that is not MLPerf's: its requests and how long the answers were; none for
+    MLPerf's.
+    """
     request_set = report.facts.plan.request_set
     if not request_set:
         return
@@ -32,24 +34,27 @@ def workload(report: RunReport) -> Iterator[Section]:
 
 
 def accuracy(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the scores, of a run that has them."""
+    """Yield the section on the scores: a picture, a table and the basis of the scores; none without an
+    accuracy test.
+    """
     score = report.summary.accuracy
     if not score:
         return
-    first = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
+    first_scores = ", ".join(f"{check.name} {number(check.score)}" for check in score.checks[:3])
     blocks: list[Block] = [
         *report.picture("scores"),
         table_of_scores(score),
         score_text(score),
         MarkdownText(WORST_NOTE),
     ]
-    yield Section("Accuracy", f"{score.verdict}: {first}; {number(score.samples)} samples", blocks)
+    yield Section("Accuracy", f"{score.verdict}: {first_scores}; {number(score.samples)} samples", blocks)
 
 
 def table_of_scores(score: Accuracy) -> Table:
-    """Return each score with the reference's and what it must be.
+    """Return a table with each score, the reference's, what the score must be, and the verdict.
 
-    If only a part of the set ran, with its interval, too.
+    If only a part of the samples ran, the table has the interval of each score, too, as the interval decides the
+    verdict.
     """
 
     def name_of(check: ScoreCheck) -> str:
@@ -77,6 +82,7 @@ def threshold_text(check: ScoreCheck) -> str:
 
 
 def interval_text(check: ScoreCheck) -> str:
+    """Return the 95 % interval of a score as text; a dash if it has none."""
     if check.interval is None:
         return number(None)
     return range_text(*check.interval)
@@ -87,25 +93,29 @@ def range_text(low: float, high: float) -> str:
 
 
 def score_text(score: Accuracy) -> str:
-    """Return the numbers of samples, tokens and characters that the scores are of, and how sentences were split."""
-    part = PART_NOTE
+    """Return what the scores rest on: samples, tokens, characters, answers cut at the token limit, and the splitter.
+
+    The splitter is what split the answers into sentences. If only a part of the set ran, the text says how that is
+    judged.
+    """
+    part_note = PART_NOTE
     if score.full_set:
-        part = ""
+        part_note = ""
     splitter = score.splitter
     if score.splitter_version:
         splitter += f" of NLTK {score.splitter_version}"
     at_limit = percent(score.at_token_limit / score.samples, 0)
     return (
-        f"{number(score.samples)} samples{part}, {number(score.generated_tokens)} generated tokens, "
+        f"{number(score.samples)} samples{part_note}, {number(score.generated_tokens)} generated tokens, "
         f"{number(score.characters)} characters; {at_limit} % of the answers end at the token limit. Sentences split "
         f"by: {splitter}."
     )
 
 
 def compliance(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the compliance tests, of a run that was asked for them.
+    """Yield the section on the compliance tests: their verdicts and checks; none for a run that was not asked for them.
 
-    A test without a result did not finish.
+    If a test was asked for and there is no result, it did not finish, which the section says.
     """
     audits, asked = report.summary.run.compliance, report.facts.config.compliance
     if audits:

@@ -27,10 +27,12 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """The aspects that another run must share to be compared, including those of the performance test.
+        """What another run must share to be compared with this one, with the facts that only the performance test
+        shows.
 
-        The machine is its GPUs or, without any, its CPU. A rate that the user gave is a flaw: the speed follows from it
-        and says nothing about the server.
+        The machine is its GPUs or, without any, its CPU. Flaws make a comparison invalid: those of the test's figures,
+        a failed accuracy gate, and a rate that the user gave. Such a rate sets the speed, which then says nothing about
+        the server.
         """
         result, system = self.summary.result, self.summary.system
         machine: dict[str, object] = {"gpus": system.gpus}
@@ -54,9 +56,10 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The facts that a run shares with its copies, wherever their folders are: its begin, its work, and its logs.
+        """The facts that a run shares with its copies, wherever their folders are: its begin, its work, and its logs'
+        digests.
 
-        A summary of an older version has no digests of its logs; the run's name and command then take their place.
+        A summary of an older version has no digests; the run's name and command then take their place.
         """
         meta = self.summary.meta
         work = [f"{name}={value}" for name, value in self.facts.plan.work.items()]
@@ -66,7 +69,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def is_measured(self) -> bool:
-        """Tell whether the run has a speed."""
+        """Tell whether the run has a speed: a performance test with a known number of output tokens/s."""
         test = self.summary.result
         return test is not None and test.tokens_per_sec is not None
 
@@ -77,7 +80,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def flags(self) -> dict[str, str]:
-        """The settings that a result may depend on and the price, as texts by name."""
+        """The settings that a result may depend on, and the price per hour, as texts by name."""
         plan = self.facts.plan
         settings = plan.work | plan.settings | {"price_per_hour": plan.config.price_per_hour}
         return {name: value_text(value) for name, value in settings.items()}
@@ -88,9 +91,9 @@ class ComparedRun(NamedTuple):
         return self.facts.system.packages | self.facts.system.variables
 
     def paired_answers(self, reference: "ComparedRun") -> AnswerPair | None:
-        """Return the answers of the reference (A) beside those of this run (B).
+        """Compare the answers of the reference (A) with those of this run (B), sample by sample.
 
-        None if a run has no scores, the samples differ, or the answers of a run were not kept.
+        None if a run has no accuracy test, if the samples differ, or if the answers of a run were not kept.
         """
         score, reference_score = self.summary.accuracy, reference.summary.accuracy
         if score is None or reference_score is None:
@@ -105,7 +108,7 @@ class ComparedRun(NamedTuple):
 
     @property
     def busy(self) -> str:
-        """The load of other programs during its performance test, in words; empty if there was none."""
+        """The load of other programs during the run's performance test, in words; empty if there was none."""
         return "; ".join(self.summary.background_load)
 
     @property
@@ -118,15 +121,17 @@ class ComparedRun(NamedTuple):
 
     @property
     def has_unknown_load(self) -> bool:
-        """Tell whether the run has a test during which other programs were not watched."""
+        """Tell whether the run has a performance test during which the load of other programs was not measured."""
         test = self.summary.result
-        if test is None or self.summary.background_load:
+        if test is None or self.summary.background_load:  # no test, or a load that was measured
             return False
         return test.details.machine.others_cpu_cores is None
 
     @property
     def flaws(self) -> str:
-        """The reasons why the figures of its test may not be compared, in words; empty if they may."""
+        """The reasons why the figures of the run's performance test may not be compared, in words; empty
+        if they may.
+        """
         test = self.summary.result
         return "; ".join(test.flaws) if test else ""
 
@@ -143,9 +148,9 @@ FILES_BESIDE_RUNS = ("index.md", "history.jsonl")  # files of a results folder, 
 
 
 def cautions(run: ComparedRun, name: str) -> Iterator[str]:
-    """Yield what other programs took of a run's machine or that this is not known, and the flaws of its figures.
+    """Yield the load of other programs during a run or that it was not measured, and the flaws of the run's figures.
 
-    `name` is the run's name in the texts.
+    `name` is what the texts call the run. Nothing is yielded for a run without such doubts.
     """
     if run.busy:
         yield f"the machine was busy in {name}: {run.busy}"
@@ -156,7 +161,9 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
 
 
 def value_text(value: object) -> str:
-    """Return the value of a setting as a table shows it."""
+    """Return the value of a setting as a table shows it: "unset" for None, a list as words, "none" for
+    an empty list.
+    """
     match value:
         case None:
             return "unset"
@@ -166,10 +173,11 @@ def value_text(value: object) -> str:
 
 
 def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
-    """Return each finished run among the folders once, and why other paths were left out.
+    """Return each finished run among the folders once, and a sentence for each path that was left out.
 
-    Files that a results folder has beside its runs are left out without a reason, so that a user may give `results/*`.
-    Raises UsageError if fewer than two runs are left. One run is enough if copies of it were given as well.
+    Files that a results folder has beside its runs are left out without a sentence, so that a user may give
+    `results/*`. Raises UsageError if fewer than two runs are left. One run is enough if copies of it were given: their
+    sentences explain why no second run is left.
     """
     runs = []
     reasons = []
@@ -182,18 +190,18 @@ def load_runs(folders: Sequence[Path]) -> tuple[list[ComparedRun], list[str]]:
             runs.append(read_run(folder.resolve()))
         except UsageError as error:
             reasons.append(str(error))
-    runs, copies = without_copies(runs)
-    reasons += copies
-    if not runs or (len(runs) < 2 and not copies):
+    runs, copy_reasons = without_copies(runs)
+    reasons += copy_reasons
+    if not runs or (len(runs) < 2 and not copy_reasons):
         shown_reasons = [reason.removesuffix(".") for reason in reasons]
         raise UsageError("; ".join([*shown_reasons, f"--compare takes two runs or more, not {len(runs)}."]))
     return runs, reasons
 
 
 def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list[str]]:
-    """Return each run once, and a line for each copy that was left out.
+    """Return each run once, and a sentence for each copy that was left out.
 
-    The original is the folder that still has the name of its run or, if none has, the first.
+    The original is the folder that still has the name of its run or, if none has, the first one.
     """
     originals: dict[tuple[str, ...], ComparedRun] = {}
     for run in runs:
@@ -205,12 +213,14 @@ def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list
         original = originals[run.identity]
         if original.folder != run.folder:
             reasons.append(f"{run.folder}: a copy of {original.folder}, and so no further run.")
-    distinct = dict.fromkeys(run.identity for run in runs)
-    return [originals[identity] for identity in distinct], reasons
+    distinct_identities = dict.fromkeys(run.identity for run in runs)
+    return [originals[identity] for identity in distinct_identities], reasons
 
 
 def read_run(folder: Path) -> ComparedRun:
-    """Return the finished run in a folder. Raises UsageError for any other folder."""
+    """Return the finished run in a folder. Raises UsageError for a folder of no run, and for a run without
+    summary.json.
+    """
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():
         raise UsageError(f"{folder}: no summary.json; only finished runs are compared.")
@@ -226,7 +236,7 @@ def last_runs(results_dir: Path, count: int) -> list[Path]:
         raise UsageError(f"--last {count}: a comparison needs at least two runs.")
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
-    finished = []
+    finished = []  # A link is not a run of its own: results/latest points to one.
     for path in results_dir.glob("*/summary.json"):
         status = readable_status(path.parent)
         if status and status.status == "complete" and not path.parent.is_symlink():

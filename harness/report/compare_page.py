@@ -56,7 +56,10 @@ RUN_COLUMNS = (  # name, label, and the path of attributes from a ComparedRun
 
 
 def property_of(run: ComparedRun, path: str) -> str | float | None:
-    """Return the property of a run at a path of attributes; None if the run has none, or if it is empty or 0."""
+    """Return the property of a run at a path of attributes, such as summary.meta.label.
+
+    None if the run has no such property, and if it is empty, 0, or neither text nor number.
+    """
     value = value_at(run, path.split("."))
     if not value or not isinstance(value, str | int | float):
         return None
@@ -74,7 +77,9 @@ class RunColumn(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values as a table shows them."""
+        """The values as a table shows them: as the metric shows them or, without a metric, as plain text
+        and numbers.
+        """
         return self.shown or tuple(map(text_of, self.values))
 
 
@@ -85,9 +90,10 @@ def text_of(value: str | float | None) -> str:
 
 
 def columns(runs: Runs) -> list[RunColumn]:
-    """Return the properties of the runs: their own, the settings that differ, the metrics, and their profiles.
+    """Return what is compared, a column each: the runs' names and verdicts, the settings that differ, metrics,
+    profiles.
 
-    A property that no run has is left out.
+    A property that no run has is left out. So is a setting that RUN_COLUMNS has already.
     """
     run_columns = list[RunColumn]()
     for name, label, path in RUN_COLUMNS:
@@ -121,14 +127,17 @@ def write_csv(path: Path, runs: Runs) -> None:
 
 
 def tested_loads(runs: Runs) -> Table:
-    """Return the tested loads of each run, with the verdict of LoadGen or on the user's own limits."""
+    """Return a table of all loads that the runs tested, a row for each test, with its figures and its verdict.
+
+    The verdict is LoadGen's or, at fixed concurrency, the one on the user's own limits. No rows if no run tested loads.
+    """
     tests = [*chain.from_iterable(run.summary.tests for run in runs)]
-    columns = metric_columns("beside", tests, "load", "text")
+    load_columns = metric_columns("beside", tests, "load", "text")
     rows = []
     for run in runs:
-        for cells in Table.from_items(run.summary.tests, columns).rows:
+        for cells in Table.from_items(run.summary.tests, load_columns).rows:
             rows.append([run.name, *cells])
-    return Table(["run", *columns], rows)
+    return Table(["run", *load_columns], rows)
 
 
 NOTHING_TO_COMPARE = "no speed to compare: a run has none"
@@ -137,7 +146,8 @@ NOTHING_TO_COMPARE = "no speed to compare: a run has none"
 def document(runs: Runs) -> Document:
     """Return the finding of a comparison with its cautions, and the runs side by side.
 
-    If the machine was busy during a run, the next command repeats the first such run.
+    The answers are compared if there are exactly two runs. If the machine was busy during runs, the next command
+    repeats the first of them.
     """
     pair = None
     if len(runs) == 2:
@@ -166,10 +176,10 @@ class ComparisonAnswer(NamedTuple):
 
 
 def comparison_answer(runs: Runs, pair: AnswerPair | None) -> ComparisonAnswer:
-    """Return the finding on the speed, or on the answers of runs without a speed; or why there is none.
+    """Return the finding on the speed or, if no run has a speed, on the answers; or why the runs cannot be compared.
 
-    If only the load of other programs keeps the runs from being compared, the interval of the finding allows for it.
-    `pair` holds the answers of two runs, None if they cannot be compared.
+    If only the load of other programs keeps the runs from being compared, the title gives the finding with that load,
+    and its interval allows for it. `pair` holds the answers of two runs, None if they cannot be compared.
     """
     reference, reasons = best_reference(runs)
     letters = run_letters(len(runs))
@@ -181,12 +191,13 @@ def comparison_answer(runs: Runs, pair: AnswerPair | None) -> ComparisonAnswer:
         return ComparisonAnswer(f"{speed.text}; {others_cpu_text(runs)}", (), "careful", speed.has_interval)
     speed = finding_of(runs, comparable_runs, has_two_sides)
     has_speeds = any(run.is_measured for run in runs)
+    # Without two sides, the speed is only shown as not reliable. Answers can still be compared if no run has a speed.
     if not has_two_sides and (has_speeds or not pair):
         lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
         title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons_by_letter.values()))}"
         return ComparisonAnswer(title, lines, "careful", speed.has_interval)
     lines = not_comparable_lines(letters[reference], reasons_by_letter)
-    if pair and not has_speeds:  # their answers are all there is to compare
+    if pair and not has_speeds:  # Their answers are all that there is to compare.
         return ComparisonAnswer(pair.words, lines)
     return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
 
@@ -205,10 +216,10 @@ def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -
 
 
 def differ_only_in_load(runs: Runs) -> bool:
-    """Tell whether nothing but the load of other programs keeps the runs from being compared.
+    """Tell whether only the load of other programs keeps the runs from being compared with the first run.
 
-    False if it is not known which share of the cores other programs took, since the interval of a change then cannot
-    allow for it; also if a run has no speed.
+    False if a run has no speed, or if it is not known which share of the cores other programs took: the interval of a
+    change can then not allow for their load.
     """
     first, *rest = runs
     is_load_known = all(run.others_cpu_share for run in compare.busy_runs(runs))
@@ -225,13 +236,16 @@ def others_cpu_text(runs: Runs) -> str:
 
 
 def are_of_two_sides(comparable_runs: Runs, runs: Runs) -> bool:
-    """Tell whether the runs that may be compared make two sides. Runs with one label are one side.
+    """Tell whether the runs that may be compared make at least two sides. Runs with the same label are one side.
 
-    If all runs have the same label, each run is a side of its own.
+    If all runs of the comparison have the same label, each run is a side of its own.
     """
     labels = {run.name for run in runs}
     comparable_labels = {run.name for run in comparable_runs}
-    return len(comparable_runs) != 1 and len(comparable_labels) >= min(2, len(labels))
+    has_several = len(comparable_runs) > 1
+    if len(labels) == 1:
+        return has_several
+    return has_several and len(comparable_labels) > 1
 
 
 class SpeedFinding(NamedTuple):
@@ -242,7 +256,7 @@ class SpeedFinding(NamedTuple):
 
 
 def finding_of(runs: Runs, comparable_runs: Runs, has_two_sides: bool) -> SpeedFinding:
-    """Return the finding on the runs that may be compared; empty if these do not make two sides.
+    """Return the finding on the speed of the runs that may be compared; empty if these do not make two sides.
 
     Two runs always have a finding: if they may not be compared, it is shown as not reliable.
     """
@@ -254,9 +268,9 @@ def finding_of(runs: Runs, comparable_runs: Runs, has_two_sides: bool) -> SpeedF
 
 
 def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
-    """Yield the section of the runs side by side, that of their tested loads and, for two runs, that of their answers.
+    """Yield the sections of a comparison: the runs side by side, their tested loads, and the scores of two runs.
 
-    Sections that would be empty are left out.
+    A section that would be empty is left out. `pair` holds the answers of two runs, None if they were not compared.
     """
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
     loads = tested_loads(runs)
@@ -267,7 +281,7 @@ def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
 
 
 def score_blocks(pair: AnswerPair) -> Iterator[Block]:
-    """Yield how scores and answers of two runs differ."""
+    """Yield how the scores of two runs differ, and the first answers that differ, with the number of those left out."""
     yield f"{number(pair.samples)} samples in both."
     rows = [score_row(name, score) for name, score in pair.scores.items()]
     yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
@@ -284,7 +298,10 @@ def score_blocks(pair: AnswerPair) -> Iterator[Block]:
 
 
 def score_row(name: str, score: PairedChange) -> list[str]:
-    """Return a score of two runs with its change and verdict. Few differing samples show no difference."""
+    """Return the row of a score: its name, both values, the change, its interval, and the verdict.
+
+    A score "differs" if the interval of its change excludes zero. If few samples differ, the interval cannot show that.
+    """
     verdict = "no clear difference"
     excludes_no_change = score.low > 0 or score.high < 0
     if excludes_no_change and not score.few:
@@ -295,7 +312,7 @@ def score_row(name: str, score: PairedChange) -> list[str]:
 
 
 def write_html(path: Path, runs: Runs, document: Document) -> None:
-    """Write a comparison as a page, with a picture of the runs before its sections."""
+    """Write the comparison `document` as an HTML page, with a picture of the runs before its sections."""
     picture_section = Section(
         "In pictures", "", [Picture(COMPARISON_FILE, "Side by side", "", panels(runs))], is_open=True
     )
@@ -303,11 +320,11 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
 
 
 def finding(runs: Runs) -> SpeedFinding:
-    """Return how the speed of two sides differs: of the second side against the first.
+    """Return by how much the speed of one side differs from that of another, as a sentence.
 
-    Runs with one label on one machine are one side; if all runs are, each run is a side of its own. Of more than two
-    sides, the fastest is compared with the first or, if the first is the fastest, with the next fastest. Empty for a
-    single run, and if a run has no speed.
+    Runs with one label on one machine are one side; if all runs are, each run is a side of its own. The second side is
+    compared with the first. Of more than two sides, the fastest is compared with the first or, if the first is the
+    fastest, with the next fastest. Empty for a single run, and if a run has no speed.
     """
     if len(runs) < 2:
         return SpeedFinding()
@@ -330,6 +347,7 @@ def finding(runs: Runs) -> SpeedFinding:
         if fastest == first:
             first, second = next_fastest, fastest
     change = Change.between(sides[first], sides[second])
+    # The interval is widened by what other programs took, as a change of speed, also if the metric is a time.
     if compare.busy_runs(runs):
         speed = change.speed_change(metric).on_busy_machine(others_shares[first], others_shares[second])
         change = speed.speed_change(metric)  # For a time, this turns the change of speed back into one of the time.
@@ -338,9 +356,9 @@ def finding(runs: Runs) -> SpeedFinding:
 
 
 def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
-    """Yield the line on the answers of two runs: how many differ, or why they were not compared.
+    """Yield the line on the answers of two runs: how many differ, or that they could not be compared.
 
-    None for other than two runs, and if a run has no accuracy test.
+    Nothing is yielded for other than two runs, nor if a run has no accuracy test.
     """
     if pair:
         yield Line("answers", pair.words, pair.tone)
@@ -351,10 +369,10 @@ def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
 def table(runs: Runs) -> Table:
     """Return a row for each property, with the value of each run and its ratio to the reference run.
 
-    The first property, the name of the run's folder, is left out: the head names the runs.
+    The first property, the folder of the run, is left out, as the head of each column names the run.
     """
     reference, reasons = best_reference(runs)
-    head = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
+    run_heads = [f"{letter}: {run.name}" for letter, run in zip(run_letters(len(runs)), runs, strict=True)]
     rows = []
     for column in columns(runs)[1:]:
         row = [column.label]
@@ -364,7 +382,7 @@ def table(runs: Runs) -> Table:
             else:
                 row.append(text)
         rows.append(row)
-    return Table(["of a run", *head], rows)
+    return Table(["of a run", *run_heads], rows)
 
 
 def run_letters(count: int) -> list[str]:
@@ -373,14 +391,15 @@ def run_letters(count: int) -> list[str]:
 
 
 def run_number(letter: str) -> int:
-    """Return the number of a run in its comparison, counted from 1, given its name by `run_letters`."""
+    """Return the number of a run in its comparison, counted from 1. `letter` is the run's name by `run_letters`."""
     return int(letter) if letter.isdigit() else ascii_uppercase.index(letter) + 1
 
 
 def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
-    """Yield what a reader must know about the runs, which are given with their letters.
+    """Yield what a reader must know about the runs, which are given with their letters, before using the comparison.
 
-    For two runs, the texts give the details of each run. For more runs, each text names all runs that it concerns.
+    For two runs, the texts give the details of each run. For more runs, each text names all runs that it concerns. If
+    runs were measured on other machines than the first run, a last text says so.
     """
     if len(lettered_runs) == 2:
         for letter, run in lettered_runs:
@@ -397,7 +416,7 @@ def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 
 def shared_cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
-    """Yield each caution once, with the letters of all runs that it concerns."""
+    """Yield each caution once, with the letters of all runs that it concerns: busy machines, unmeasured load, flaws."""
     busy_runs = compare.busy_runs([run for _, run in lettered_runs])
     busy = [letter for letter, run in lettered_runs if run in busy_runs]
     if busy:
@@ -422,7 +441,10 @@ def letters_by_text(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def letter_ranges(letters: Sequence[str]) -> str:
-    """Return letters of runs, given in order, as text, such as "A to E, H". A range has three letters or more."""
+    """Return letters of runs as text, such as "A to E, H". Three or more neighbors are written as a range.
+
+    The letters are given in order.
+    """
     ranges = list[list[str]]()
     for letter in letters:
         if ranges and run_number(letter) == run_number(ranges[-1][-1]) + 1:
@@ -430,23 +452,25 @@ def letter_ranges(letters: Sequence[str]) -> str:
         else:
             ranges.append([letter])
     texts = list[str]()
-    for members in ranges:
-        if len(members) > 2:
-            texts.append(f"{members[0]} to {members[-1]}")
+    for range_letters in ranges:
+        if len(range_letters) > 2:
+            texts.append(f"{range_letters[0]} to {range_letters[-1]}")
         else:
-            texts += members
+            texts += range_letters
     return ", ".join(texts)
 
 
 def difference(runs: Runs) -> str:
-    """Return the names of the settings and versions that differ between the runs, as text."""
+    """Return which settings and which versions differ between the runs, such as "setting dtype; versions torch,
+    vllm".
+    """
     settings, versions = [run.flags for run in runs], [run.versions for run in runs]
     parts = []
     for noun, values_of_runs in (("setting", settings), ("version", versions)):
         all_names = sorted(set(chain.from_iterable(values_of_runs)))
         names = [name for name in all_names if is_different(name, values_of_runs)]
-        plural_end = "s" if len(names) > 1 else ""
         if names:
+            plural_end = "s" if len(names) > 1 else ""
             parts.append(f"{noun}{plural_end} {', '.join(names)}")
     return "; ".join(parts) or "no setting and no version"
 
@@ -458,7 +482,7 @@ def best_reference(runs: Runs) -> tuple[int, list[str]]:
     run can be compared, and for the reference itself.
     """
     letters = run_letters(len(runs))
-    reasons_by_reference, counts = list[list[str]](), list[int]()
+    reasons_by_reference, reason_counts = list[list[str]](), list[int]()
     for reference, letter_of_reference in zip(runs, letters, strict=True):
         reasons = []
         for run, letter in zip(runs, letters, strict=True):
@@ -467,8 +491,8 @@ def best_reference(runs: Runs) -> tuple[int, list[str]]:
                 reason = refusal_text(reference, run, letter_of_reference, letter)
             reasons.append(reason)
         reasons_by_reference.append(reasons)
-        counts.append(len(reasons) - reasons.count(""))
-    best = counts.index(min(counts))
+        reason_counts.append(len(reasons) - reasons.count(""))
+    best = reason_counts.index(min(reason_counts))
     return best, reasons_by_reference[best]
 
 
@@ -481,14 +505,15 @@ def refusal_text(a: ComparedRun, b: ComparedRun, letter_a: str, letter_b: str) -
 
 
 def ratios_of(column: RunColumn, reasons: Sequence[str], reference: int) -> list[str]:
-    """Return the ratio of each value to that of the run with the index `reference`, as texts.
+    """Return for each run, as text, the ratio of its value to that of the run with the index `reference`.
 
     A text is empty for the reference itself, for a run that has a reason not to be compared, and for a value that is no
-    number. All are empty for a property that is no metric of speed, latency, cost or energy, as a ratio then means
-    nothing.
+    number. All are empty without a metric of speed, latency, cost or energy, where a ratio means nothing, and if the
+    reference has no value or 0.
     """
     metric, reference_value = column.metric, column.values[reference]
     texts = [""] * len(column.values)
+    # A setting is no metric. A metric for which neither more nor less is better has no ratio, nor has a score.
     if metric is None or not metric.better or metric.name in mlperf.SCORES:
         return texts
     if not isinstance(reference_value, int | float) or not reference_value:

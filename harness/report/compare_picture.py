@@ -16,35 +16,35 @@ TIME_PREFIX = re.compile(r"^\d+-\d+-(?=.)")  # the time with which the name of a
 
 
 def write_picture(path: Path, drawn: Sequence[Panel], runs: Runs) -> None:
-    """Write a picture of runs as a PNG file."""
+    """Write the panels as a PNG file. The text under them says what the runs have in common."""
     summaries = [run.summary for run in runs]
     charts.write_png(charts.draw_figure(drawn), path, subject.footer(*summaries))
 
 
 def panels(runs: Runs) -> list[Panel]:
-    """Return bars for each quantity that at least two runs have, and curves if at least two runs tested loads."""
+    """Return bars for each metric that at least two runs have, and curves if at least two runs tested loads."""
     panel_list: list[Panel] = []
     for metric in metrics_of("panel"):
         figures = [metric.figure(run.summary) for run in runs]
-        known = [figure for figure in figures if figure.value is not None]
-        if len(known) > 1:
+        known_figures = [figure for figure in figures if figure.value is not None]
+        if len(known_figures) > 1:
             panel_list.append(metric_bars(runs, metric, figures))
     curves = {}
     for name, run in zip(names_of_runs(runs), runs, strict=True):
         if not run.summary.run.search:
             continue
-        loads = LoadPicture.of(run.summary, run.facts.plan.limits)
-        if loads:
-            curves[name] = loads
+        load_picture = LoadPicture.of(run.summary, run.facts.plan.limits)
+        if load_picture:
+            curves[name] = load_picture
     if len(curves) > 1:
         panel_list += load_pictures.load_curves(curves)
     return panel_list
 
 
 def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
-    """Return a bar for each run, the first on top.
+    """Return a panel with a bar for each run, the first run on top. A run without a value has no bar.
 
-    Red means INVALID or over the limits; hollow means a busy machine.
+    Red means INVALID or over the limits; hollow means a busy machine. A note at the axis explains red.
     """
     rows, axis_note = [], ""
     for name, run, figure in zip(names_of_runs(runs), runs, figures, strict=True):
@@ -59,7 +59,7 @@ def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
 
 
 def names_of_runs(runs: Runs) -> list[str]:
-    """Return a short, distinct name for each run: its label, or else its folder's name without the time.
+    """Return a short, distinct name for each run: its label or, without one, its folder's name without the time.
 
     If the runs are of several machines, the machine comes first. Long names are cut, and equal names are numbered.
     """
@@ -76,7 +76,7 @@ def names_of_runs(runs: Runs) -> list[str]:
 
 
 def with_machines(runs: Runs, names: Sequence[str]) -> list[str]:
-    """Return the names, each after its machine if the runs are of several machines."""
+    """Return the names, each after the GPU or CPU of its run if the runs are of several kinds of machine."""
     machines = [str(matrix.AXES["gpu"](run.summary)).replace("NVIDIA ", "") for run in runs]
     if len(set(machines)) < 2:
         return [*names]

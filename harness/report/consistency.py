@@ -40,10 +40,11 @@ class CheckResult(NamedTuple):
 def check_run(folder: Path) -> CheckResult:
     """Compare a run's files with its logs: make all files again in a copy of the run, and compare them.
 
-    A file of the run that cannot be read is a difference. Raises UsageError if the folder is no run's or has another
+    A file that cannot be read is one of the differences. Raises UsageError if the folder is no run's or has another
     format.
     """
-    facts, copy = facts_of(folder), folder
+    facts = facts_of(folder)
+    copy = folder  # replaced by the copy's own path once its name is known
     claims_found, unmade, missing = list[Claim](), "", list[str]()
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as temporary:
@@ -59,6 +60,7 @@ def check_run(folder: Path) -> CheckResult:
                 if path.is_dir() or path.is_symlink():
                     continue
                 name = path.relative_to(copy)
+                # A file that is missing is reported by itself, not as a difference from an empty file.
                 if name.parts[0] in DERIVED_FILES and not (folder / name).exists():
                     missing.append(name.parts[0])
                     continue
@@ -68,30 +70,32 @@ def check_run(folder: Path) -> CheckResult:
                 claims_found += differences[:MOST_DIFFERENCES]
             claims_found += history_claims(folder, summary)
         except BenchmarkError as error:
+            # A message about the copy is of no use to the reader, so it names the run's own folder.
             claims_found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
     return CheckResult([*map(str, differing(claims_found))], unmade, [*dict.fromkeys(missing)])
 
 
 def history_claims(folder: Path, summary: Summary) -> list[Claim]:
-    """Claim that the history has the line that the run's summary gives.
+    """Claim that history.jsonl has exactly the line that follows from the run's summary.
 
-    Empty if there is no history or the run ended early.
+    No claims if there is no history, or if the run ended early and so has no line.
     """
     results_dir = folder.resolve().parent
     if not (results_dir / HISTORY_FILE).exists() or ended_early(folder) is not None:
         return []
     lines_of_run = []
     for _, line in stored_lines(results_dir):
-        if line.pop("run") == summary.meta.run:  # removed, since `history_line` has no such key
+        if line.pop("run") == summary.meta.run:  # `history_line` gives no name either.
             lines_of_run.append(line)
     return list(compare_data(f"{HISTORY_FILE}: ", lines_of_run, MADE_AGAIN, [history_line(summary)]))
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
-    """Link the files from which a report is made into a new folder, without the files that the report itself makes.
+    """Link the files from which a report is made into the folder `copy`, without the files that the report itself
+    makes.
 
-    A text that is stored differently from how the run wrote it, such as with other line ends, is written as the run
-    wrote it. `digests` has the SHA-256 of each file as the run wrote it.
+    If a text is stored otherwise than the run wrote it, such as with other line ends, the original text is written in
+    place of a link. `digests` has the SHA-256 of each file as the run wrote it, by its path in the folder.
     """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
@@ -111,12 +115,13 @@ NOT_IN_LOGS = ("refused", "full_at", "clock_fall", "details")
 
 
 def probe_claims(folder: Path, facts: RunFacts) -> Iterator[Claim]:
-    """Claim that each test in config.json is as its logs give it.
+    """Claim that each probe and each attempt in config.json is as its own logs give it.
 
     Raises LogError or UsageError if logs cannot be trusted or a file is damaged.
     """
     for recorded in (*facts.probes, *facts.attempts):
         plan = at_load(facts.plan, recorded)
+        # A load that was tested several times has the folders of all its tests in `repeats`.
         tests = [TestRun.read(folder / name, plan) for name in recorded.repeats or [recorded.folder]]
         recomputed = level_of(tests, plan, folder)
         yield from compare_data(
@@ -125,17 +130,21 @@ def probe_claims(folder: Path, facts: RunFacts) -> Iterator[Claim]:
 
 
 def fields_of_logs(outcome: Outcome) -> dict[str, object]:
-    """Return the fields of an outcome that its logs determine, without the reason that the server refused requests."""
+    """Return the fields of an outcome that follow from its test's logs, so that they can be computed again.
+
+    Left out are NOT_IN_LOGS and the reason that the server refused requests, which only the running probe could see.
+    """
     fields = {name: value for name, value in outcome if name not in NOT_IN_LOGS}
     reasons = [reason for reason in outcome.reasons if reason.name != "refused"]
     return {**fields, "reasons": reasons}
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
-    """Score the accuracy log in a copy of a run, in place of the scores there.
+    """Score the accuracy log in `folder`, the accuracy test in a copy of a run, and write the scores in place of the
+    old ones.
 
-    Returns why it cannot be scored; empty if it was, or if the run has no scores. Raises BenchmarkError for a damaged
-    log.
+    Returns why it cannot be scored here, such as for want of the tokenizer; empty if it was, or if the run has no
+    scores. Raises BenchmarkError for a damaged log.
     """
     scores = files.read_if_any(folder / accuracy.SCORES_FILE, accuracy.ScoresFile)
     if not scores:
@@ -151,7 +160,10 @@ def score_again(folder: Path, facts: RunFacts) -> str:
 
 
 def file_content(path: Path) -> Any:
-    """Return the content of a file: JSON as data, a text as lines. Empty for a picture or a missing file."""
+    """Return the content of a file, to be compared: JSON as data, any other text as lines.
+
+    Empty for a missing file and for a picture, whose bytes need not be the same.
+    """
     if not path.exists() or path.suffix == ".png":
         return []
     if path.suffix == ".json":

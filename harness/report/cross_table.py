@@ -33,10 +33,10 @@ class CrossTable(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Matrix, axes: Sequence[str], metric_name: str) -> "CrossTable":
-        """Return the table of a metric. The rows of the matrix's reference come first.
+        """Return the table of a metric over two axes of the matrix. The rows of its reference come first.
 
-        Columns in which nothing was measured are left out. Raises UsageError if there are not two axes, if the metric
-        is not known, or if no run has it.
+        Rows and columns in which nothing was measured are left out. Raises UsageError if there are not two axes, if the
+        metric is not known, or if no run has it.
         """
         if len(axes) != AXES_COUNT:
             raise UsageError(f"--of takes a --matrix of two axes, as in gpu,batch; got {','.join(axes)}.")
@@ -52,6 +52,7 @@ class CrossTable(NamedTuple):
         rows = list(dict.fromkeys(row for row, _ in cells_by_place))
         reference_rows = [cell.places[row_axis] for cell in matrix.cells if cell.places["label"] == matrix.reference]
         if matrix.reference:
+            # The sort is stable: the reference's rows move to the top, and the others stay in order.
             rows.sort(key=lambda row: row not in reference_rows)
         columns = dict.fromkeys(cell.places[column_axis] for cell in matrix.cells)
         measured = {column for _, column in cells_by_place}
@@ -60,7 +61,7 @@ class CrossTable(NamedTuple):
         return cls(metric, row_axis, column_axis, rows, measured_columns, figures)
 
     def table(self) -> Table:
-        """Return the metric by row and column, and below it each other row's ratio to the first."""
+        """Return the metric by row and column and, below it, the ratio of each other row to the first row."""
         lines = []
         for row in self.rows:
             lines.append([row, *map(self.metric.show, self.figures_of(row))])
@@ -69,11 +70,14 @@ class CrossTable(NamedTuple):
         return Table([f"{self.metric.label} by {self.column_axis}", *self.columns], lines)
 
     def figures_of(self, row: str) -> list[Figure]:
-        """Return a row's figure in each column; without a value if nothing was measured there."""
+        """Return a row's figure in each column. A figure has no value if nothing was measured there."""
         return [self.figures.get((row, column), Figure(None)) for column in self.columns]
 
     def ratios_of(self, row: str) -> list[Figure]:
-        """Return a row's figures over those of the first row, with the doubts of both."""
+        """Return a row's figures over those of the first row, with the doubts of both.
+
+        A ratio has no value if one of its figures has none, or if that of the first row is 0.
+        """
         ratios = []
         for first, figure in zip(self.figures_of(self.rows[0]), self.figures_of(row), strict=True):
             if first.value and figure.value is not None:
@@ -83,7 +87,7 @@ class CrossTable(NamedTuple):
         return ratios
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
-        """Return the columns and rows of a CSV file, the ratios among them.
+        """Return the column names and the rows of a CSV file: the figures first, then the ratios to the first row.
 
         A p99 of few requests and a ratio of doubtful figures are left empty.
         """
@@ -96,7 +100,7 @@ class CrossTable(NamedTuple):
         return [self.row_axis, "figure", *self.columns], lines
 
     def picture(self) -> Bars:
-        """Return a bar for each figure, column by column. It is hollow if the figure is doubtful."""
+        """Return a panel with a bar for each figure, column by column. A bar is hollow if its figure is doubtful."""
         bars = []
         for column in self.columns:
             for row in self.rows:
@@ -116,14 +120,14 @@ def metric_called(name: str) -> Metric:
 
 
 def mean_figure(cells: Sequence[Cell], metric: Metric) -> Figure:
-    """Return the mean of a metric over the runs of one cell, with all their doubts."""
+    """Return the mean of a metric over the runs of one row and column, with the doubts of all of them."""
     figures = [cell.figures[metric.name] for cell in cells]
     doubts = dict.fromkeys(doubt for figure in figures for doubt in figure.doubts)
     return Figure(fmean(figure.value for figure in figures if figure.value is not None), tuple(doubts))
 
 
 def ratio_text(ratio: Figure) -> str:
-    """Return a ratio as text, such as 1.25×. It is marked if one of its figures is doubtful."""
+    """Return a ratio as text, such as 1.25×; a dash without a value. DOUBT_MARK follows if a figure is doubtful."""
     if ratio.value is None:
         return "–"
     mark = DOUBT_MARK if ratio.doubts else ""

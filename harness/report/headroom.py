@@ -14,7 +14,8 @@ AMPLE_SHARE = 0.8  # A p99 below this share of its limit leaves room for a highe
 def headroom_lines(summary: Summary) -> list[Line]:
     """Return what to try after a VALID run, with the command; empty if there is nothing to suggest.
 
-    Nothing is suggested if the figures are doubtful, except for having few requests.
+    Nothing is suggested if the user's own limits decide, or if the figures are doubtful, except for having few
+    requests. Only loads sent at a rate or all at once have suggestions.
     """
     test = summary.result
     if test is None or test.has_own_limits or set(test.doubts) - {Doubt.FEW}:
@@ -28,7 +29,10 @@ def headroom_lines(summary: Summary) -> list[Line]:
 
 
 def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
-    """Suggest a search for a higher rate, if both p99 are well below their limits and no higher rate has failed."""
+    """Suggest a search for a higher rate, if both p99 are well below their limits and no higher rate has failed.
+
+    Well below is less than AMPLE_SHARE of the limit. Nothing is suggested if the requests are too few for a p99.
+    """
     failed_above = [outcome for outcome in summary.tests if outcome.load > test.load and not outcome.has_kept]
     shares = [tail.share for tail in test.sure_tails]
     if failed_above or not shares or max(shares) >= AMPLE_SHARE:
@@ -43,9 +47,10 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
 
 
 def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
-    """Suggest fp8, if a GPU that was busy or at its power limit computed in 16 bits.
+    """Suggest fp8, if the GPU's work limited the speed and it computed in 16 bits.
 
-    Other limits of the speed have their own remedies. The format of a server's weights is not known.
+    Any other bound of the speed has its own remedy. A checkpoint has a format of its own, and no GPU of this machine
+    computes for a server.
     """
     meta = summary.meta
     has_16_bits = meta.quantization == "none" and meta.checkpoint is None
@@ -60,13 +65,13 @@ def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
 def is_bound_by_gpu_work(test: Outcome) -> bool:
     """Tell whether the GPU's work set the speed, so that only less work for each token makes the test faster.
 
-    That is so if first of all the GPU was busy or its clock was lowered by power. If the CPU was busy instead, fewer
+    That is so if, first of all, the GPU was busy or its clock was lowered by power. If the CPU was busy instead, fewer
     bits on the GPU would not help.
     """
     bounds, gpu_load = test.details.ran_out, test.details.usage.get("gpu_load_percent")
     if not bounds:
         return False
     first_bound = bounds[0].name
-    if first_bound == "busy":  # this name is given to the GPU and to the CPU
+    if first_bound == "busy":  # This name stands for a busy GPU and for a busy CPU.
         return gpu_load is not None and gpu_load.mean >= BUSY_PERCENT
     return first_bound == "held_by_power"

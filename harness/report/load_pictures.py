@@ -18,10 +18,9 @@ SERIES_MARKS = "os^Dv"
 
 
 def series_styles() -> Iterator[tuple[str, str]]:
-    """Yield the color and the mark of each of several runs.
+    """Yield a color and a mark for each of several runs.
 
-    Neighbors differ in both, so that the runs are distinct in grey print, too. Each color comes with each mark before a
-    pair comes again.
+    Neighbors differ in both, so that the runs are distinct in grey print, too. All pairs come once.
     """
     for turn in range(len(SERIES_MARKS)):
         for number_of_color, color in enumerate(SERIES_COLORS):
@@ -36,7 +35,8 @@ Styled = Sequence[tuple[LoadPicture, Style]]
 def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
     """Return a panel of latency by load for each kind of latency, and a panel of throughput against interactivity.
 
-    `pictures` has the tests of one run or of several, by the name of the run.
+    `pictures` has the tests of one run or of several, by the name of the run. Several runs have a style each; the tests
+    of a single run are styled by their outcomes.
     """
     styled = list[tuple[LoadPicture, Style]]()
     for (name, picture), (color, shape) in zip(pictures.items(), cycle(SERIES_STYLES), strict=False):
@@ -51,10 +51,10 @@ def load_curves(pictures: Mapping[str, LoadPicture]) -> list[Panel]:
 def marked_series(
     picture: LoadPicture, style: Style, points: Sequence[tuple[Point, LoadPoint]], named: bool = True
 ) -> Iterator[Series]:
-    """Yield the tests as marks, in the style of their run if there are several runs, else by outcome.
+    """Yield the tests as marks: in the style of their run if there are several runs, else by outcome.
 
-    Tests on a busy machine are hollow and, in a single run, gray if that leaves their verdict open. Without `named`,
-    the tests of a single run are not in the legend.
+    Tests on a busy machine are hollow. `points` has the place of each test in the panel. Unless `named`, the tests of a
+    single run are not in the legend.
     """
     looks: dict[tuple[str, str, str, bool], list[Point]] = {}
     for point, load_point in points:
@@ -63,13 +63,13 @@ def marked_series(
         looks.setdefault((*look, is_busy), []).append(point)
     for (name, color, shape, is_busy), points_of_look in looks.items():
         series = Series(name, points_of_look, color, shape, line="", is_hollow=is_busy)
-        if shape == "*":  # A star of the usual size is hard to see.
+        if shape == "*":  # the run's own test: a star of the usual size is hard to see
             series = series._replace(size=14.0)
         yield series
 
 
 def style_of(picture: LoadPicture, load_point: LoadPoint, named: bool) -> tuple[str, str, str]:
-    """Return the name, the color and the shape of a test of a single run, by its outcome.
+    """Return the name in the legend, the color and the shape of a test of a single run, by its outcome.
 
     The name is empty unless `named`.
     """
@@ -93,16 +93,17 @@ def color_of(picture: LoadPicture, load_point: LoadPoint) -> str:
 
 
 def latency_panel(kind: str, styled: Styled) -> LinePanel:
-    """Return a panel with a bar for each test from its lowest shown percentile to its highest, which is marked.
+    """Return the panel of one kind of latency: a bar for each test from its lowest shown percentile to its highest.
 
-    Nothing is drawn between loads.
+    The top of each bar is marked. No line joins loads, since nothing was measured between them. Limits are lines
+    across.
     """
     series, limits = list[Series](), dict[float, str]()
     for picture, style in styled:
         tops = []
         for load_point in picture.loads:
             percentiles = [load_point.test.at(kind, point) for point in picture.points]
-            values = list(filter(None, percentiles))
+            values = list(filter(None, percentiles))  # without the percentiles that the test does not have
             if values:
                 load = load_point.test.load
                 series.append(Series("", [(load, min(values)), (load, max(values))], "grey"))
@@ -117,7 +118,8 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
         axis_text = "; ".join([*units, HOLLOW_NOTE])
     loads, heights = zip(*chain.from_iterable(item.points for item in series), strict=True)
     across, ticks = Scale.around(loads, is_log=True), sorted({*loads})
-    if units == [Poisson.unit]:  # The rates of a search are near each other; levels of concurrency are multiples.
+    # The rates of a search are near each other, so that a linear axis suits them. Levels of concurrency are multiples.
+    if units == [Poisson.unit]:
         across, ticks = Scale.of(loads), []
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
@@ -133,9 +135,9 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
 
 
 def speed_panel(styled: Styled) -> LinePanel:
-    """Return the panel of output tokens/s of a GPU against tokens/s of one user.
+    """Return the panel of output tokens/s of a GPU, or of the whole machine, against output tokens/s of one user.
 
-    For a single run, it also marks the best tests and names the load of the answer.
+    For a single run, it also marks the best tests and names the best load.
     """
     series, points = list[Series](), list[Point]()
     for picture, style in styled:
@@ -158,7 +160,9 @@ def speed_panel(styled: Styled) -> LinePanel:
 
 
 def answer_of(picture: LoadPicture) -> Series:
-    """Return the best load as a text beside its point. The series is empty if no load kept the limits."""
+    """Return a series without marks that writes the best load beside its point. It is empty if no load kept the
+    limits.
+    """
     texts = {}
     for point, load_point in picture.speeds:
         if load_point == picture.best:
@@ -169,10 +173,10 @@ def answer_of(picture: LoadPicture) -> Series:
 
 
 def best_rings(picture: LoadPicture) -> Iterator[Series]:
-    """Yield rings around the best of the tests that kept the limits.
+    """Yield rings around the best of the tests that kept the limits; none if no test kept them.
 
     They are the knee, with the largest product of both speeds; the cheapest test, which has the most tokens/s; and the
-    test with the least energy. The last two only if price or energy is known.
+    test with the least energy per token. The last two are left out if the price or the energy is not known.
     """
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
     if not tests:
@@ -180,7 +184,7 @@ def best_rings(picture: LoadPicture) -> Iterator[Series]:
     yield ring("knee", max(tests, key=prod), "amber", "o")
     price = picture.summary.price
     if price:
-        point = max(tests, key=itemgetter(1))  # the speed of the GPU
+        point = max(tests, key=itemgetter(1))  # At one price, the most tokens/s of the machine are the cheapest.
         yield ring(f"cheapest: {number(tests[point].cost(price), 3)} per million tokens", point, "green", "s")
     energies = []
     for point, test in tests.items():

@@ -39,13 +39,19 @@ class LoadPoint(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The number that the best load has the most of: the rate or, if no rate was sent, the output tokens/s."""
+        """The number by which the best load is chosen: the rate or, if no rate was sent, the output tokens/s (0 if
+        unknown).
+        """
         if self.test.unit == Poisson.unit:
             return self.test.load
         return self.test.tokens_per_sec or 0.0
 
     @property
     def speed(self) -> str:
+        """The speed of the test in words: samples/s if known, and output tokens/s.
+
+        If the load was tested several times, the text says so, with the slowest and the fastest test.
+        """
         text = f"{number(self.test.tokens_per_sec)} output tokens/s"
         if self.test.samples_per_sec:
             text = f"{number(self.test.samples_per_sec)} samples/s, {text}"
@@ -56,7 +62,10 @@ class LoadPoint(NamedTuple):
 
     @property
     def standing(self) -> str:
-        """The verdict, with what overrules it, and why a VALID test has not passed: refused requests, or a queue."""
+        """The verdict in words, with the test that overrules it if there is one.
+
+        A VALID test that did not hold its load also says why: the server refused requests, or the queue grew.
+        """
         text = self.test.verdict.word
         if self.overruled:
             text += f", overruled by {self.overruled}"
@@ -68,26 +77,35 @@ class LoadPoint(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """The word of a verdict that leaves open whether the test keeps the limits; else empty."""
+        """The verdict's word if the verdict leaves open whether the test keeps the limits, as on a busy machine; else
+        empty.
+        """
         verdict = self.test.verdict
         if verdict.tone != "careful":
             return ""
         return verdict.word
 
     def over(self, limits: P99Limits) -> list[str]:
-        """Return the kinds of latency whose p99 is over these limits or is not known."""
+        """Return the kinds of latency, such as TTFT, whose p99 is over its limit or is not known.
+
+        A kind without a limit is never over.
+        """
         broken = []
-        for kind, most in limits.items():
-            if most is None:
+        for kind, limit_ms in limits.items():
+            if limit_ms is None:
                 continue
             p99_ms = self.test.at(kind, "p99")
-            if p99_ms is None or p99_ms > most:
+            if p99_ms is None or p99_ms > limit_ms:
                 broken.append(kind.upper())
         return broken
 
     @property
     def data(self) -> dict[str, object]:
-        """The point's data for the script of the picture. `figures` has values by the names of METRICS."""
+        """The point as the script of report.html reads it. `figures` has the known metrics by name.
+
+        If the GPU's time was recorded, `figures` also has the percentages in which the GPU was idle and its clock
+        lowered.
+        """
         figures: dict[str, float] = {}
         for metric in metrics.METRICS:
             value = metric.figure(self.test).value
@@ -110,14 +128,16 @@ def is_same_test(test: Outcome, result: Outcome | None) -> bool:
 def loads_of(summary: Summary) -> list[LoadPoint]:
     """Return the tests in the order of their loads. If the run's own test is not among them, it comes last.
 
-    Of several tests of a load, one decides: the last or, if the run's own test had nearly the same load, that test.
+    If a load was tested several times, one test decides: the last or, if the run's own test had nearly the same load,
+    that test. A test that another one overrules may not be the answer.
     """
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
-    has_idle = any(Doubt.BUSY not in test.doubts for test in summary.tests)
+    has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
     deciding_by_load = {test.load: test for test in summary.curve}
     load_points = []
     for test in summary.tests:
         deciding_test = deciding_by_load[test.load]
+        # A full test says more than a probe that passed at the same rate, up to rounding.
         if own_test and has_passed(test) and isclose(test.load, own_test.load, rel_tol=1e-3):
             deciding_test = own_test
         load_points.append(
@@ -125,7 +145,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
                 test,
                 name=name_of(test, summary),
                 mark=mark_of(test),
-                stands=deciding_test is test and may_be_answer(test, has_idle),
+                stands=deciding_test is test and may_be_answer(test, has_idle_test),
                 is_full=test.unit in CURVE_UNITS or is_attempt(test, summary),
                 spent=gpu_times.get(test.folder),
                 overruled=overruled_by(test, deciding_test, own_test),
@@ -137,16 +157,19 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
 
 
 def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
-    """Return the point of a run's result that is not among the tests of single loads."""
+    """Return the point of a run's result that is not among the tests of single loads.
+
+    It may be the answer if it is VALID and its latencies are not those of a buffer. `spent` has the shares of GPU time.
+    """
     mark = "own" if test.valid else "bad"
     may_answer = test.valid and Doubt.BUFFERED not in test.doubts
     return LoadPoint(test, f"the full test at {test.text}", mark, may_answer, is_full=True, spent=spent)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
-    """Return the run's result if it is not among the tests of single loads.
+    """Return the run's result if it needs a point of its own: it is not among the tests of single loads.
 
-    None if it is, if it has no latencies, or if no load was tested or sent: there is then no load to draw it at.
+    None if it is among them, if it has no latencies, or if it has no load at which to draw it.
     """
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
@@ -159,22 +182,24 @@ def separate_result(summary: Summary) -> Outcome | None:
 
 
 def gpu_times_of(summary: Summary) -> dict[str, GpuTime]:
-    """Return the shares of GPU time in each test, by the folder of the test."""
+    """Return the shares of GPU time in each test, by the folder of the test; empty without a performance test."""
     result = summary.result
     if result is None:
         return {}
-    return {time.folder or time.test: time for time in result.details.gpu_time}  # older versions had no folder
+    return {time.folder or time.test: time for time in result.details.gpu_time}  # Older versions recorded no folder.
 
 
 def has_passed(test: Outcome) -> bool:
-    """Tell whether a test held its load. A test with own limits counts in any case: the picture compares its latencies
-    with the limits.
+    """Tell whether a test held its load.
+
+    At fixed concurrency, where the user's own limits decide, each test counts as passed: the picture compares its
+    latencies with the limits itself.
     """
     return test.has_held or test.has_own_limits
 
 
 def is_attempt(test: Outcome, summary: Summary) -> bool:
-    """Tell whether a test is a full test that was followed by another."""
+    """Tell whether a test is a full test that did not hold and was followed by another."""
     return test in (summary.run.attempts or [])
 
 
@@ -196,12 +221,13 @@ def mark_of(test: Outcome) -> str:
     return "bad"
 
 
-def may_be_answer(test: Outcome, has_idle: bool) -> bool:
-    """Tell whether a test may be the answer, unless another test overrules it.
+def may_be_answer(test: Outcome, has_idle_test: bool) -> bool:
+    """Tell whether a test may be the answer of the picture, unless another test overrules it.
 
-    A test on a busy machine may be if no test ran on an idle machine (`has_idle`).
+    It must have passed, and its latencies must not be those of a buffer. A test on a busy machine may be the answer
+    only if there was no test on an idle machine.
     """
-    is_doubted = Doubt.BUFFERED in test.doubts or (Doubt.BUSY in test.doubts and has_idle)
+    is_doubted = Doubt.BUFFERED in test.doubts or (Doubt.BUSY in test.doubts and has_idle_test)
     return has_passed(test) and not is_doubted
 
 
@@ -242,7 +268,11 @@ class LoadPicture(NamedTuple):
 
     @classmethod
     def of(cls, summary: Summary, run_limits: mlperf.LatencyLimits | None) -> Self | None:
-        """Return the picture of a run with these latency limits; None if no test has a load and latencies."""
+        """Return the picture of a run; None if no test has a load and latencies.
+
+        It shows TTFT and TPOT or, for queries one after the other, the latency and TPOT. `run_limits` are the limits of
+        the run's latencies, None if it has none.
+        """
         loads = loads_of(summary)
         unit = loads[0].test.unit if loads else ""
         kinds = ("latency", "tpot") if unit == Sequential.unit else ("ttft", "tpot")
@@ -255,13 +285,15 @@ class LoadPicture(NamedTuple):
         if not axes:
             return None
         tested_loads = [load_point.test.load for load_point in loads]
+        # Rates are near each other, so their axis is linear. Levels and batches are multiples of each other.
         across = Scale.around(tested_loads, is_log=unit != Poisson.unit)
         title_load = place_of_result(loads, summary)
         return cls(loads, unit, limits, axes, across, title_load, known_percentiles(loads, kinds), summary)
 
     def has_kept(self, load_point: LoadPoint) -> bool:
-        """Tell whether a test may be an answer and kept the limits: those of its run, by its own record, and those of
-        the picture.
+        """Tell whether a test may be the answer and kept both the limits of its run and those of this picture.
+
+        The reasons that a test with own limits recorded say whether it kept the run's.
         """
         test = load_point.test
         was_over = test.has_own_limits and bool(test.reasons)
@@ -269,7 +301,7 @@ class LoadPicture(NamedTuple):
 
     @property
     def best(self) -> LoadPoint | None:
-        """The best load that kept the limits: the run's result, else the load with the most gain.
+        """The best load that kept the limits: the run's result if it did, else the load with the largest gain.
 
         None if no load kept them.
         """
@@ -281,14 +313,15 @@ class LoadPicture(NamedTuple):
 
     @property
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
-        """The output tokens/s of one user and of one GPU, with the point of each test.
+        """The output tokens/s of one user and of one GPU in each test, with the point of the test, in order.
 
         The speed of a user is 1,000 / TPOT p50. At fixed concurrency it is 1,000 / TPOT p90, as in MLPerf Endpoints.
+        Tests in which one of the speeds is not known are left out.
         """
         points = []
         for load_point in self.loads:
-            point = "p90" if load_point.test.has_own_limits else "p50"
-            tpot_ms = load_point.test.at("tpot", point)
+            percentile = "p90" if load_point.test.has_own_limits else "p50"
+            tpot_ms = load_point.test.at("tpot", percentile)
             if tpot_ms and load_point.test.tokens_per_sec:
                 of_one_gpu = load_point.test.tokens_per_sec / max(1, self.summary.gpus)
                 points.append(((1000 / tpot_ms, of_one_gpu), load_point))
@@ -307,7 +340,7 @@ class LoadPicture(NamedTuple):
 
     @property
     def cells(self) -> list[tuple[str, str]]:
-        """The name and label of each column, with the columns that the script computes."""
+        """The name and the label of each column of the table of loads. Those that the script computes come last."""
         columns = [(metric.name, metric.label) for metric in self.columns]
         return [
             ("load", self.unit),
@@ -319,13 +352,20 @@ class LoadPicture(NamedTuple):
 
     @property
     def rate(self) -> Measured:
-        """The requests/s that a replica answers within the limits; None if a query has several samples."""
+        """The requests/s that a replica answers at the best load; None if no load kept the limits.
+
+        None also for queries one after the other, which may have several samples.
+        """
         if self.best is None or self.unit == Sequential.unit:
             return None
         return self.best.test.samples_per_sec
 
     def data(self, file: str, watts: Measured) -> dict[str, object]:
-        """Return the data of the picture for its script. `file` is the name of the picture's CSV."""
+        """Return the picture as the script of report.html reads it.
+
+        `file` is the name under which the script saves the table as CSV. `watts` is the mean power of the GPUs, None if
+        unknown.
+        """
         axes = {}
         for kind, axis in self.axes.items():
             axes[kind] = {**axis._asdict(), "limit": self.limits[kind]}
@@ -337,28 +377,31 @@ class LoadPicture(NamedTuple):
             "axes": axes,
             "tests": [load_point.data for load_point in self.loads],
             "share": REPLICA_LOAD_SHARE,
-            "columns": self.cells[: -len(SCRIPT_COLUMNS)],
+            "columns": self.cells[: -len(SCRIPT_COLUMNS)],  # The script adds its own columns.
         }
 
 
 def shown_values(loads: Sequence[LoadPoint], kind: str) -> list[float]:
-    """Return the values of a kind of latency that a picture may show, in milliseconds."""
+    """Return all values of a kind of latency that a picture may show, in milliseconds, without unknown ones and 0."""
     values = [load_point.test.at(kind, point) for load_point in loads for point in SHOWN_PERCENTILES]
     return [value for value in values if value]
 
 
 def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[str, bool]:
-    """Return by the name of each percentile whether any of the tests has it, for any kind of latency."""
+    """Return for each shown percentile whether any of the tests has it, for any kind of latency.
+
+    The page offers only these percentiles to choose from.
+    """
     known = dict.fromkeys(SHOWN_PERCENTILES, False)
     for load_point in loads:
-        for point in SHOWN_PERCENTILES:
-            if any(load_point.test.at(kind, point) is not None for kind in kinds):
-                known[point] = True
+        for percentile in SHOWN_PERCENTILES:
+            if any(load_point.test.at(kind, percentile) is not None for kind in kinds):
+                known[percentile] = True
     return known
 
 
 def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
-    """Return the index of the run's result among the loads. If it is not among them, return the last index."""
+    """Return the index of the run's result among the loads, of which the page's title speaks; else the last index."""
     for place, load_point in enumerate(loads):
         if is_same_test(load_point.test, summary.result):
             return place

@@ -22,12 +22,11 @@ PERCENT_SCALE = Scale(0.0, 105.0)
 def machine_panels(
     recording: Recording, ran_out: Sequence[Statement], times: Sequence[GpuTime], steady: Point | None = None
 ) -> list[Panel]:
-    """Return the panels of what engine and machine did: the shares of GPU time in each test, the load of the GPUs by
-    second, then the recorded quantities.
+    """Return the panels of what engine and machine did during the result's test; empty if nothing was recorded.
 
-    The title of the first panel names the first of `ran_out`, which limited the speed, or says that nothing ran out.
-    `steady` is the begin and the end of the steady part in seconds; the time before and after it is shaded. Empty if
-    nothing was recorded.
+    They are the shares of GPU time in each test, the load of the GPUs by second, and the recorded quantities. The title
+    of the first panel names the first of `ran_out`, which limited the speed, or says that nothing ran out. `steady` is
+    the begin and the end of the steady part in seconds; the time before and after it is shaded.
     """
     across = Scale.around(recording.seconds, 0.0)
     shaded, axis = list[Point](), "seconds"
@@ -42,6 +41,7 @@ def machine_panels(
     panels += recorded_panels(recording, across, shaded)
     if not panels:
         return []
+    # The panels share one time axis, so only the last one has the text of it.
     if isinstance(panels[-1], LinePanel):
         panels[-1] = panels[-1]._replace(x=axis)
     title = "Nothing ran out"
@@ -68,7 +68,7 @@ SHADES = {
 
 
 def load_strip(recording: Recording) -> list[Panel]:
-    """Return a panel of how much of the GPUs was in use, second by second; empty if nothing of it was recorded."""
+    """Return a panel of how much of the GPUs was in use, second by second; no panel if none of it was recorded."""
     rows = []
     for name, (quantity, full_load) in STRIP_ROWS.items():
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)
@@ -83,10 +83,10 @@ def load_strip(recording: Recording) -> list[Panel]:
 
 
 def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Measured) -> list[StackedPart]:
-    """Return the seconds of a quantity, each with the shade of its share of `full_load`.
+    """Return a bar of the seconds of a test, each in the shade of its value's share of `full_load`.
 
-    If `full_load` is None, it is the largest value. Neighboring seconds of one shade are one part. Seconds without a
-    value are left out. Empty if all values are 0 or unknown.
+    If `full_load` is None, the largest value takes its place. Neighboring seconds of one shade are one part. Seconds
+    without a value are left out. Empty if all values are 0 or unknown.
     """
     full = full_load or max((value for value in values if value is not None), default=0.0)
     if not full:
@@ -95,7 +95,8 @@ def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Me
     for begin, end, value in zip([0.0, *recording.seconds], recording.seconds, values, strict=False):
         if value is None:
             continue
-        shade = shades[min(len(shades) - 1, int(len(shades) * value / full))]
+        place = int(len(shades) * value / full)  # Each shade stands for an equal share of the full load.
+        shade = shades[min(place, len(shades) - 1)]
         if parts and parts[-1].color == shade and parts[-1].end == begin:
             parts[-1] = parts[-1]._replace(end=end)
         else:
@@ -104,9 +105,9 @@ def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Me
 
 
 def gpu_time_bars(times: Sequence[GpuTime]) -> Bars:
-    """Return a bar for each test with its shares of GPU time.
+    """Return a bar for each test with its shares of GPU time, one part after the other.
 
-    Shares too small to be seen are left out. The legend of a single bar gives the percentages.
+    A share too small to be seen is left out. With a single test, the legend also gives the percentages.
     """
     rows = []
     for time in times:
@@ -124,15 +125,16 @@ def gpu_time_bars(times: Sequence[GpuTime]) -> Bars:
 
 
 def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
-    """Yield a panel for each kind of quantity that was recorded. Lines have gaps at times without a value.
+    """Yield a panel of lines over time for each kind of quantity that was recorded, such as power.
 
-    `across` is the time axis of all panels. `shaded` are the parts of it to shade.
+    Lines have gaps at times without a value. `across` is the time axis of all panels. `shaded` are the parts of it to
+    shade.
     """
     for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
         series = []
         for (name, text), color in zip(columns_of(recording, label), cycle(SERIES_COLORS)):
             heights = [math.nan if value is None else value for value in recording.columns[name]]
-            gpu = name.partition("_")[0].removeprefix("gpu")
+            gpu = name.partition("_")[0].removeprefix("gpu")  # the number in a column's name such as gpu0_power_w
             points = [*zip(recording.seconds, heights, strict=True)]
             series.append(Series(text.replace("GPU", f"GPU {gpu}"), points, color))
         if not series:
@@ -146,7 +148,7 @@ def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]
 
 
 def columns_of(recording: Recording, panel: str) -> Iterator[tuple[str, str]]:
-    """Yield the columns of a panel that have a value, each with the label of its quantity."""
+    """Yield the columns of machine.csv that a panel shows and that have a value, each with its quantity's label."""
     recorded_names = [name for name in recording.columns if has_values(recording, name)]
     for quantity in QUANTITIES:
         if quantity.panel == panel:
@@ -159,10 +161,13 @@ def has_values(recording: Recording, name: str) -> bool:
 
 
 def stage_bars(times: Sequence[Stage]) -> Bars:
-    """Return the time line of a run's stages. A stage ends when the next begins; the last stage only marks the end."""
+    """Return the time line of a run's stages: a bar for each, blue if the engine was busy, else grey.
+
+    A stage ends when the next begins. The last stage only marks the end and has no bar.
+    """
     ends = [stage.start_s for stage in times[1:]]
     rows = []
-    for (name, start, kind), end in zip(times, ends, strict=False):
+    for (name, start, kind), end in zip(times, ends, strict=False):  # without the last stage
         color = "blue"
         if kind == "other":  # the engine had no work in this stage
             color = "grey"

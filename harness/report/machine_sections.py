@@ -19,7 +19,10 @@ HEADLINE_QUANTITIES = ("requests_running", "requests_waiting", "gpu_load_percent
 
 
 def profile(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the kernels or operators, of a run that was profiled."""
+    """Yield the section on the profiled kernels or operators, of a run that was profiled.
+
+    If the profiler failed, the section only says why, and that the results do not depend on it.
+    """
     profiled = report.summary.run.profile
     if not profiled:
         return
@@ -41,7 +44,7 @@ def profile(report: RunReport) -> Iterator[Section]:
 def idle_text(profiled: Profile) -> str:
     """Return how long no kernel ran, how long a kernel took, and how long the gaps between kernels were, in words.
 
-    Empty for a CPU, and without the parts that are not known.
+    Figures that are not known are left out. Empty for a CPU, of which none are known.
     """
     text = ""
     if profiled.idle_percent is not None:
@@ -59,7 +62,9 @@ def idle_text(profiled: Profile) -> str:
 
 
 def steps_text(profiled: Profile) -> Iterator[str]:
-    """Yield a sentence on the number of the engine's steps and the time between them, if the trace shows them."""
+    """Yield a sentence on the number of the engine's steps and the time between them; none if the trace shows no
+    steps.
+    """
     if not profiled.steps:
         return
     spacing = ""
@@ -90,8 +95,9 @@ def kernel_name(kernel: Share) -> MarkdownText:
 
 
 def machine(report: RunReport) -> Iterator[Section]:
-    """Yield the sections on how settings were resolved, how long each stage took, and the telemetry, as far as the run
-    has them.
+    """Yield the sections on what the machine did, as far as the run has the data.
+
+    They are on how `auto` settings were resolved, how long each stage took, and what was recorded once a second.
     """
     meta, test = report.summary.meta, report.summary.result
     if meta.notes:
@@ -126,19 +132,19 @@ def table_of_usage(details: TestDetails) -> Table:
 
 
 def silent_metrics(details: TestDetails) -> str:
-    """Return which of the engine's metrics were not recorded, in words; empty if all were."""
-    unseen = [column.name for column in server_metrics.METRIC_COLUMNS if column.name not in details.usage]
-    if not unseen:
+    """Return which of the engine's own metrics were not recorded, in words; empty if all were."""
+    missing_names = [column.name for column in server_metrics.METRIC_COLUMNS if column.name not in details.usage]
+    if not missing_names:
         return ""
-    if len(unseen) == len(server_metrics.METRIC_COLUMNS):
+    if len(missing_names) == len(server_metrics.METRIC_COLUMNS):
         return "; the engine exposes no metrics"
-    labels = ", ".join(telemetry.QUANTITY_BY_NAME[name].label for name in unseen)
+    labels = ", ".join(telemetry.QUANTITY_BY_NAME[name].label for name in missing_names)
     return f"; the engine's metrics have no counter for {labels}"
 
 
 def files(report: RunReport) -> Iterator[Section]:
-    """Yield the section on what else is in the run's folder."""
-    printed = "the client"
+    """Yield the section on the other files in the run's folder, and on where the terms are explained."""
+    printed = "the client"  # With an endpoint, engine.log is the output of this program.
     if report.summary.is_in_process:
         printed = "the engine"
     text = (

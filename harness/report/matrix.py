@@ -48,9 +48,10 @@ class Matrix(NamedTuple):
 
     @classmethod
     def of(cls, summaries: Sequence[Summary], axes: Sequence[str], reference: str = "") -> "Matrix":
-        """Return a matrix with a cell for each run, or for each level if an axis is the batch.
+        """Return a matrix with a cell for each run, or for each level of a run if an axis is the batch.
 
-        Raises UsageError if a run lacks an axis, or no run has the label of the reference.
+        Cells are sorted by the last axis first. Names and metrics that tell nothing are left out. Raises UsageError for
+        an axis that is named twice or that a run lacks, and if no run has the label of the reference.
         """
         if len(set(axes)) < len(axes):
             raise UsageError(f"--matrix {','.join(axes)}: an axis is named twice.")
@@ -79,7 +80,7 @@ class Matrix(NamedTuple):
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         cheapest: dict[tuple[str, ...], Cell] = {}
         for cell in sorted(counted, key=cost_of, reverse=True):
-            cheapest[cell.rivals] = cell  # a later cell is cheaper
+            cheapest[cell.rivals] = cell  # The cells are sorted so that a later one is cheaper.
         rows = []
         for cell in self.cells:
             remark = cell.flaw
@@ -94,26 +95,31 @@ class Matrix(NamedTuple):
         return Table([*self.heads, *labels, ""], rows)
 
     def is_reference(self, rival: Cell, cell: Cell) -> bool:
-        """Tell whether `cell` has a ratio to `rival`, which has the reference's label and differs only in hardware."""
+        """Tell whether `cell` has a ratio to `rival`: another cell with the reference's label that differs only in
+        hardware.
+        """
         if not self.reference or rival is cell:
             return False
         return rival.places["label"] == self.reference and rival.rivals == cell.rivals
 
     def named(self, cell: Cell) -> list[str]:
-        """Return the places and names of a cell under `heads`."""
+        """Return the places and names of a cell, one for each column of `heads`; a dash for an empty one."""
         return [cell.places[head] or "–" for head in self.heads]
 
     def ratios(self, cell: Cell, reference: Cell) -> list[str]:
-        """Return a row of ratios to another cell. Ratios of doubtful figures are marked."""
+        """Return a row with the ratios of a cell's metrics to those of its reference, and the flaws of both.
+
+        Ratios of doubtful figures are marked. A metric without a value in one of the cells has a dash.
+        """
         texts = [""] * (len(self.heads) - 1)  # the row is named in the last column of names
         texts.append(f"to {self.reference}")
         for metric in self.metrics:
-            figure, base = cell.figures[metric.name], reference.figures[metric.name]
-            if figure.value is None or not base.value:
+            figure, reference_figure = cell.figures[metric.name], reference.figures[metric.name]
+            if figure.value is None or not reference_figure.value:
                 texts.append("–")
                 continue
-            is_unsure = cell.flaw or reference.flaw or figure.doubts or base.doubts
-            text = f"{number(figure.value / base.value, 3)}×"
+            is_unsure = cell.flaw or reference.flaw or figure.doubts or reference_figure.doubts
+            text = f"{number(figure.value / reference_figure.value, 3)}×"
             if is_unsure:
                 text += DOUBT_MARK
             texts.append(text)
@@ -123,7 +129,7 @@ class Matrix(NamedTuple):
         return [*texts, flaws]
 
     def numbers(self) -> tuple[list[str], list[list[object]]]:
-        """Return the columns and rows of a CSV file, without ratios. A p99 of few requests is left empty."""
+        """Return the column names and the rows of a CSV file, without ratios. A p99 of few requests is left empty."""
         names = [metric.name for metric in self.metrics]
         rows: list[list[object]] = []
         for cell in self.cells:
@@ -132,7 +138,9 @@ class Matrix(NamedTuple):
         return [*self.heads, *names, "flaw"], rows
 
     def picture(self) -> Bars:
-        """Return a bar of speed for each cell. It is hollow if the speed does not count."""
+        """Return a panel with a bar of speed for each cell that has one. A bar is hollow if its speed
+        does not count.
+        """
         speed, rows = METRIC_BY_NAME[SPEED_NAME], []
         for cell in self.cells:
             figure = cell.figures[SPEED_NAME]
@@ -143,9 +151,9 @@ class Matrix(NamedTuple):
 
 
 def tells_apart(cells: Sequence[Cell], name: str) -> bool:
-    """Tell whether a column of names is worth showing: some cell has a name there.
+    """Tell whether a column of names is worth showing: at least one cell has a name there.
 
-    Scenarios are shown only if there are at least two.
+    The scenario is worth showing only if there are at least two: with one, it tells no cells apart.
     """
     values = {cell.places[name] for cell in cells}
     return any(values) and (name != "scenario" or len(values) > 1)
@@ -157,7 +165,9 @@ def is_measured(cells: Sequence[Cell], metric: Metric) -> bool:
 
 
 def cost_of(cell: Cell) -> float:
-    """Return the cost of tokens in a cell; infinity if it is not known or 0."""
+    """Return the cost of tokens in a cell, for sorting: infinity if it is not known or 0, so that it is never the
+    cheapest.
+    """
     return cell.figures[COST].value or math.inf
 
 
@@ -199,7 +209,10 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
 def cell_of(
     summary: Summary, axes: Sequence[str], figures: dict[str, Figure], flaw: str, level: Outcome | None = None
 ) -> Cell:
-    """Return the cell of a run, or of a level of it. Raises UsageError if the run lacks an axis."""
+    """Return the cell of a run or, with `level`, of that level of it. Raises UsageError if the run lacks an axis.
+
+    `figures` has every metric by name. `flaw` is why they do not count, empty if they do.
+    """
     meta, model = summary.meta, subject.model_text(summary)
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     places = places_of(summary, axes, level)
@@ -209,7 +222,11 @@ def cell_of(
 
 
 def flaw_of(summary: Summary, test: Outcome | None) -> str:
-    """Return why a test's figures do not count; empty if they do."""
+    """Return why a test's figures do not count, in words; empty if they do.
+
+    Reasons are a failed accuracy gate, other programs on the machine, and flaws of the figures. `test` is None if the
+    run has no speed.
+    """
     if test is None:
         return "no speed was measured"
     flaws = list(test.background_load)
@@ -221,9 +238,9 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
 
 
 def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
-    """Return the place of a run on each axis. An axis is in AXES or a setting. Raises UsageError for any other.
+    """Return the place of a run on each axis, as text. An axis is in AXES or is the name of a setting.
 
-    For a level (`outcome`), the place on the axis of the batch is its load.
+    For a level (`outcome`), the place on the axis of the batch is its load. Raises UsageError for any other axis.
     """
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     places = {}

@@ -7,14 +7,14 @@ from harness.results.summary import Summary
 
 
 def next_command(summary: Summary) -> str:
-    """Return the command to run next if there is no valid result.
+    """Return the command to run next; empty if there is nothing to suggest.
 
-    A result on the user's own limits may also have a next command: other levels of concurrency. Empty if there is
-    nothing to suggest.
+    There is one after a run that ended early or whose test is INVALID. A test with the user's own limits may have one,
+    too: other levels of concurrency, or another rate.
     """
     test = summary.result
     if test is None:
-        if not summary.meta.ended:
+        if not summary.meta.ended:  # A run of accuracy alone is complete without a result.
             return ""
         return command_after_interruption(summary)
     if test.valid and not test.has_own_limits:
@@ -50,14 +50,15 @@ def command_after_interruption(summary: Summary) -> str:
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
     """Return the command that tests other levels of concurrency.
 
-    If the result is over the limits: the highest level that kept them, else a quarter of the lowest level; empty if
-    that was 1. If the highest tested level is within the limits: a search for the highest level. Else as for a rate.
+    If the result is over the limits, that is the highest level that kept them, else a quarter of the lowest level;
+    empty if the lowest level is 1. If the highest tested level is within the limits, it is a search for the highest
+    level. Else the command is the one for a rate.
     """
     command, curve, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
     if test.reasons:
         lowest = curve[0].load if curve else test.load
         level = max(kept_levels, default=max(1, lowest // 4))
-        if level >= lowest and not kept_levels:
+        if level >= lowest and not kept_levels:  # There is no level below 1.
             return ""
         return command_with_flag(command, "--concurrency", f"{level:.0f}")
     if test.details.limits_ms and curve and not curve[-1].reasons:
@@ -68,12 +69,13 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
     """Return the command that tests the highest lower rate that held or, if there is none, searches for one.
 
-    Empty if the test is valid or has no limits.
+    If the test kept its limits, it was only too short, and the command makes it longer. Empty if the test is valid or
+    has no limits.
     """
     if test.valid or not test.details.limits_ms:
         return ""
     command = summary.meta.command
-    if not any(tail.is_over for tail in test.tails):  # Both limits were kept, so the test was only too short.
+    if not any(tail.is_over for tail in test.tails):
         return command_with_flag(command, "--min-duration", "auto")
     lower = [rate for rate in kept_loads(summary) if rate < (test.details.target_qps or 0.0)]
     if not lower:

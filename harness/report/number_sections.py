@@ -25,7 +25,7 @@ TPOT_NOT_JUDGED = " The others are too few to be sure of TPOT p99: VALID or INVA
 
 
 def bounds(report: RunReport) -> Iterator[Section]:
-    """Yield the section on what limits the speed, of a run with a performance test."""
+    """Yield the section on what limits the speed and what to try; none without a performance test."""
     test = report.summary.result
     if test:
         findings = advice.findings(report.summary)
@@ -33,9 +33,10 @@ def bounds(report: RunReport) -> Iterator[Section]:
 
 
 def loads(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the tests of a search or a curve, of a run that has them.
+    """Yield the section on the tests of a search or a curve; none for a run without them.
 
-    Without a picture of them, the section has only the counts of their outcomes.
+    It has a picture and a table of the tests, how many replicas a peak takes, and where the logs are. If no picture was
+    drawn, it has only the counts of the tests' outcomes.
     """
     summary, tests, picture = report.summary, report.summary.tests, report.loads
     if not tests:
@@ -57,6 +58,9 @@ def loads(report: RunReport) -> Iterator[Section]:
 
 
 def outcome_word(test: Outcome) -> str:
+    """Return the outcome of a test in a word: its verdict, or "queue grew" for a VALID test that the server did not
+    keep up with.
+    """
     if test.valid and test.has_grown:
         return "queue grew"
     return test.verdict.word
@@ -65,8 +69,8 @@ def outcome_word(test: Outcome) -> str:
 def replicas_text(picture: LoadPicture, rate: float) -> str:
     """Return what a replica answers at its best load, and how many replicas a peak takes.
 
-    `rate` is the requests/s at that load, of which a replica gets only a share in a peak. The picture must have a best
-    load.
+    `rate` is the requests/s at that load. In a peak, a replica gets only a share of it, so that queues stay short. The
+    picture must have a best load.
     """
     best = picture.best
     assert best
@@ -85,13 +89,15 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
 
 
 def numbers(report: RunReport) -> Iterator[Section]:
-    """Yield the sections on a run's metrics, its latencies, and remarks on its answers; none without a speed test."""
+    """Yield the sections on a run's metrics, its latencies, and remarks on its answers; none without a performance
+    test.
+    """
     summary, test = report.summary, report.summary.result
     if not test:
         return
     details = test.details
     blocks = report.picture("tokens_per_sec")
-    if not details.is_whole:
+    if not details.is_whole:  # The metrics are of the steady part.
         blocks.append(f"The whole test, ramps included: {number(details.whole.tokens_per_sec)} output tokens/s.")
     rows = {metric.label: value for metric, value in metrics.report_rows(summary)}
     rows["batching"] = batching_text(summary)
@@ -104,7 +110,10 @@ def numbers(report: RunReport) -> Iterator[Section]:
 
 
 def batching_text(summary: Summary) -> str:
-    """Return how the engine in this process batches requests; empty if not known, or for a server."""
+    """Return how the engine in this process batches requests, in words.
+
+    Empty for a server, and for an engine other than vLLM that has no fixed batches.
+    """
     if not summary.is_in_process:
         return ""
     if summary.meta.batch_size:
@@ -115,7 +124,9 @@ def batching_text(summary: Summary) -> str:
 
 
 def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
-    """Yield the section on latencies, of a test in which the time of each first token was measured."""
+    """Yield the section on latencies; none for a test in which the time of the first tokens was not measured, as in
+    Offline.
+    """
     details = test.details
     if not details.whole.ttft_ms:
         return
@@ -128,7 +139,7 @@ def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
         blocks.append(f"{INTERVALS_NOTE}: {'; '.join(intervals)}.")
     if details.arrivals:
         blocks.append(arrivals_text(details, details.arrivals))
-    source = "LoadGen"
+    source = "LoadGen"  # With fixed concurrency or own arrivals, LoadGen does not know when a request is sent.
     if details.concurrency or details.arrivals:
         source = "This program"
     blocks.append(f"{source} took these times; `{test.folder}/requests.csv` has them.")
@@ -145,8 +156,9 @@ def arrivals_text(details: TestDetails, arrivals: str) -> str:
 
 
 def remarks(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield remarks on the answers: those of one token, the server's own counts, those that are too long, and LoadGen's
-    warnings.
+    """Yield remarks on the answers: those of one token, the server's own counts, and those that are too long.
+
+    LoadGen's warnings come last. A remark that does not apply is left out.
     """
     details = test.details
     samples = number(details.samples)

@@ -33,7 +33,8 @@ ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^
 
 
 def without_places(text: str) -> str:
-    """Return a text with paths cut to their last names, and addresses without user and query.
+    """Return a text with paths cut to their last names, and addresses without user and query, so that it may be passed
+    on.
 
     Paths relative to the run, which do not begin with /, ~ or dots, stay.
     """
@@ -56,7 +57,10 @@ def chart_html(*panels: DrawnPanel, title: str = "") -> str:
 
 @cache
 def renderer() -> "MarkdownIt":
-    """Return the renderer of Markdown: tables scroll in a frame, and it takes no HTML and no pictures of others."""
+    """Return the renderer of Markdown as HTML. Tables scroll in a frame.
+
+    Text may come from outside this program, so HTML and pictures in it are not rendered.
+    """
     from markdown_it import MarkdownIt
 
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
@@ -74,7 +78,10 @@ def table_end(*_: object) -> str:
 
 
 def without_empty_heads(tokens: Iterable["Token"]) -> list["Token"]:
-    """Return the tokens of Markdown without empty heads of tables, which Markdown needs and HTML does not."""
+    """Return the tokens of Markdown without heads of tables that have no text.
+
+    Markdown needs a head above every table, HTML does not.
+    """
     rendered = list["Token"]()
     head = list["Token"]()  # the tokens of the head that is being read
     for token in tokens:
@@ -95,7 +102,10 @@ GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 
 @cache
 def environment() -> "Environment":
-    """Return the environment of the templates in templates/page/."""
+    """Return the environment of the templates in templates/page/, with their filters, style, script and glossary.
+
+    `allowed` has the hashes of style and script for the page's Content-Security-Policy, which allows nothing else.
+    """
     jinja = jinja_environment(TEMPLATES, autoescape=True, finalize=plain_text)
     for text_filter in (number, percent, sentence, without_places, gravest, block_html, million, kwh):
         jinja.filters[text_filter.__name__] = text_filter
@@ -108,7 +118,9 @@ def environment() -> "Environment":
 
 
 def plain_text(value: object) -> object:
-    """Return a text without control characters; anything else as it is."""
+    """Return a text without control characters. Anything else, also text that is marked as safe HTML,
+    stays as it is.
+    """
     if type(value) is str:
         return printable_text(value)
     return value
@@ -120,17 +132,17 @@ def million(value: Measured) -> Measured:
 
 
 def kwh(joules: Measured) -> Measured:
-    """Return the energy of a million units in kWh, from the joules of one unit: a kWh is 3.6 million J.
-
-    None if it is not known.
+    """Return how many kWh a million units take, each of which takes `joules`: a kWh is 3.6 million J. None if
+    unknown.
     """
     return joules and joules / 3.6
 
 
 def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
-    """Return the lines with a verdict that a page begins with, and the other lines with a verdict.
+    """Split the lines that have a verdict: return those that a page begins with, and the others.
 
-    Bad verdicts come first and unknown ones last. If there are cautions, one is always among the first lines.
+    Bad verdicts come first and unknown ones last. If there are cautions, the first caution is always among the first
+    lines.
     """
     graded = [line for line in lines if line.tone and line.text]
     ranked = sorted(graded, key=rank_of)
@@ -138,6 +150,7 @@ def gravest(lines: Sequence[Line]) -> tuple[list[Line], list[Line]]:
     cautions = [line for line in ranked if line.is_caution]
     if cautions:
         caution = cautions[0]
+        # It takes the last of the first places, even if graver lines would fill them all.
         without_caution = [line for line in ranked if line is not caution]
         first = [*without_caution[: MOST_FIRST_VERDICTS - 1], caution]
     return first, [line for line in ranked if line not in first]
@@ -157,7 +170,8 @@ def page(
 ) -> str:
     """Return the HTML page of a document. The template is one of templates/page/.
 
-    Pictures and tables named in `without` are left out. `data` is for the page's script, `values` are for the template.
+    Pictures and tables named in `without` are left out. `data` is for the page's script, None if it needs none;
+    `values` are for the template.
     """
     values |= {"document": document, "without": without, "data": data}
     return str(environment().get_template(template).render(values))
@@ -170,7 +184,11 @@ def fingerprint(source: str) -> str:
 
 @cache
 def glossary() -> dict[str, str]:
-    """Return the meanings of GLOSSARY by term, in lowercase with dashes; empty if the docs are not installed."""
+    """Return the meanings in GLOSSARY by term, with which a page explains its words; empty if the docs are not
+    installed.
+
+    Terms are in lowercase with dashes. A row of several terms is given for each of them.
+    """
     if not GLOSSARY.is_file():
         return {}
     meanings = {}

@@ -32,7 +32,7 @@ MAIN_PICTURES = ("search", "tokens_per_sec", "latency_cdf", "scores", "timeline"
 
 
 def main_picture(pictures: Mapping[str, Picture]) -> Picture | None:
-    """Return the picture that shows a run's answer; None if the run has no such picture."""
+    """Return the first of MAIN_PICTURES that the run has, which shows its answer; None if it has none of them."""
     for name in MAIN_PICTURES:
         if name in pictures:
             return pictures[name]
@@ -54,7 +54,8 @@ def draw_pictures(
 ) -> dict[str, Picture]:
     """Draw the pictures that the run has data for into plots/, and return them by name.
 
-    `test` is the run's own test and `loads` are its tests by load; each is None if the run has none.
+    `test` is the run's own test and `loads` are its tests by load; each is None if the run has none. Latencies are
+    drawn if first tokens were timed; else, as in Offline, completed tokens by time.
     """
     run, result = summary.run, summary.result
     drawn: dict[str, Sequence[Panel]] = {}
@@ -83,9 +84,9 @@ def draw_pictures(
 
 
 def score_bars(accuracy: Accuracy) -> Bars:
-    """Return each score in percent of the reference score, with its thresholds.
+    """Return a panel of each score in percent of the reference score, with its thresholds.
 
-    If only a part of the samples ran, with its interval, too.
+    If only a part of the samples ran, a line shows the interval of each score, too.
     """
     rows = [score_bar(check) for check in accuracy.checks]
     values = chain.from_iterable(row.values for row in rows)
@@ -97,24 +98,28 @@ def score_bars(accuracy: Accuracy) -> Bars:
 
 
 def score_bar(check: ScoreCheck) -> Bar:
-    """Return the row of a score in percent of the reference's: a dot, its thresholds and its interval."""
+    """Return the row of a score: a dot, which is red if the score failed, its thresholds and its interval.
 
-    def share(value: float) -> float:
+    All are in percent of the reference score. Only some scores have an upper threshold and an interval.
+    """
+
+    def percent_of_reference(value: float) -> float:
         return 100 * value / check.reference
 
-    thresholds = [share(check.low)]
+    thresholds = [percent_of_reference(check.low)]
     if check.high:
-        thresholds.append(share(check.high))
-    interval = [share(end) for end in check.interval or ()]
+        thresholds.append(percent_of_reference(check.high))
+    interval = [percent_of_reference(end) for end in check.interval or ()]
     color = "red" if check.verdict == "FAIL" else "blue"
-    dot = StackedPart(share(check.score), share(check.score), color)
+    dot = StackedPart(percent_of_reference(check.score), percent_of_reference(check.score), color)
     return Bar(check.name, number(check.score), (), interval, thresholds, dot)
 
 
 def completion_panels(requests: Sequence[Request]) -> list[Panel]:
-    """Return a panel of the output tokens of all answers that had ended by each time. Empty if no end is known.
+    """Return a panel of the output tokens of all answers that had ended by each time, and of their mean speed.
 
-    In Offline only the ends of answers are known: neither their beginnings nor what the engine did meanwhile.
+    No panel if no end is known. In Offline only the ends of answers are known: neither their beginnings nor what the
+    engine did meanwhile.
     """
     ended = sorted((request.done_s, request.output_tokens) for request in requests if request.done_s)
     if not ended:
@@ -140,7 +145,7 @@ FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left ou
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
     """Return a panel of the share of queries by latency for each kind of latency that is known, with its limit.
 
-    Each shows the p99, or the p90 of the kind that is the run's result. `headline` names the metric of the result.
+    Each marks its p99, or its p90 if that is the metric of the run's result, which `headline` names.
     """
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),
@@ -150,8 +155,8 @@ def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) 
     panels = list[Panel]()
     for kind, times in values.items():
         if times:
-            point = "p90" if headline == f"{kind}_p90_ms" else "p99"
-            panels.append(distribution(kind, times, result, point))
+            percentile = "p90" if headline == f"{kind}_p90_ms" else "p99"
+            panels.append(distribution(kind, times, result, percentile))
     return panels
 
 
@@ -164,20 +169,21 @@ def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) ->
     return latencies
 
 
-def distribution(kind: str, times: Sequence[float], result: Outcome, point: str) -> Panel:
-    """Return the panel of the share of queries by a kind of latency, with one percentile and the limit.
+def distribution(kind: str, times: Sequence[float], result: Outcome, percentile: str) -> Panel:
+    """Return the panel of the share of queries whose latency is at most each value, with one percentile and the limit.
 
-    `point` is the percentile, such as "p99". The p99 of few requests is named as the slowest of them.
+    `times` are the latencies of this kind in ms. `percentile` is the marked one, such as "p99". The p99 of few requests
+    is named as the slowest of them. A limit far beyond all values is left out.
     """
     count = len(times)
     steps = list[Point]()
     for place, time in enumerate(sorted(times), start=1):
         steps.append((time, 100 * place / count))
     series = [Series("", steps)]
-    value = result.at(kind, point)
+    value = result.at(kind, percentile)
     if value is not None:
-        name, share = point, float(point[1:])
-        if point == "p99" and result.is_few:
+        name, share = percentile, float(percentile[1:])
+        if percentile == "p99" and result.is_few:
             name, share = "slowest", 100.0
         series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", "o", ""))
     upright = {}
@@ -189,11 +195,11 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, point: str)
 
 
 def kind_bars(profile: Profile) -> Bars:
-    """Return a bar for each kind of kernel or operator with its share of the time."""
+    """Return a bar for each kind of kernel or, on a CPU, of operator, with its percentage of the profiled time."""
     rows = []
     for name, share in profile.shares.items():
         rows.append(Bar(name, f"{share:.1f} %", [StackedPart(0.0, share)]))
-    parts = "the operators' self time"
+    time_of = "the operators' self time"
     if profile.device == "GPU":
-        parts = "kernel time"
-    return Bars("What the engine's time went to", f"% of {parts}", rows)
+        time_of = "kernel time"
+    return Bars("What the engine's time went to", f"% of {time_of}", rows)

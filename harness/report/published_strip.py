@@ -31,10 +31,10 @@ class Strip(NamedTuple):
 
 
 def published_strips(summary: Summary) -> Iterator[Strip]:
-    """Yield the published results of the scenario in each unit, for a run that was measured.
+    """Yield a picture of the run among the published results of its scenario, one for each unit.
 
-    A run of another model or other work is not placed among them. Nothing is yielded for an endpoint, as the machine
-    behind it is not known.
+    Nothing is yielded without a performance test, and for an endpoint, as the machine behind it is not known. A run of
+    another model or other work is not placed among the results.
     """
     test, count = summary.result, summary.gpus
     if test is None or not summary.is_in_process:
@@ -55,10 +55,11 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
 
 
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
-    """Return the published results with the run below the results of its device; None if there are none.
+    """Return the published results in one unit, with the run below the results of its device; None if there are none.
 
     `device` has the driver's name. `count` is the number of accelerators; 0 compares the run with processors. `rate` is
-    0 for a run of another model, which has no place among the results.
+    that of all accelerators, or 0 for a run of another model, which gets no place. If no result is of the run's device,
+    the run comes in the order of the rates.
     """
     results = results_of(scenario, unit, on_cpu=not count)
     if not results:
@@ -72,14 +73,17 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     own_name = LEFT_OUT_OF_NAMES.sub("", as_marked(ACCELERATORS.get(device, device)))
     names = list(groups)
     if rate:
-        line_of_run = 0
+        line_of_run = 0  # below all devices whose fastest result is at least as fast
         for (_, fastest), *_ in groups.values():
-            line_of_run += fastest.rate(unit) >= rate
+            if fastest.rate(unit) >= rate:
+                line_of_run += 1
         if own_name in names:
             line_of_run = names.index(own_name) + 1
         names.insert(line_of_run, "this run")
     lines = []
     for line, name in enumerate(names):
         lines.append((name, ROW_PX * line + MIDDLE_PX, groups.get(name, [])))
-    alone = [result for _, result in groups.get(own_name, []) if result.accelerators == count == 1]
+    alone = []
+    if count == 1:
+        alone = [result for _, result in groups.get(own_name, []) if result.accelerators == 1]
     return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)

@@ -59,7 +59,7 @@ class Condition(NamedTuple):
         return self.metric is None or self.metric.name in mlperf.SCORES
 
     def holds(self, value: float) -> bool:
-        """Tell whether a value is beyond the bound, which is a regression."""
+        """Tell whether a value is beyond the bound, above or below it as the condition says, which is a regression."""
         if self.above:
             return value > self.bound
         return value < self.bound
@@ -83,14 +83,14 @@ class Judgement(NamedTuple):
 
     @property
     def change_text(self) -> str:
-        """The change in percent with its interval, or how many answers changed. Empty if neither was judged."""
+        """The change in percent with its interval, or how many answers changed; empty if neither was judged."""
         if self.answers:
             return self.answers.words
         return self.change.signed if self.change else ""
 
     @property
     def figures(self) -> str:
-        """The change and the values of both sides, in words."""
+        """The change and the values of both sides, in words, as far as the judgement has them."""
         figures = [self.change_text, self.run]
         if self.baseline:
             figures.append(f"baseline {self.baseline}")
@@ -105,8 +105,8 @@ def parse_condition(text: str) -> Condition:
     """Return the condition for a text such as "ttft_p99_ms>+10%" or "answers changed > 5 %".
 
     A bound in percent of the baseline needs a sign; a bound on the value itself has neither sign nor "%". "answers
-    changed" without a bound means that no answer may change. Raises UsageError for any other text, and for a metric
-    that is not known.
+    changed" without a bound means that no answer may change. Raises UsageError for any other text, for a metric that is
+    not known, and for a loss of 100 % or more, which cannot happen.
     """
     answers_parts = ANSWERS_PATTERN.fullmatch(text)
     if answers_parts:
@@ -145,14 +145,16 @@ class Sides(NamedTuple):
         """Return what keeps the first run from being compared with another, in words; empty if nothing does.
 
         Aspects and names in `ignore` may differ, and so may the settings in `may_differ`. But `may_differ` allows no
-        other work, since figures of other work cannot be compared.
+        other work, since figures of other work cannot be compared. If only settings differ, the text says how to allow
+        that.
         """
-        first, *rest = self.everyone
+        first, *other_runs = self.everyone
         allowed = set(self.may_differ)
         if self.may_differ:  # The engine derives the settings "effective_..." from others, which may differ.
             allowed.update(name for name in first.flags if name.startswith("effective_"))
+        # `work` is what was asked of the engine, such as its samples.
         allowed -= set(first.comparable.work)
-        for run in rest:
+        for run in other_runs:
             differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
             why = comparability.reason(differences, (first.folder.name, run.folder.name))
             if why and differences[0].aspect == "settings":
@@ -164,7 +166,8 @@ class Sides(NamedTuple):
     def refusal_of_speed(self, metric: Metric) -> str:
         """Return why a metric may not be judged, in words; empty if it may.
 
-        The sides must have the same price for a cost, every run must have the metric, and the runs must be comparable.
+        For a cost, all runs must have the same price. Every run must have the metric, and the runs must be comparable:
+        for a metric that follows from a configured rate, their rates must be measured ones.
         """
         prices = {run.flags.get("price_per_hour") for run in self.everyone}
         if metric.name.startswith("cost_") and len(prices) > 1:
@@ -180,10 +183,11 @@ class Sides(NamedTuple):
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     """Return a judgement for each condition. If a run failed its accuracy gate, the gate's judgement comes first.
 
-    If the runs differ in what no condition ignores, such as their work, no condition is judged.
+    If the runs differ in what no condition ignores, such as their work, no condition is judged. The baseline's own gate
+    does not count.
     """
-    failed = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
-    judgements = judge_gate(failed)
+    failed_runs = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
+    judgements = judge_gate(failed_runs)
     difference = sides.difference(IGNORED_FOR_ANSWERS)
     if difference:
         judgements += [not_judged(condition, difference) for condition in conditions]
@@ -192,21 +196,28 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     return judgements
 
 
-def judge_gate(failed: Sequence[str]) -> list[Judgement]:
-    """Return the judgement of GATE_CONDITION if runs failed their accuracy gate, whose names are given; else none."""
-    if not failed:
+def judge_gate(failed_runs: Sequence[str]) -> list[Judgement]:
+    """Return the judgement FAIL of the accuracy gate, which names the runs that failed it; nothing if no run failed.
+
+    `failed_runs` has the names of these runs.
+    """
+    if not failed_runs:
         return []
-    return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed)}")]
+    return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed_runs)}")]
 
 
 def not_judged(
     condition: Condition, why: str, before: str = "", after: str = "", change: Change | None = None
 ) -> Judgement:
+    """Return NOT JUDGED with the reason `why`. `before` and `after` are the values of both sides as text, if known."""
     return Judgement(condition.text, "NOT JUDGED", before, after, change=change, why=why)
 
 
 def judge_condition(sides: Sides, condition: Condition) -> Judgement:
-    """Return the judgement of one condition: on the answers, or on the values of a metric."""
+    """Return the judgement of one condition: on the answers, or on the values of a metric.
+
+    NOT JUDGED if the metric of the two sides may not be compared.
+    """
     metric = condition.metric
     if metric is None or condition.is_of_answers:
         return judge_answers(sides, condition)
@@ -216,7 +227,7 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
     before = [metric.of(run.summary) or 0.0 for run in sides.baseline]
     after = [metric.of(run.summary) or 0.0 for run in sides.runs]
     change = None
-    if min(*before, *after) > 0:  # a ratio to 0 is no change
+    if min(*before, *after) > 0:  # With a 0 on either side there is no ratio, and so no change.
         change = Change.between(before, after)
     return judge_values(condition, before, after, change)
 
@@ -224,9 +235,10 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
 def judge_values(
     condition: Condition, before: Sequence[float], after: Sequence[float], change: Change | None
 ) -> Judgement:
-    """Return the judgement of a metric by the change, or by the worst value of the runs if the bound is on values.
+    """Return the judgement of a metric: by its change, or by the worst value of the runs if the bound is on the value.
 
-    `before` and `after` are the values of both sides. `change` is None if they have no ratio.
+    `before` and `after` are the values of both sides. `change` is None if they have no ratio; a bound on the change is
+    then NOT JUDGED.
     """
     shown_before = shown_after = ""
     if condition.metric:
@@ -255,24 +267,24 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
     With one run of each side, the scatter is not known, so the change itself decides. With few runs, the judgement says
     that chance may decide. `before` and `after` are the values of both sides as text.
     """
-    judged = change
+    judged_change = change
     if change.basis == ONE_RUN_EACH:
-        judged = change._replace(low=change.mean, high=change.mean)
-    side = judged.verdict(condition.bound)
-    if side == "unclear":
+        judged_change = change._replace(low=change.mean, high=change.mean)
+    side_of_bound = judged_change.verdict(condition.bound)
+    if side_of_bound == "unclear":
         why = f"the runs scatter too much to say whether it is beyond {condition.bound:+g} %: add runs"
         if change.basis == "samples":
             why = f"too few samples to say whether it is beyond {condition.bound:+g} %"
         return not_judged(condition, why, before, after, change)
     verdict: GateVerdict = "PASS"
-    if (side == "above") == condition.above:
+    if side_of_bound == ("above" if condition.above else "below"):
         verdict = "FAIL"
     doubt = CHANCE_NOTE if change.may_be_chance else ""
     return Judgement(condition.text, verdict, before, after, change=change, why=doubt)
 
 
 def judge_answers(sides: Sides, condition: Condition) -> Judgement:
-    """Return the judgement of a condition on the answers: the gravest of the runs' judgements.
+    """Return the judgement of a condition on the answers: the gravest of the judgements of all runs.
 
     Each run is compared with the first run of the baseline. NOT JUDGED if the answers of a run cannot be compared.
     """
@@ -287,10 +299,10 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
 
 
 def judge_answers_of_run(condition: Condition, pair: AnswerPair) -> Judgement:
-    """Return the judgement of a condition on the answers of one run.
+    """Return the judgement of a condition on the answers of one run, with its score before and after.
 
-    If no token differs and the score is the same, a change of the score is judged to be exactly 0, however few the
-    samples are: then chance has no part in it.
+    If no token differs and the score is the same, its change is exactly 0, however few the samples are: chance has no
+    part in it. Without a known score, the judgement has no such values.
     """
     judgement = judge_pair(condition, pair)
     score = pair.scores.get(condition.metric.name) if condition.metric else None
@@ -303,7 +315,7 @@ def judge_answers_of_run(condition: Condition, pair: AnswerPair) -> Judgement:
 
 
 def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
-    """Return why the answers of two runs cannot be compared sample by sample."""
+    """Return why the answers of two runs cannot be compared: one has no accuracy test, or the samples differ."""
     for either_run in (run, first):
         if either_run.summary.gate is None:
             return f"{either_run.folder.name} has no accuracy test: run it with --mode both"
@@ -311,17 +323,18 @@ def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
 
 
 def judge_pair(condition: Condition, pair: AnswerPair) -> Judgement:
-    """Return the judgement of a condition on a score, or on how many answers have other tokens."""
+    """Return the judgement of a condition on a score or, without a metric, on how many answers have other tokens."""
     if condition.metric:
         return judge_score(condition, pair, condition.metric.name)
     return judge_worst(condition, [pair.changed_percent])._replace(answers=pair)
 
 
 def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of the score `name`, by its change with the paired-bootstrap interval, or by its value.
+    """Return the judgement of the score `name`: by its change, with the interval of a paired bootstrap, or by its
+    value.
 
-    NOT JUDGED if the score is not a mean over samples (gen_len), if it was 0, and in place of FAIL if few samples
-    differ: the interval of few samples can show that a bound is kept, but not that it is broken.
+    NOT JUDGED if the score is not a mean over samples (gen_len) or was 0. It also takes the place of FAIL if few
+    samples differ: the interval of few samples can show that a bound is kept, but not that it is broken.
     """
     score = pair.scores.get(name)
     if score is None:
@@ -346,7 +359,7 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
 
 
 def gravest(judgements: Sequence[Judgement]) -> Judgement:
-    """Return the first judgement that is FAIL, else the first that is NOT JUDGED, else the first."""
+    """Return the judgement that decides: the first that is FAIL, else the first that is NOT JUDGED, else the first."""
     verdicts = [judgement.verdict for judgement in judgements]
     gravest_verdict = min(verdicts, key=list(EXIT_CODES).index)  # EXIT_CODES begins with the gravest.
     return judgements[verdicts.index(gravest_verdict)]
@@ -367,7 +380,11 @@ def to_json(judgements: Sequence[Judgement]) -> str:
 
 
 def condition_entry(judgement: Judgement) -> dict[str, object]:
-    """Return a condition's entry for JSON: changes in percent, null where there is none, and the values of each run."""
+    """Return a condition's entry for JSON: verdict, change in percent, interval, the values of each run, and the
+    reason.
+
+    The change is that of the metric or, for answers, the percentage that changed. What was not judged is null.
+    """
     change, percent, interval = judgement.change, None, None
     if change:
         percent = percent_of(change.mean)
@@ -388,13 +405,15 @@ def condition_entry(judgement: Judgement) -> dict[str, object]:
 
 
 def percent_of(ratio: float) -> float:
+    """Return a ratio to the baseline as a change in percent: 1.05 is 5."""
     return round(100 * (ratio - 1), PERCENT_DIGITS)
 
 
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     """Return the verdict as a document: a line for each condition, what differs, the cautions, and the runs.
 
-    Unless the verdict is PASS, the next command compares the first runs of both sides.
+    Unless the verdict is PASS, the next command compares the first runs of both sides: a comparison shows a change also
+    if the gate does not judge it, as on a busy machine.
     """
     runs = sides.everyone
     verdict = gravest(judgements).verdict
@@ -405,7 +424,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
         lines += [caution_line(text) for text in compare.cautions(run, run.name)]
     lines.append(Line("baseline", folders_text(sides.baseline)))
     lines.append(Line("run", folders_text(sides.runs)))
-    if verdict != "PASS":  # A comparison shows a change on a busy machine, too.
+    if verdict != "PASS":
         comparison = f"{command_of('report')} --compare {sides.baseline[0].folder} {sides.runs[0].folder}"
         lines.append(Line("next", comparison, is_command=True))
     shared_subject = subject.subject_of(*(run.summary for run in runs))
@@ -421,15 +440,18 @@ def judgement_line(judgement: Judgement) -> Line:
 
 
 def title_of(judgements: Sequence[Judgement]) -> str:
-    """Return the verdict that decides, with its condition, its reason, and a note if chance may have decided it."""
+    """Return the verdict that decides, with its condition and figures or its reason, and a note if chance may have
+    decided.
+    """
     deciding = gravest(judgements)
-    text = "no condition holds"
+    text = "no condition holds"  # PASS
     if deciding.verdict == "FAIL":
         text = f"{deciding.condition}: {deciding.figures or deciding.why}"
     elif deciding.verdict == "NOT JUDGED":
         text = f"{deciding.condition}: {deciding.why}"
     # PASS rests on all conditions, so chance in any of them matters.
-    passed_by_chance = deciding.verdict == "PASS" and any(judgement.why == CHANCE_NOTE for judgement in judgements)
+    has_chance = any(judgement.why == CHANCE_NOTE for judgement in judgements)
+    passed_by_chance = deciding.verdict == "PASS" and has_chance
     if deciding.why == CHANCE_NOTE or passed_by_chance:
         text += f" ({CHANCE_NOTE})"
     return f"{deciding.verdict}: {text}"

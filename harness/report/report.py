@@ -27,12 +27,13 @@ from harness.runs import history, own_files, run_folder
 def build_report(folder: Path) -> Summary:
     """Write summary.json, plots/, report.md and report.html into a run folder, and return the summary.
 
-    Links in the places of these files are removed, as they would lead out of the folder. Raises UsageError or LogError
-    if a file cannot be read or no test finished.
+    A run that ended early is reported as far as its tests finished. Links in the places of these files are removed, as
+    they would lead out of the folder. Raises UsageError or LogError if a file cannot be read or no test finished.
     """
     facts = benchmark_run.facts_of(folder)
     check_format(folder, facts, OLDEST_REPORT_SCHEMA, "renders")
-    ended_reason = run_folder.ended_early(folder, reported=bool(facts.stages))  # A run has stages once its tests ended.
+    # The stages are recorded when all tests have ended, so a run with stages lacks at most its report.
+    ended_reason = run_folder.ended_early(folder, reported=bool(facts.stages))
     chosen = result_test.choose_test(folder, facts, is_complete=ended_reason is None)
     summary = summary_of(folder, facts, chosen, ended_reason)
     if not summary.run.model_dump(exclude_none=True):
@@ -58,7 +59,9 @@ def build_report(folder: Path) -> Summary:
 
 
 def no_test_error(folder: Path) -> UsageError:
-    """Return the error for a folder in which no test finished, with the reason from its status."""
+    """Return the error for a folder in which no test finished. Its message has the reason from the run's status, if
+    any.
+    """
     problem = "no test finished"
     status = run_folder.status_of(folder)
     if status and status.reason:
@@ -67,7 +70,10 @@ def no_test_error(folder: Path) -> UsageError:
 
 
 def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
-    """Raise UsageError for a folder of an older format than `oldest`. `verb` says what is not done with it."""
+    """Raise UsageError for a run of an older format than `oldest`.
+
+    `verb` says in the message what this version does with newer formats, such as "renders".
+    """
     if facts.schema_version < oldest:
         raise UsageError(
             f"{folder}: of format {facts.schema_version}, from an older version of this program; this version "
@@ -76,7 +82,10 @@ def check_format(folder: Path, facts: RunFacts, oldest: int, verb: str) -> None:
 
 
 def history_line(summary: Summary) -> dict[str, object]:
-    """Return what results/history.jsonl keeps of a run, without the run's name, which is added when it is written."""
+    """Return what results/history.jsonl keeps of a run: its facts and the metrics of the index and the report.
+
+    The run's name is left out, as it is added when the line is written.
+    """
     line = History.of(summary, metrics.values(summary, "index") | metrics.values(summary, "report"))
     return line.model_dump(mode="json", exclude={"run"})
 

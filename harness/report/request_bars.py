@@ -25,9 +25,9 @@ class RequestBars(NamedTuple):
 
 
 def bars(requests: Sequence[Request]) -> RequestBars | None:
-    """Return bars of selected requests: the slowest ones, and others evenly over the order of issue.
+    """Return bars of selected requests of a test: the slowest ones, and others evenly over the order of issue.
 
-    None if the times of no request are known. No times are named if all requests were issued at once.
+    None if the times of no request are known. The axis has no times if all requests were issued at once.
     """
     timed = [request for request in requests if request.latency_ms and request.issued_s is not None]
     if not timed:
@@ -51,9 +51,10 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
 
 
 def evenly_picked(orders: Sequence[int]) -> set[int]:
-    """Return the orders of the requests that are shown beside the slowest: evenly over the given orders of issue.
+    """Return which requests are shown beside the slowest ones: evenly over `orders`, their places in the order of
+    issue.
 
-    If there are fewer requests than are shown, all of them.
+    If there are fewer requests than are shown, all of them are; if there are none, the set is empty.
     """
     if not orders:
         return set()
@@ -62,7 +63,10 @@ def evenly_picked(orders: Sequence[int]) -> set[int]:
 
 
 def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]:
-    """Yield the parts of a request's time, upwards from the axis, and the cap of a slow request."""
+    """Yield the parts of a request's bar, upwards from the axis, and a cap on the bar of a slow request.
+
+    Each has its name, its milliseconds, its pixels from the top, and its height in pixels.
+    """
     begin, bottom = 0.0, float(AXIS_HEIGHT_PX)
     for name, end in ends_of_parts(request):
         top = scale.top(end, AXIS_HEIGHT_PX)
@@ -73,15 +77,19 @@ def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]
 
 
 def ends_of_parts(request: Request) -> Iterator[tuple[str, float]]:
-    """Yield each part of a request's time that is known, with its end in milliseconds since the request was issued."""
-    whole = request.latency_ms or 0.0
-    first = whole
+    """Yield each known part of a request's time, with its end in milliseconds since the request was issued.
+
+    The parts are the client's delay, the wait for the first token, and decoding. If the first token was not timed, one
+    part lasts until the answer. No part ends after the next one.
+    """
+    latency_ms = request.latency_ms or 0.0
+    first_token_ms = latency_ms
     if request.ttft_ms is not None:
-        first = min(request.ttft_ms, whole)
+        first_token_ms = min(request.ttft_ms, latency_ms)
     if request.sent_ms is not None:
-        yield "client delay", min(request.sent_ms, first)
+        yield "client delay", min(request.sent_ms, first_token_ms)
     if request.ttft_ms is None:
-        yield "until its answer", whole
+        yield "until its answer", latency_ms
     else:
-        yield "wait for the first token", first
-        yield "decode", whole
+        yield "wait for the first token", first_token_ms
+        yield "decode", latency_ms

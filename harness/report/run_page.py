@@ -18,7 +18,11 @@ LIMIT_MARK = 100.0  # Each latency is drawn as percent of its limit.
 
 
 def run_page(report: RunReport, document: Document, test: TestRun | None) -> str:
-    """Return the page of a run as one HTML file. `test` is the run's own test, None if the run has none."""
+    """Return the page of a run as one HTML file. `test` is the run's own test, None if the run has none.
+
+    On top it has the picture of the run's loads or, without loads, the run's main picture. Pictures that are on top or
+    drawn by the page itself are left out below.
+    """
     summary, loads, result = report.summary, report.loads, report.summary.result
     main = None
     if not loads:
@@ -43,7 +47,10 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
 
 
 def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str:
-    """Return the name of the picture that stands at the page's top, so that its folds do not repeat it."""
+    """Return the name of the picture at the page's top, so that the sections below do not repeat it.
+
+    That is the picture of the loads or `main`. Without both, the name is one that is left out anyway.
+    """
     if loads:
         return "loads"
     if main:
@@ -52,36 +59,41 @@ def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str
 
 
 def mean_watts(result: Outcome | None) -> Measured:
-    """Return the mean power of the GPUs during the result's test, in W; None if not recorded."""
+    """Return the mean power of the GPUs during the result's test, in W; None without a result or if it was not
+    recorded.
+    """
     if result is None or "gpu_power_w" not in result.details.usage:
         return None
     return result.details.usage["gpu_power_w"].mean
 
 
 def gpu_time_chart(result: Outcome | None) -> str:
-    """Return the shares of GPU time in the result's test as HTML; empty if not known."""
+    """Return the shares of GPU time in the result's test, which is the last of the recorded tests, as HTML.
+
+    Empty if they are not known.
+    """
     if result is None or not result.details.gpu_time:
         return ""
     return page.chart_html(gpu_time_bars(result.details.gpu_time[-1:]))
 
 
 def level_lines(loads: LoadPicture | None) -> Iterator[Line]:
-    """Yield the best level of a curve that keeps the run's own limits, and the levels that are over them.
+    """Yield the best level of a curve that keeps the user's own limits, and the levels that are over them.
 
-    Nothing for loads that are not numbers of requests in flight.
+    Nothing if the loads are not numbers of requests in flight. Levels that a later test overruled are left out.
     """
     if not loads or loads.unit != patterns.ClosedLoop.unit:
         return
     best = loads.best
     if best:
         yield Line(best.doubt or "within the limits", f"with {best.name}", best.test.verdict.tone)
-    over = [point.name for point in loads.loads if point.test.reasons and not point.overruled]
-    if over:
-        yield Line("over the limits", f"with {', '.join(dict.fromkeys(over))}", "bad")
+    names_over = [point.name for point in loads.loads if point.test.reasons and not point.overruled]
+    if names_over:
+        yield Line("over the limits", f"with {', '.join(dict.fromkeys(names_over))}", "bad")
 
 
 def limit_bars(test: Outcome) -> Bars:
-    """Return each latency against its limit, which is at 100 %."""
+    """Return a panel with a bar for the p99 of TTFT and TPOT in percent of its limit; red if it is over the limit."""
     rows = []
     for name, tail in answer.tails(test).items():
         color = "red" if tail.is_over else "green"

@@ -19,7 +19,7 @@ class RunReport(NamedTuple):
     loads: LoadPicture | None  # None if no test has a load and latencies
 
     def picture(self, name: str) -> list[Block]:
-        """Return the picture of this name in a list; an empty list if the run has none."""
+        """Return the picture of this name as a list of one block; an empty list if the run has none."""
         if name not in self.pictures:
             return []
         return [self.pictures[name]]

@@ -49,10 +49,11 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_r
 
 
 def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended_reason: str | None) -> Meta:
-    """Return the metadata of a run.
+    """Return the metadata of a run, whose fields are those of Meta.
 
-    Most fields are taken by name from the facts, the settings, the plan and the engine's state, the latest of which
-    counts.
+    Most values are taken by name from the facts, the settings, the plan and the engine's state; of equal names the last
+    counts. `deviations` say why the run is not comparable with MLPerf's results. `ended_reason` is why it ended early,
+    None if it is complete.
     """
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
     values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)
@@ -78,8 +79,8 @@ def result_deviations(
 ) -> Iterator[Statement]:
     """Yield why the result is not comparable with MLPerf's, apart from the settings. Each reason is given once.
 
-    `reports_cache_hits` tells that the server reported, before the tests, how many tokens came from its cache.
-    `ended_reason` is why the run ended early, None if it is complete.
+    `mode` is what the run was asked to test. `reports_cache_hits` tells that the server reported, before the tests, how
+    many tokens came from its cache. `ended_reason` is why the run ended early, None if it is complete.
     """
     texts = [*unfinished_texts(run, mode, ended_reason), *accuracy_texts(run)]
     if run.performance:
@@ -92,9 +93,9 @@ def result_deviations(
 
 
 def unfinished_texts(run: Run, mode: str, ended_reason: str | None) -> Iterator[str]:
-    """Yield which parts of a run are missing.
+    """Yield which parts of a run are missing, of those that a result beside MLPerf's must have.
 
-    A speed needs an accuracy test to stand beside MLPerf's, also if the mode asked for none.
+    A speed needs an accuracy test, also if the mode asked for none. `mode` tells whether a speed was asked for.
     """
     if ended_reason:
         yield "the run did not finish"
@@ -105,7 +106,7 @@ def unfinished_texts(run: Run, mode: str, ended_reason: str | None) -> Iterator[
 
 
 def accuracy_texts(run: Run) -> Iterator[str]:
-    """Yield what is wrong with the scores, or uncertain."""
+    """Yield what is wrong or uncertain with the scores: a failed gate, scores that are only approximate."""
     if run.accuracy and run.accuracy.verdict == "FAIL":
         yield comparability.GATE_FAILED
     if run.accuracy and run.accuracy.approximate:
@@ -113,12 +114,12 @@ def accuracy_texts(run: Run) -> Iterator[str]:
 
 
 def performance_texts(test: Outcome, reports_cache_hits: bool) -> Iterator[str]:
-    """Yield what is wrong with the performance test, or uncertain."""
+    """Yield what is wrong or uncertain with the performance test, so that it does not stand beside MLPerf's."""
     details = test.details
     if not test.valid:
         yield comparability.INVALID
     yield from test.disagreements
-    # If the server never reported its cache hits, the plan's deviations have said so before the test.
+    # A server that never reported its cache hits already has a deviation in the plan. This one reported them earlier.
     if details.server and details.server.cached_percent is None and reports_cache_hits:
         yield mlperf_deviations.CACHE_UNSEEN
     if details.failed_requests:

@@ -12,7 +12,7 @@ UNKNOWN_ON_SERVER = "unknown: the server's; of this client: "
 
 
 def measured_with(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the run's setup: model, engine or server, machine, command and environment."""
+    """Yield the section on the run's setup: model, engine or server, machine, command and environment variables."""
     meta, rows = report.summary.meta, rows_of_run(report)
     if report.summary.is_in_process:
         rows |= rows_of_engine(report)
@@ -30,10 +30,10 @@ def measured_with(report: RunReport) -> Iterator[Section]:
 def rows_of_run(report: RunReport) -> dict[str, str]:
     """Return what the table says about a run, by the name of the row, such as its model, engine, rules and data.
 
-    A value that the run does not have is empty.
+    A value that the run does not have is empty. A server does not tell its number format.
     """
     summary, meta, request_set = report.summary, report.summary.meta, report.facts.plan.request_set
-    precision, decoding = "unknown", "temperature 0"  # of a server, which does not tell its number format
+    precision, decoding = "unknown", "temperature 0"  # behind an endpoint
     if summary.is_in_process:
         precision = meta.weights or f"{meta.precision}, quantization {meta.quantization}"
         decoding = "greedy"
@@ -61,7 +61,9 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_engine(report: RunReport) -> dict[str, str]:
-    """Return how the engine in this process ran, by label."""
+    """Return how the engine in this process ran: its cache, kernels, parallelism and context, by the
+    name of the row.
+    """
     meta = report.summary.meta
     caching = "on" if meta.prefix_caching else "off"
     return {
@@ -73,7 +75,10 @@ def rows_of_engine(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_server(report: RunReport) -> dict[str, str]:
-    """Return by label what the server reports of itself and how it was asked."""
+    """Return what a server reports of itself and how it was asked, by the name of the row.
+
+    Most requests in flight are a dash if the report has no such number.
+    """
     meta = report.summary.meta
     reported = meta.engine_args
     most_in_flight = reported.get("max_in_flight")
@@ -89,7 +94,7 @@ def rows_of_server(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_machine(report: RunReport) -> dict[str, str]:
-    """Return the machine and its software by label. With an endpoint, they are those of this client."""
+    """Return the machine and its software, by the name of the row. With an endpoint, they are those of this client."""
     system = report.summary.system
     gpus, driver, os = ", ".join(system.gpus) or "none (CPU)", "", system.os
     if not report.summary.is_in_process:

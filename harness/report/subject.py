@@ -17,12 +17,14 @@ SEPARATOR = " \N{MIDDLE DOT} "
 
 
 def subject_of(*summaries: Summary) -> str:
-    """Return the parts of a run's subject as text; for several runs, the parts that all of them share."""
+    """Return what a run measured, as text, such as scenario, model and machine; for several runs, what all of them
+    share.
+    """
     return ", ".join(common_parts(parts_of(summary) for summary in summaries))
 
 
 def common_parts(lists: Iterable[Sequence[str]]) -> list[str]:
-    """Return the items of the first list that all other lists have, too."""
+    """Return the items of the first list that all other lists have, too. There must be at least one list."""
     first, *other_lists = lists
     return [item for item in first if all(item in other_list for other_list in other_lists)]
 
@@ -42,7 +44,10 @@ def parts_of(summary: Summary) -> list[str]:
 
 
 def scenario_name(summary: Summary) -> str:
-    """Return the scenario as MLPerf writes it: LoadGen's name, except for Interactive, which is Server in LoadGen."""
+    """Return the scenario as MLPerf writes it, such as SingleStream.
+
+    That is LoadGen's name, except for Interactive, which LoadGen runs as Server.
+    """
     rules = summary.scenario
     if rules.loadgen.lower() == rules.name:
         return rules.loadgen
@@ -50,7 +55,7 @@ def scenario_name(summary: Summary) -> str:
 
 
 def model_text(summary: Summary) -> str:
-    """Return the model as people name it, with the number format of its weights, or that they are random.
+    """Return the model as people name it, with the number format of its weights, or that the weights are random.
 
     The number format is left out if it is not known, and for the demo model.
     """
@@ -60,12 +65,12 @@ def model_text(summary: Summary) -> str:
         return f"{name} with random weights"
     if not meta.weights or meta.model == "demo":
         return name
-    number_format = meta.weights.partition(" ")[0]
+    number_format = meta.weights.partition(" ")[0]  # the first word, as in fp8 (static, compressed-tensors)
     return f"{name} in {number_format}"
 
 
 def model_name(model: str) -> str:
-    """Return the name by which people know a model that was given by its name, its repository or its folder."""
+    """Return the name by which people know a model. `model` is its name here, its repository or its folder."""
     if model in (DEFAULT_MODEL, MODELS[DEFAULT_MODEL].path):
         return REFERENCE_NAME
     if model == "demo":
@@ -74,13 +79,16 @@ def model_name(model: str) -> str:
 
 
 def is_reference(summary: Summary) -> bool:
-    """Tell whether a model of the reference's shape answered MLPerf's samples."""
+    """Tell whether a model of the reference's shape answered MLPerf's samples, as published results require."""
     other_models = (mlperf_deviations.OTHER_MODEL, mlperf_deviations.OTHER_SHAPE)
     return summary.meta.workload == OFFICIAL_WORKLOAD and not names_of(summary.meta.deviations, other_models)
 
 
 def machine_text(summary: Summary) -> str:
-    """Return the GPUs that the engine used, or the number of CPU cores. Of servers, return the number and the name."""
+    """Return the GPUs that the engine used or, without any, the number of CPU cores.
+
+    Behind an endpoint the machine is not known: the text is the number of endpoints and the server's name.
+    """
     if not summary.is_in_process:
         return f"{plural(len(summary.meta.endpoints), 'endpoint')} of {server_name(summary)}"
     if summary.gpus:
@@ -97,12 +105,15 @@ def engine_text(summary: Summary) -> str:
     """Return the engine with its version, or the server behind an endpoint."""
     if not summary.is_in_process:
         return f"{server_name(summary)}, behind an endpoint"
+    # Older summaries do not name the engine, which was then vLLM.
     return summary.meta.engine or f"vLLM {summary.system.vllm_version or 'unknown'}"
 
 
 def footer(*summaries: Summary) -> str:
-    """Return the footer of a picture that is shown without its report: what all its runs share of their labels,
-    subjects, dates, and whether they are comparable with MLPerf.
+    """Return the text under a picture that is shown without its report.
+
+    It has what all runs of the picture share of their labels, subjects, dates, and whether they are comparable with
+    MLPerf.
     """
     texts = []
     for summary in summaries:

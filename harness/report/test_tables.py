@@ -15,7 +15,7 @@ LATENCY_POINTS = (*(field.name for field in fields(Latency) if field.name != "ma
 
 
 def table_of_loads(summary: Summary) -> Table:
-    """Return the table of the tests of a search or a curve.
+    """Return the table of the tests of a search or a curve, a row for each test, with the reason if it failed.
 
     With a price per hour, a curve of levels has the cost of tokens. If a load was tested several times, the table has
     the number of its tests and the range of their speeds.
@@ -31,7 +31,9 @@ def table_of_loads(summary: Summary) -> Table:
 
 
 def repeats_text(outcome: Outcome) -> str:
-    """Return how many tests of a load its figures are of and, if there are several, the range of their speeds."""
+    """Return how many tests of a load the outcome's figures are of and, if there are several, the range of their
+    speeds.
+    """
     if not outcome.repeats or not outcome.speed_range:
         return "1"
     slowest, fastest = outcome.speed_range
@@ -39,16 +41,17 @@ def repeats_text(outcome: Outcome) -> str:
 
 
 def reason_text(outcome: Outcome) -> str:
-    """Return why a test is over its limits, or that it was not judged; empty for any other test."""
+    """Return why a test is over its limits or INVALID, or that it was not judged; empty for any other test."""
     if outcome.why or outcome.verdict.tone != "careful":
         return outcome.why
     return outcome.verdict.word
 
 
 def rows_of_levels(summary: Summary) -> list[Cells]:
-    """Return the levels of a curve as rows, the head first.
+    """Return the levels of a curve as rows of a table, the head first.
 
-    Empty if the title says it all: for a search with a result, which is a single rate, and for a single level.
+    Empty if no load was tested, and if the title says it all: for a search with a result, which is a single rate, and
+    for a single level with a result.
     """
     curve = summary.curve
     if not curve:
@@ -62,7 +65,7 @@ def rows_of_levels(summary: Summary) -> list[Cells]:
 def table_of_latencies(summary: Summary) -> Table:
     """Return each kind of latency with its percentiles and its limit. The run must have a result.
 
-    At fixed concurrency, the percentiles are of the steady part.
+    At fixed concurrency, the percentiles are of the steady part. A kind that was not measured has no row.
     """
     test = summary.result
     assert test
@@ -79,7 +82,9 @@ def table_of_latencies(summary: Summary) -> Table:
 
 
 def name_of_kind(kind: str, test: Outcome) -> str:
-    """Return the label of a kind of latency, which says if TTFT and TPOT are those of a buffer."""
+    """Return the label of a kind of latency. It says if a buffer delivered the tokens, so that TTFT and TPOT are its
+    own.
+    """
     if kind == "latency":
         return kind
     name = kind.upper()
@@ -100,7 +105,10 @@ def percentile_cells(latency: Latency, is_few: bool) -> list[str]:
 
 
 def interval_texts(test: Outcome) -> list[str]:
-    """Return the 95 % intervals of a test's percentiles, a text for each kind of latency."""
+    """Return the 95 % intervals of a test's percentiles: for each kind of latency a text with p50, p90 and p99.
+
+    A kind without intervals has no text.
+    """
     texts = []
     for kind, intervals in test.details.intervals.items():
         points = []
@@ -115,6 +123,9 @@ def interval_texts(test: Outcome) -> list[str]:
 
 
 def interval_text(interval: tuple[float, float | None] | None) -> str:
+    """Return an interval as text. It is None if there are too few requests; its upper end is None if they are too few
+    for one.
+    """
     if interval is None:
         return "not known: too few requests"
     low, high = interval
