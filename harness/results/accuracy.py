@@ -100,8 +100,10 @@ class ScoresFile(Accuracy, File):
     log: str | None = None
 
     def flat(self) -> dict[str, object]:
-        """Return the content of rouge.json: the fields, and beside `checks` each ROUGE score and its threshold, and all
-        references, at the top level.
+        """Return the content of rouge.json: the fields of the model, and at the top level what simple scripts look for.
+
+        That is each ROUGE score, its threshold, all reference scores, and the share of the reference that the gate asks
+        for.
         """
         content: dict[str, object] = self.model_dump(mode="json")
         content |= self.rouge
@@ -121,7 +123,8 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
     """Check each score against its bounds.
 
     On the whole set the score itself must keep the bounds, as in the official rule. On a part of the set, its bootstrap
-    interval must, and with fewer than FEWEST_SAMPLES rows every check is INCONCLUSIVE.
+    interval must, and with fewer than FEWEST_SAMPLES rows every check is INCONCLUSIVE. `rows` has the scores of each
+    sample.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     share_run = len(rows) / task.samples
@@ -130,7 +133,7 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
     checks = []
     for name, (least, most) in limits.items():
         share, high = 1.0, None
-        if most is not None:  # gen_len, the characters of all answers, grows with their number; a mean score does not
+        if most is not None:  # Only gen_len has an upper bound. A sum over all answers, it grows with their number.
             share = share_run
             high = most * share
         low = least * share
@@ -152,14 +155,15 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
 
 
 def score_intervals(rows: Sequence[Row], names: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the bootstrap interval of each score by its name. The interval of the characters is of their sum.
+    """Return the 95 % bootstrap interval of each score by its name.
 
-    The bootstrap gives intervals of means, so each sample's characters are multiplied by the number of samples.
+    The bootstrap gives intervals of means. The characters (gen_len) are a sum, so each sample's characters are first
+    multiplied by the number of samples. `rows` end with the characters.
     """
-    samples = []
+    scaled_rows = []
     for *scores, characters in rows:
-        samples.append((*scores, characters * len(rows)))
-    intervals = map(tuple, statistics.intervals(samples).tolist())
+        scaled_rows.append((*scores, characters * len(rows)))
+    intervals = map(tuple, statistics.intervals(scaled_rows).tolist())
     return dict(zip(names, intervals, strict=False))
 
 
@@ -179,16 +183,19 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ga
 
 
 def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
-    """Return the worst of the checks' verdicts: FAIL if any failed, else INCONCLUSIVE if any is, else PASS."""
+    """Return the verdict of the gate, the worst of the checks: FAIL if any failed, else INCONCLUSIVE if any is, else
+    PASS.
+    """
     verdicts = [check.verdict for check in checks]
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)
 
 
 def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, Tokenizer]:
-    """Load the samples and the tokenizer to compute the scores of a run again.
+    """Load the samples and the tokenizer, so that the scores of a run can be computed again.
 
-    Raises UsageError if the run used another sentence splitter, with which the scores would differ, and BenchmarkError
-    if the samples or the tokenizer cannot be loaded.
+    The samples are those of the run's own workload file or, without one, MLPerf's articles. Raises UsageError if the
+    run used another sentence splitter, with which the scores would differ, and BenchmarkError if the samples or the
+    tokenizer cannot be loaded.
     """
     splitter, _ = sentence_splitter()
     if scores.splitter != splitter:
@@ -196,13 +203,16 @@ def load_again(plan: Plan, scores: ScoresFile) -> tuple[sample_library.Library, 
         raise UsageError(problem, command=splitter_command())
     tokenizer = pretrained.load_tokenizer(plan.config)
     library = custom.load(plan.config, tokenizer)
-    return library or cnn_dailymail.load(plan.config, tokenizer, scores.samples), tokenizer
+    if library is None:  # The run asked MLPerf's articles.
+        library = cnn_dailymail.load(plan.config, tokenizer, scores.samples)
+    return library, tokenizer
 
 
 def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, tokenizer: Tokenizer) -> Accuracy:
-    """Score the accuracy log in `folder` and judge the scores, unless the weights are dummies or random.
+    """Score the accuracy log in `folder`, judge the scores, and return them.
 
-    Writes rouge.json, samples.csv and worst.md (the answers with the lowest ROUGE-L) into the folder.
+    With dummy or random weights the verdict is NOT JUDGED. Writes rouge.json, samples.csv and worst.md (the answers
+    with the lowest ROUGE-L) into the folder.
     """
     answers = read_log(folder / ANSWERS_FILE, len(library))
     texts = to_text(answers, tokenizer)
@@ -228,7 +238,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         at_token_limit=stops.count("length"),
         splitter=splitter,
         splitter_version=metadata.version("nltk") if is_nltk else "",
-        approximate=[] if is_nltk else ["rougeLsum", "gen_len"],
+        approximate=[] if is_nltk else ["rougeLsum", "gen_len"],  # These two depend on the splitter.
         note=why_not_judged,
         log=log_digest(folder / ANSWERS_FILE),
     )
@@ -244,7 +254,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
 def stop_of(answer: Sequence[int], special_ids: Collection[int], most_tokens: int) -> str:
     """Return why an answer ended: "eos" if its last token is a special token, "length" if it has `most_tokens` tokens.
 
-    Empty if the tokens show neither.
+    Empty if the tokens show neither, as when a server cut the end token off.
     """
     if answer and answer[-1] in special_ids:
         return "eos"
@@ -267,7 +277,7 @@ def fault_of_weights(plan: Plan) -> str:
 def sample_rows(
     rows: Sequence[Row], answers: Sequence[Sequence[int]], stops: Sequence[str], library: sample_library.Library
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of samples.csv, one per sample."""
+    """Yield the rows of samples.csv, one for each sample, with the values of SAMPLE_COLUMNS. Lengths are in tokens."""
     for index, (*scores, characters) in enumerate(rows):
         lengths = len(library.prompts[index]), len(answers[index])
         yield (index, *lengths, stops[index], *(f"{value:.4f}" for value in scores), characters)
@@ -287,10 +297,10 @@ def accuracy_txt(scores: ReferenceScores, samples: int, sha256: str) -> str:
 
 
 def score_log(log: Path, dataset: Path, model: str, token_bytes: int) -> str:
-    """Score an accuracy log of any program against a data set's references.
+    """Score an accuracy log of any program against the references of a data set in JSON.
 
-    Writes accuracy.txt beside the log and returns its text. `model` has the tokenizer; `token_bytes` is the size of a
-    token id in the log, 4 or 8.
+    Writes accuracy.txt, which the submission checker reads, beside the log and returns its text. `model` has the
+    tokenizer; `token_bytes` is the size of a token id in the log, 4 or 8.
     """
     references = [record.reference for record in cnn_dailymail.articles_from_json(dataset)]
     answers = read_log(log, len(references), token_bytes)

@@ -14,9 +14,10 @@ DELAY_SHARE = 0.05  # share of TTFT p99; a longer delay of the client is worth a
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return sentences on a run's performance test, which it must have.
+    """Return sentences on what limited a run's performance test, which it must have, and what to try.
 
-    In this order: what to try, whether the speed drifted, what limits the speed, and the slow kernels of its profile.
+    In this order: what to try, whether the speed drifted, what limits the speed, and the slow kernels of the profile if
+    the run was profiled.
     """
     test = summary.result
     assert test
@@ -35,38 +36,40 @@ def as_sentences(texts: Iterable[object]) -> list[str]:
 def limits_of(summary: Summary) -> dict[str, str]:
     """Return what may limit a run's speed, each with the name of the quantity that shows it.
 
-    The GPUs of this machine are recorded, not those of a server, so behind an endpoint a GPU may always be the limit.
+    The GPU is left out for an engine on the CPU. Behind an endpoint it may always be the limit, as the server's
+    hardware is not known, and the CPU of this machine is the client's.
     """
-    limits = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
+    quantity_by_limit = {"the KV cache": "kv_cache_percent", "request slots": "requests_waiting"}
     if summary.meta.endpoints or summary.system.gpus:
-        limits["the GPU"] = "gpu_load_percent"
-    limits["the client's CPU" if summary.meta.endpoints else "the CPU"] = "cpu_percent"
-    return limits
+        quantity_by_limit["the GPU"] = "gpu_load_percent"
+    quantity_by_limit["the client's CPU" if summary.meta.endpoints else "the CPU"] = "cpu_percent"
+    return quantity_by_limit
 
 
 def client_warning(test: Outcome) -> str:
-    """Return a warning if the client's own delay slows a closed loop or, in any other test, is a notable part of TTFT.
+    """Return a warning if this client's own delay falsifies the figures; empty if it does not or is not known.
 
-    Empty if it does not, or if the delay is not known.
+    In a closed loop, the delay leaves request slots idle, which lowers the speed. In any other test, the delay is part
+    of TTFT.
     """
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms
     if delay is None:
         return ""
-    late = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms"
+    delay_text = f"{tail_name('delay', test.is_few)} {number(delay.p99, 3)} ms"
     if latency and details.concurrency:
-        idle = delay.mean / (delay.mean + latency.mean)
-        if idle <= IDLE_SHARE:
+        idle_share = delay.mean / (delay.mean + latency.mean)
+        if idle_share <= IDLE_SHARE:
             return ""
         return (
-            f"client delay: {late} from an answer's end until the next request, "
-            f"{number(100 * idle, 2)} % of the time of each of the {number(details.concurrency)} slots (threshold "
-            f"{100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
+            f"client delay: {delay_text} from an answer's end until the next request, "
+            f"{number(100 * idle_share, 2)} % of the time of each of the {number(details.concurrency)} slots "
+            f"(threshold {100 * IDLE_SHARE:g} %); the server had less to do than was asked for"
         )
     if ttft is None or delay.p99 <= DELAY_SHARE * ttft.p99:
         return ""
     return (
-        f"client delay: {late} from its schedule until a request was sent, "
+        f"client delay: {delay_text} from its schedule until a request was sent, "
         f"{number(100 * delay.p99 / ttft.p99, 3)} % of {tail_name('TTFT', test.is_few)} (threshold "
         f"{100 * DELAY_SHARE:g} %); the reported TTFT includes it"
     )
@@ -75,8 +78,8 @@ def client_warning(test: Outcome) -> str:
 def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
     """Return sentences on what was used up, the strongest limit first.
 
-    If nothing was used up, they say what was recorded and what was not, or that the machine was busy or nothing was
-    recorded. `limits` maps what may limit the speed to the name of the quantity that shows it.
+    If nothing was used up, they name the resources that were recorded and those that were not. They say so if nothing
+    was recorded or the machine was busy. `limits` maps what may limit the speed to the quantity that shows it.
     """
     details = test.details
     if not details.usage:
@@ -84,8 +87,8 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
             "What limits the speed was not recorded: --extra-metrics records once a second what engine and machine do."
         ]
     if details.ran_out:
-        first, *rest = details.ran_out
-        return [f"**What limits the speed**: {first}.", *as_sentences(rest)]
+        strongest, *further_bounds = details.ran_out
+        return [f"**What limits the speed**: {strongest}.", *as_sentences(further_bounds)]
     if test.background_load:
         return ["What limits the speed is not known: the machine was busy."]
     recorded, unrecorded = list[str](), list[str]()
@@ -105,7 +108,7 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
 
 
 def drift_warnings(test: Outcome) -> list[str]:
-    """Return a warning if the speed changed during the steady part of a test.
+    """Return a warning if the speed changed between the halves of a test's steady part, else nothing.
 
     A longer test would then have another mean.
     """
@@ -118,13 +121,16 @@ def drift_warnings(test: Outcome) -> list[str]:
 
 
 def lower_load(test: Outcome) -> str:
+    """Return what a lower load is called in advice: fewer requests in flight at fixed concurrency, else
+    a lower rate.
+    """
     if test.details.concurrency:
         return "fewer in flight"
     return "a lower rate"
 
 
 def advice(test: Outcome) -> list[str]:
-    """Return what to change to keep the latency limits, as one text. Empty if they were kept or there are none."""
+    """Return a text on what to change so that TTFT and TPOT keep their limits; nothing if they did or have none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
         case [_, _]:
             return [
@@ -143,6 +149,7 @@ def advice(test: Outcome) -> list[str]:
 
 
 def in_flight_text(test: Outcome) -> str:
+    """Return how many requests were in flight, as a part of a sentence; empty if that is not known."""
     if not test.details.requests_in_flight:
         return ""
     return f" with {test.details.requests_in_flight:,.0f} requests in flight"
@@ -151,7 +158,7 @@ def in_flight_text(test: Outcome) -> str:
 def advise_ttft(test: Outcome) -> str:
     """Return advice for a test with TTFT over its limit: either requests queue, or prompts take too long.
 
-    If nobody recorded how many requests waited, the advice is to record it.
+    If it was not recorded how many requests waited, the advice is to record it.
     """
     waiting = test.details.usage.get("requests_waiting")
     if waiting is None:

@@ -16,7 +16,7 @@ from harness.runs.run_folder import RunFolder, now
 
 
 def first_facts() -> dict[str, Any]:
-    """Return the facts with which the record of a run begins: the command, the time, the machine and its software."""
+    """Return the facts with which config.json of a run begins: the command, the time, the machine and its software."""
     return {
         "schema_version": SCHEMA,
         "command": command_line(),
@@ -27,10 +27,10 @@ def first_facts() -> dict[str, Any]:
 
 
 def facts_of(folder: Path) -> RunFacts:
-    """Read the record of a run from config.json.
+    """Read the record of a run from config.json in its folder.
 
-    Raises UsageError if the folder is not of run.py or has an older format, whose plan has no key `running`, or if the
-    record is damaged.
+    Raises UsageError if the folder is none of run.py, if its format is an older one, which has no `running` in the
+    plan, or if the record is damaged.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -57,8 +57,9 @@ class BenchmarkRun(NamedTuple):
     def begin(cls, plan: Plan, folder: RunFolder, display: Display) -> Self:
         """Create the record of a run from its first plan, before its samples are read.
 
-        Writes config.json and prints the plan's deviations from MLPerf's rules.
+        Writes config.json and prints how the plan deviates from MLPerf's rules.
         """
+        # Without deviations at first, so that `adopt` prints all of the plan's as new.
         run = cls(folder, display, RunFacts(plan=plan, deviations=[], **first_facts()))
         run.adopt(plan)
         return run
@@ -72,29 +73,30 @@ class BenchmarkRun(NamedTuple):
         return self.plan.config
 
     def adopt(self, plan: Plan) -> None:
-        """Replace the plan by a newer one and write config.json.
+        """Replace the run's plan by a newer one and write config.json.
 
-        Prints what is new in the plan: its latest note, and new deviations from MLPerf's rules.
+        Prints what is new in it: its latest note, and deviations from MLPerf's rules that are not yet known.
         """
         if plan.notes != self.plan.notes:
             self.display.leave_line(plan.notes[-1])
         known_before = self.facts.deviations
         self.facts.adopt(plan)
         self.save()
-        new = [reason for reason in plan.deviations if reason not in known_before]
-        if new:
-            self.display.say(f"not comparable with MLPerf results: {statements.merge_by_remedy(new)}", style="yellow")
+        new_deviations = [reason for reason in plan.deviations if reason not in known_before]
+        if new_deviations:
+            self.display.say(
+                f"not comparable with MLPerf results: {statements.merge_by_remedy(new_deviations)}", style="yellow"
+            )
 
     def save(self) -> None:
-        """Write config.json: every resolved setting and all other facts of the run.
-
-        Secrets in engine arguments are hidden.
+        """Write config.json: every resolved setting and all other facts of the run. Secrets in engine arguments are
+        hidden.
         """
         record = self.facts.model_dump(mode="json")
         record["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]
         write_json(self.folder.path / "config.json", record)
 
     def warn_short(self) -> None:
-        """Print a warning if the test will be too short for a valid result."""
+        """Print a warning if the planned test will be too short for a VALID result."""
         if self.plan.duration_problem:
             self.display.say(self.plan.duration_problem, style="yellow")

@@ -77,27 +77,33 @@ class CardLimits(FrozenModel):
 
     @classmethod
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
-        """Return the limits of a model, None if not known or void. Raises UsageError if its config cannot be read."""
+        """Return the limits that the GPUs' data sheet sets for a model. A limit is None if a fact is missing or it does
+        not hold.
+
+        `missing` says why. Only the GPUs that the engine uses count, which are the first ones. Raises UsageError if the
+        model's config cannot be read.
+        """
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)
+        # Parameters of a layer: query and output, key and value; then the three matrices of the feed-forward part.
         attention = 2 * shape.hidden_size * width * (heads + shape.num_key_value_heads)
         feed_forward = 3 * shape.hidden_size * shape.intermediate_size
         embedding = shape.vocab_size * shape.hidden_size
         input_embedding_bytes = 0.0
-        if not shape.tie_word_embeddings:  # tied embeddings are also the output layer, which each token reads
+        if not shape.tie_word_embeddings:  # Tied embeddings are also the output layer, which each token reads.
             input_embedding_bytes = embedding * BYTES_PER_WEIGHT[config.precision]
         tensor, replicas = parallelism(config, gpus, stored_bytes)
-        used = gpus[: tensor * replicas]
-        names = sorted({gpu.name for gpu in used})
+        used_gpus = gpus[: tensor * replicas]
+        names = sorted({gpu.name for gpu in used_gpus})
         card, arithmetic = card_of(names), arithmetic_of(config)
         peak = flops_per_s = bytes_per_s = cache_bytes = None
         if card:
             bytes_per_s = 1e12 * card.memory * tensor
             peak = getattr(card, arithmetic) if arithmetic else None
         if peak:
-            flops_per_s = 1e12 * peak * len(used)
-        if used:
-            memory = min(gpu.memory for gpu in used)
+            flops_per_s = 1e12 * peak * len(used_gpus)
+        if used_gpus:
+            memory = min(gpu.memory for gpu in used_gpus)
             left_bytes = config.memory_share * memory * tensor - stored_bytes
             cache_bytes = max(0.0, left_bytes) * replicas
         missing = missing_facts(names, arithmetic, card is not None, peak is not None)
@@ -116,13 +122,13 @@ class CardLimits(FrozenModel):
         return limits.without(config.engine_args)
 
     def without(self, engine_args: Mapping[str, object]) -> Self:
-        """Return these limits without the limits that do not hold with the given engine arguments."""
+        """Return these limits without those that an engine argument makes void, with the reasons added to `missing`."""
         changes: dict[str, object] = {}
         missing = list(self.missing)
-        for name, field, quantity in UNBOUNDING_ARGUMENTS:
-            if engine_args.get(name):
+        for argument, field, quantity in UNBOUNDING_ARGUMENTS:
+            if engine_args.get(argument):
                 changes[field] = None
-                missing.append(f"{quantity} has no limit with --engine-arg {name}")
+                missing.append(f"{quantity} has no limit with --engine-arg {argument}")
         return self.model_copy(update={**changes, "missing": tuple(missing)})
 
     def sample_flops(self, lengths: MeanLengths) -> float:
@@ -159,7 +165,10 @@ class CardLimits(FrozenModel):
         return self.cache_bytes / (self.kv_bytes * (lengths.prompt + lengths.answer))
 
     def lines(self, lengths: MeanLengths) -> Iterator[str]:
-        """Yield a line for each known limit, then a line for each missing fact."""
+        """Yield a line for each known limit, with what it follows from, then a line for each missing fact.
+
+        `lengths` are the mean lengths of prompts and answers.
+        """
         speed = self.request_tokens_per_s(lengths)
         if speed and self.bytes_per_s:
             bandwidth, token_bytes = self.bytes_per_s / 1e12, self.token_bytes(lengths) / 1e9
@@ -185,8 +194,9 @@ class CardLimits(FrozenModel):
 
 
 def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
-    """Return the limits of a run whose engine is in this process and uses only GPUs of this machine; None for any
-    other run.
+    """Return the limits of a run's GPUs, or None if they do not apply.
+
+    They apply if the engine is in this process and uses only GPUs of this machine.
     """
     if not gpus or not config.is_in_process or config.has_other_hosts:
         return None
@@ -194,9 +204,10 @@ def run_limits(config: RunConfig, gpus: Sequence[GPU]) -> CardLimits | None:
 
 
 def arithmetic_of(config: EngineConfig) -> str:
-    """Return the format of the arithmetic in matrix products: "bf16" or "fp8".
+    """Return the number format in which matrix products are computed: "bf16" or "fp8".
 
-    Empty for any other format, and for a checkpoint with groups of different formats.
+    Empty for any other format, and for a checkpoint that mixes formats. If only the weights are quantized, products are
+    computed in bf16.
     """
     stored = quantization.stored_formats(config)
     if not stored:  # the checkpoint is not quantized, so the run's settings give the format
@@ -210,10 +221,10 @@ def arithmetic_of(config: EngineConfig) -> str:
 
 
 def missing_facts(names: Sequence[str], arithmetic: str, is_known: bool, has_peak: bool) -> Iterator[str]:
-    """Yield the fact, if any, that keeps a limit from being computed.
+    """Yield the first fact, if any, for want of which a limit cannot be computed.
 
-    `names` are the different models of the GPUs. `is_known` tells that the only model has a data sheet here, and
-    `has_peak` that the data sheet has a rate in this arithmetic.
+    `names` are the different models of the GPUs. `is_known` tells that there is one model and it has a data sheet here,
+    `has_peak` that this sheet has a rate in `arithmetic`, which is empty if not known.
     """
     if not names:
         yield "no GPU is visible, so arithmetic, memory and bandwidth are not known"

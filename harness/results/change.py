@@ -40,7 +40,9 @@ class Change(NamedTuple):
 
     @classmethod
     def around(cls, middle: float, half: float, basis: str, runs: int) -> Self:
-        """Return the change whose logarithm has this mean (`middle`) and half width of its interval (`half`)."""
+        """Return the change from its logarithm: the mean of the logarithm (`middle`) and half the width of its interval
+        (`half`).
+        """
         return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs)
 
     @classmethod
@@ -60,14 +62,13 @@ class Change(NamedTuple):
         return cls.around(middle, half, basis, min(count_before, count_after))
 
     def on_busy_machine(self, taken_before: float = 0.0, taken_after: float = 0.0) -> "Change":
-        """Return the change of a speed between runs on a machine that other programs used.
+        """Return this change of a speed, with an interval that allows for other programs on the machine.
 
         `taken_before` and `taken_after` are the largest shares of the processors that other programs took during a run
         of each side. On an idle machine a run would have been at least as fast, and at most 1 / (1 - share) times as
         fast. The interval is widened to hold all of these speeds. This allows for the time of the processors only, not
-        for shared caches and memory. The scatter that other programs cause differs from machine to machine and from
-        hour to hour, so no value is assumed for it: with fewer than FEWEST_PAIRS runs of a side, the change has no
-        interval and its verdict is unclear.
+        for shared caches and memory. With fewer than FEWEST_PAIRS runs of a side, the change has no interval: the
+        scatter that other programs cause is not known.
         """
         if self.may_be_chance:
             return self._replace(low=0.0, high=inf)
@@ -77,13 +78,14 @@ class Change(NamedTuple):
 
     @property
     def inverse(self) -> "Change":
-        """The change from B to A."""
+        """The change from B to A. A change without an interval has none in this direction either."""
         low = 1 / self.high  # 0 if the change has no interval, because its high end is then infinite
         high = 1 / self.low if self.low else inf
         return Change(1 / self.mean, low, high, self.basis, self.runs)
 
     @property
     def has_interval(self) -> bool:
+        """Tell whether the change has an interval. Without one, the high end is infinite."""
         return isfinite(self.high)
 
     @property
@@ -92,9 +94,8 @@ class Change(NamedTuple):
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
-        """Tell whether the whole interval lies above or below a change of `bound` percent.
-
-        "unclear" if the interval contains this change.
+        """Tell whether the whole interval lies "above" or "below" a change of `bound` percent; "unclear" if it contains
+        it.
         """
         if 100 * (self.low - 1) - bound > 0:
             return "above"
@@ -104,9 +105,9 @@ class Change(NamedTuple):
 
     @property
     def effect(self) -> Literal["above", "below", "equal", "unclear"]:
-        """Tell in which direction there is a clear change. A change of SMALLEST_CHANGE or less does not count as one.
+        """Tell in which direction the change goes, if its interval excludes zero and it is larger than SMALLEST_CHANGE.
 
-        Without such a change: "equal" if the interval allows no change larger than EQUAL_WITHIN, else "unclear".
+        Otherwise it is "equal" if the interval allows no change larger than EQUAL_WITHIN, else "unclear".
         """
         if self.verdict() != "unclear" and abs(self.mean - 1) > SMALLEST_CHANGE:
             return self.verdict()
@@ -118,17 +119,18 @@ class Change(NamedTuple):
         return max(1 - self.low, self.high - 1)
 
     def speed_change(self, metric: Metric) -> "Change":
-        """Return the change as a change of speed.
+        """Return the change as a change of speed, in which more is better.
 
-        For a metric that is a time, the ratio is inverted: a third of the time is three times the speed.
+        For a metric that is a time, the ratio is inverted: a third of the time is three times the speed. Any other
+        metric's change stays as it is.
         """
         return self.inverse if metric.is_time else self
 
     @property
     def signed(self) -> str:
-        """Return the change in percent, such as "+12.1 % (+9.2 to +15.4 %)".
+        """The change in percent, such as "+12.1 % (+9.2 to +15.4 %)".
 
-        Without an interval, or with one of no width, only the mean.
+        Only the mean is given if there is no interval, or if the interval has no width.
         """
         mean, low, high = map(signed_percent, (self.mean, self.low, self.high))
         if not self.has_interval or self.low >= self.high:
@@ -136,10 +138,10 @@ class Change(NamedTuple):
         return f"{mean} % ({low} to {high} %)"
 
     def describe(self, metric: Metric) -> str:
-        """Return the change in words with its interval and its basis, such as "19 % faster (5 to 25 %, 4 of
-        4 pairs)".
+        """Return the change in words with its interval and its basis, such as "19 % faster (5 to 25 %, 4 of 4 pairs)".
 
-        The words also say if the sides are equal, if the change is unclear, or if it has no interval.
+        If the sides are equal, if the change is unclear, or if it has no interval, the words say that instead. A very
+        large change is given as a multiple, such as "twice as fast".
         """
         change, (up, down, as_much) = self.speed_change(metric), metric.words
         if change.effect == "equal":
@@ -166,7 +168,7 @@ class Change(NamedTuple):
 
     @property
     def sizes_in_percent(self) -> tuple[str, str, str]:
-        """Return the mean, smallest and largest size of the change in percent, as text without its direction."""
+        """The mean, the smallest and the largest size of the change in percent, as texts without a direction."""
         least, most = sorted(map(size_in_percent, (self.low, self.high)))
         return number(size_in_percent(self.mean), 2), number(least, 2), number(most, 2)
 

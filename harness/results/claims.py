@@ -71,19 +71,23 @@ class Claim(NamedTuple):
 
     @property
     def verdict(self) -> Literal["equal", "differs", "cannot be recomputed"]:
-        """The result of the check. Integers must be the same; other numbers may differ by the source's tolerance."""
+        """Tell whether the stated figure equals the recomputed one, or that no source gives it.
+
+        If one of the two is a float, they may differ by the source's tolerance. Everything else must be the same.
+        """
         if not self.source:
             return "cannot be recomputed"
         if self.stated == self.recomputed:
             return "equal"
         relative, absolute = TOLERANCES.get(self.source, (1e-9, 0.0))
         types = {type(self.stated), type(self.recomputed)}
-        are_rounded = float in types and types <= {float, int}
-        if are_rounded and isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute):
+        are_numbers = float in types and types <= {float, int}
+        if are_numbers and isclose(self.stated, self.recomputed, rel_tol=relative, abs_tol=absolute):
             return "equal"
         return "differs"
 
     def __str__(self) -> str:
+        """Return the claim as a line: name, stated figure and source, with the recomputed figure if it differs."""
         source = self.source
         if self.verdict == "differs":
             source += f": {self.recomputed}"[:200]
@@ -95,11 +99,10 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def report_claims(folder: Path) -> tuple[list[str], bool]:
-    """Check the claims of a run, or of LoadGen logs without a run. Returns the lines to print, and whether no claim
-    differs.
+    """Check the claims of a run, or of LoadGen logs without a run.
 
-    For bare logs, the lines begin with notes on how to read their result. Raises LogError or UsageError if the files
-    cannot be read.
+    Returns the lines to print, and whether no claim differs. For bare logs, the lines begin with notes on how to read
+    them. Raises LogError or UsageError if the files cannot be read.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
@@ -116,9 +119,9 @@ def report_claims(folder: Path) -> tuple[list[str], bool]:
 
 
 def verify_run(folder: Path) -> list[Claim]:
-    """Return the claims of a run, its tests and its files.
+    """Return all claims of a run: those on its tests and those on its files.
 
-    Raises UsageError if the folder is not as a run leaves it, or LogError if a log of LoadGen is damaged.
+    Raises UsageError if the content of a file is not as a run leaves it, and LogError if a log of LoadGen is damaged.
     """
     try:
         return [*claims_of(folder)]
@@ -130,57 +133,62 @@ def claims_of(folder: Path) -> Iterator[Claim]:
     """Yield the claims of a run: its parts, the order of its times, its rates, figures recomputed from its logs, its
     files, and LoadGen's summaries.
 
-    A test whose logs cannot be read is a claim that differs.
+    A test whose logs cannot be read is a claim that differs. An older summary has no digests, so its files are not
+    claimed.
     """
     summary: Any = files.read_json(folder / SUMMARY_FILE)
     config: Any = files.read_json(folder / "config.json")
     status: Any = files.read_json(folder / "status.json")
     run, settings = summary["run"], config["plan"]["config"]
-    if status["status"] == "complete" and not settings.get("quick"):  # a quick estimate has no performance test
+    if status["status"] == "complete" and not settings.get("quick"):  # A quick estimate has no performance test.
         yield from missing_parts(run, settings)
     limits_ms = (run.get("performance") or {}).get("limits_ms")
     limits = LatencyLimits(**limits_ms) if limits_ms else None
     recomputed = list[tuple[str, dict[str, Any]]]()
-    for name, place, concurrency in tests_of(folder, run, config):
+    for name, test_folder, concurrency in tests_of(folder, run, config):
         try:
-            test = TestRun.from_logs(place, limits, int(concurrency) if concurrency else None)
+            test = TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None)
         except errors.BenchmarkError as error:
             yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
             continue
         times = [config["started"], test.result.started, status["time"]]
-        beginnings = f"{place.name}, beginning of the run and of the test, end of the run"
+        beginnings = f"{test_folder.name}, beginning of the run and of the test, end of the run"
         yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
         yield from rate_claims(test)
         figures_by_source = figures_of_sources(test, is_whole=name == "performance")
-        if (run.get(name) or {}).get("steady"):  # The run claims the queries of the steady part, not of the whole test.
+        if (run.get(name) or {}).get("steady"):  # The run then states the queries of the steady part, not of all.
             figures_by_source["requests.csv"].pop("queries", None)
         for source, figures in figures_by_source.items():
             recomputed.append((source, dict(leaves(figures, name))))
     for name, value in leaves(run):
         if isinstance(value, int | float):
             yield from figure_claims(name, value, recomputed)
-    kept_digests = summary.get("digests")
-    if kept_digests:
-        yield from digest_claims(folder, kept_digests)
+    stored_digests = summary.get("digests")
+    if stored_digests:
+        yield from digest_claims(folder, stored_digests)
     for path in sorted(folder.rglob(log_entries.DETAIL)):
         yield from summary_claims(path.parent)
 
 
 def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
-    """Claim a figure once for each source that gives it. If no source gives it, claim it once without a source."""
-    is_known = False
+    """Claim a figure once for each source that gives it. If no source gives it, claim it once without a source.
+
+    `recomputed` has the figures of each source, by their path in the summary.
+    """
+    has_source = False
     for source, figures in recomputed:
         if figures.get(name) is not None:
-            is_known = True
+            has_source = True
             yield Claim(name, value, source, figures[name])
-    if not is_known:
+    if not has_source:
         yield Claim(name, value)
 
 
 def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
     """Yield a claim that differs for each part of a complete run that was asked for and is missing.
 
-    A failed accuracy gate ends a run without a performance test, unless --no-exit-on-accuracy-fail was given.
+    A performance test is not missing after a failed accuracy gate, which ends the run unless --no-exit-on-accuracy-fail
+    was given.
     """
     has_failed = (run.get("accuracy") or {}).get("verdict") == "FAIL"
     is_ended_by_gate = has_failed and not settings.get("no_exit_on_accuracy_fail")
@@ -194,9 +202,9 @@ def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterat
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
-    A performance test with a steady part comes twice, as a whole and as its steady part. The concurrency, from which
-    the steady part follows, is None for figures of a whole test. A test without a concurrency of its own (Offline) has
-    that of the engine.
+    The concurrency says from which requests on the steady part begins; it is None for figures of a whole test. A
+    performance test with a steady part comes twice, as a whole and as that part. If it has no concurrency of its own
+    (Offline), it has that of the engine.
     """
     performance = run.get("performance")
     if performance:
@@ -207,15 +215,15 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
     for kind in ("search", "attempts"):
         for number, test in enumerate(run.get(kind) or ()):
             concurrency = None
-            if test["unit"] == ClosedLoop.unit:  # its load is the concurrency, and its figures are of the steady part
+            if test["unit"] == ClosedLoop.unit:  # Its load is the concurrency, and its figures are of the steady part.
                 concurrency = test["load"]
             yield f"{kind}.{number}", folder / test["folder"], concurrency
 
 
 def compare_data(name: str, stated: object, source: str, recomputed: object) -> Iterator[Claim]:
-    """Claim that each value in stated data equals the value that a source gives at the same path.
+    """Claim that each value in the stated data equals the value that a source gives at the same path.
 
-    A value that only one of the two has counts as None in the other. `name` stands before each path.
+    A value that only one of the two has counts as None in the other. `name` stands before each path in the claims.
     """
     stated_values, recomputed_values = dict(leaves(stated)), dict(leaves(recomputed))
     for path in stated_values | recomputed_values:
@@ -223,29 +231,29 @@ def compare_data(name: str, stated: object, source: str, recomputed: object) -> 
 
 
 def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
-    """Claim that the files are as the run left them. Files that macOS or Windows add do not count.
+    """Claim that the files are as the run left them, by the SHA-256 that it stored of each file.
 
-    Files whose text is the same but is stored in another way, such as with other line ends, are one claim for each way,
-    whatever their number.
+    Files that macOS or Windows add do not count. Files whose text is the same but is stored in another way, such as
+    with other line ends, are one claim for each way, whatever their number.
     """
     current = file_digests(folder)
     stored_otherwise: dict[str, list[str]] = {}
     for name, digest in stored.items():
         if is_litter(Path(name)):
-            current[name] = digest
+            current[name] = digest  # as if it were unchanged
             continue
         is_changed = name in current and current[name] != digest
         form = form_of(folder / name, digest) if is_changed else ""
         if form:
             stored_otherwise.setdefault(form, []).append(name)
-            current[name] = digest
+            current[name] = digest  # It has its own claim below.
     for form, names in stored_otherwise.items():
         yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
     yield from compare_data("", stored, "SHA-256", current)
 
 
 def form_of(path: Path, digest: str) -> str:
-    """Return how a file is stored differently from how the run wrote it, in words. Empty if the text itself differs.
+    """Return in words how a file is stored differently from how the run wrote it; empty if the text itself differs.
 
     `digest` is the SHA-256 of what the run wrote.
     """
@@ -256,8 +264,9 @@ def form_of(path: Path, digest: str) -> str:
 
 
 def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the ways in which a program may have changed how a text is stored, each with the bytes that the run would
-    have written.
+    """Yield each way in which a program may have changed how a text is stored, in words.
+
+    With it come the bytes that the run would have written: the text without this change.
     """
     content = path.read_bytes()
     without_mark = content.removeprefix(codecs.BOM_UTF8)
@@ -269,7 +278,7 @@ def original_forms(path: Path) -> Iterator[tuple[str, bytes]]:
 def as_written(path: Path, digest: str | None) -> bytes | None:
     """Return the bytes that the run wrote, if the file has the same text but is stored in another way.
 
-    None if the file is unchanged, its text differs, or it has no digest.
+    None if the file is unchanged, if its text differs, or if it has no digest, as a large file.
     """
     if digest is None or path.stat().st_size > LARGEST_DIGESTED_BYTES:
         return None
@@ -282,10 +291,10 @@ def as_written(path: Path, digest: str | None) -> bytes | None:
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a run folder by its path.
+    """Return the SHA-256 of each file in a run folder, by its path in the folder.
 
-    Leaves out files that are too large, files made from other files or written after the digests, and files that macOS
-    or Windows add.
+    Left out are files that are too large, files made from other files or written after the digests, and files that
+    macOS or Windows add.
     """
     digests_by_name = {}
     for path in sorted(folder.rglob("*")):
@@ -301,10 +310,10 @@ def file_digests(folder: Path) -> dict[str, str]:
 def rate_claims(test: TestRun) -> Iterator[Claim]:
     """Claim that LoadGen's rates agree with the requests: rate times time is the number of samples or tokens.
 
-    The time is from the first request to the last answer. In some scenarios LoadGen counts one sample less over its
-    time, and its clock begins with its own first query, so two requests more or less are allowed. Requests that this
-    program timed are not compared: LoadGen's time then also includes the reports of requests that were never sent.
-    Nothing is compared if a request's times are not known.
+    The time is from the first request to the last answer. LoadGen may count one sample less over its time, and its
+    clock begins with its own first query, so two requests more or less are allowed. Nothing is claimed if a request's
+    times are not known, or if this program timed the requests: LoadGen's time then also includes the reports of
+    requests that were never sent.
     """
     answered = test.answered_requests
     if any(request.clock == "client" for request in answered):
@@ -323,7 +332,9 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
             continue
         by_rate = rate * (end_s - begin_s)
         by_requests: float = count
-        if isclose(by_rate, count, rel_tol=allowed):  # A claim is stricter, so it gets the same number twice.
+        if isclose(
+            by_rate, count, rel_tol=allowed
+        ):  # The tolerance of a claim is stricter, so it gets one number twice.
             by_requests = by_rate
         yield Claim(f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_requests)
 
@@ -332,9 +343,10 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
     """Return the figures of a test by source and name. A figure that a source does not give is None.
 
     For a test with a steady part that counts, the figures are of that part, and LoadGen's log gives only the verdict.
-    `is_whole` tells that the figures are claimed of the run's own test as a whole.
+    `is_whole` tells that the figures are those of the run's own test as a whole, not of a test of a search.
     """
     result, joules = test.result, test.recording.joules
+    # Only in Server is the target rate what LoadGen sent; elsewhere it is an estimate.
     rate = result.target_qps if result.scenario == "Server" else None
     # The rate has a source of its own, with its own tolerance. The queries are counted in requests.csv.
     logged = vars(result) | {"target_qps": None, "sent": result.scheduled_qps, "queries": None}
@@ -359,7 +371,10 @@ def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any
 
 
 def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value in nested data with its dotted path. `name` is the path of `data` itself."""
+    """Yield every single value in nested data with its dotted path. `name` is the path of `data` itself.
+
+    Fields of a dataclass and keys of a mapping are parts of the path, and so are the places in a list.
+    """
     if is_dataclass(data):
         data = vars(data)
     elif isinstance(data, list):
@@ -372,24 +387,27 @@ def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def remarks(folder: Path) -> Iterator[str]:
-    """Yield notes on how to read the result of bare LoadGen logs."""
+    """Yield notes on how to read the result of bare LoadGen logs: what they are, and known ways in which
+    they mislead.
+    """
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"
     rate, first = result.samples_per_sec or nan, result.ttft_ms
     if result.scenario == "Server" and isclose(rate, result.target_qps or nan, rel_tol=SAME_RATE_RATIO):
         yield f"note: the result is the configured rate, {rate:g}; what the system can do at most is not known from it"
+    # Latencies that came one by one are never the same in half of all requests.
     if first and first.p50 == first.p97:
         yield f"note: TTFT p50 = p97, {first.p50:g} ms: first tokens were reported together, not as they came"
     tokens_per_sample = f"{(result.tokens_per_sec or nan) / rate:.1f}"
-    if tokens_per_sample in ("128.0", "129.0"):  # the token limit of an answer, without and with its end-of-text token
-        length = tokens_per_sample.removesuffix(".0")
-        yield f"note: every sample counts as {length} tokens: the rate is not of the tokens that were written"
+    if tokens_per_sample in ("128.0", "129.0"):  # the limit of an answer, without and with the end token
+        token_count = tokens_per_sample.removesuffix(".0")
+        yield f"note: every sample counts as {token_count} tokens: the rate is not of the tokens that were written"
 
 
 def summary_claims(folder: Path) -> Iterator[Claim]:
     """Claim that LoadGen's summary for people agrees with its detail log. Raises LogError if the log is damaged.
 
-    Lines that the log has no entry for are not compared. A summary that lacks one of SUMMARY_HEAD, or is empty, is a
+    A figure that the log does not have is not claimed. A summary that lacks one of SUMMARY_HEAD, or is empty, is a
     claim that differs.
     """
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
@@ -401,7 +419,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     lines = SUMMARY_LINE.findall(text)
     if label_words("Result is") in logged:  # The summary of an accuracy test has no SUMMARY_HEAD.
         labels = [label for label, _ in lines]
-        lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]
+        lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]  # an empty value, which differs
     elif not text.strip():
         yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
     for label, value in lines:
@@ -412,7 +430,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
 
 
 def figure_of(text: str) -> object:
-    """Return a value of LoadGen's summary as a number, a boolean, or the text itself."""
+    """Return a value of LoadGen's summary as a number, as a boolean for Yes and NO, or else as the text itself."""
     try:
         return json.loads({"Yes": "true", "NO": "false"}.get(text, text))
     except ValueError:
@@ -420,7 +438,10 @@ def figure_of(text: str) -> object:
 
 
 def label_words(name: str) -> frozenset[str]:
-    """Return the words of a LoadGen label or key that tell which figure it is. Their order does not matter."""
+    """Return the words that tell which figure a LoadGen label or key is of, so that labels and keys can be matched.
+
+    Their order does not matter. Synonyms are replaced, and words that only labels or only keys have are left out.
+    """
     split_name = re.split(r"[\s_()]+", name.lower())
     usual_words = [SYNONYMS.get(word, word) for word in split_name]
     return frozenset(usual_words).difference(IGNORED_WORDS, [""])

@@ -26,9 +26,9 @@ class Cost(FrozenModel):
 
 
 def capacity(plan: Plan, rate: Measured) -> Capacity | None:
-    """Return how many requests an hour and a day a rate in samples/s makes; None if the rate is not known.
+    """Return how many requests an hour and a day a rate in samples/s makes; None if the rate is not known or 0.
 
-    For MLPerf's own samples, model and answer length, also the time for the full set.
+    For MLPerf's own samples, model and answer length, also how long the full set takes.
     """
     if not rate:
         return None
@@ -42,7 +42,8 @@ def capacity(plan: Plan, rate: Measured) -> Capacity | None:
 def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Measured) -> Cost | None:
     """Return the cost of tokens and requests on a machine at this price an hour; None without a price.
 
-    All rates are per second: `output` of output tokens, `total` of input and output tokens, `rate` of samples.
+    All rates are per second: `output` of output tokens, `total` of input and output tokens, `rate` of samples. The cost
+    at an unknown rate is None.
     """
     if price_per_hour is None:
         return None
@@ -56,7 +57,7 @@ def cost(price_per_hour: Measured, output: Measured, total: Measured, rate: Meas
 
 
 def price_at(price_per_s: float, rate: Measured) -> Measured:
-    """Return the price of one unit at a rate per second; None if the rate is not known."""
+    """Return the price of one unit at a rate of units per second; None if the rate is not known or 0."""
     if not rate:
         return None
     return price_per_s / rate

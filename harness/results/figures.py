@@ -55,16 +55,19 @@ class Figures(FrozenModel):
 
 
 def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
-    """Return the figures of a whole test, ramps included. Rates are over LoadGen's duration."""
+    """Return the figures of a whole test, ramps included. Rates are over LoadGen's duration.
+
+    `limits` are those of TTFT and TPOT; without them there is no attainment and no goodput.
+    """
     result = test.result
     attainment = slo_attainment(test.requests, limits, test.is_buffered)
     goodput = None
     if attainment is not None and result.samples_per_sec:
         # The attainment is a share of all requests, the rate is of answered ones, so the rate is scaled to all.
-        sent_per_answer = 1.0
+        requests_per_answer = 1.0
         if test.answered_requests:
-            sent_per_answer = len(test.requests) / len(test.answered_requests)
-        goodput = result.samples_per_sec * sent_per_answer * attainment / 100
+            requests_per_answer = len(test.requests) / len(test.answered_requests)
+        goodput = result.samples_per_sec * requests_per_answer * attainment / 100
     return Figures(
         tokens_per_sec=result.tokens_per_sec,
         input_tokens_per_sec=test.input_tokens_per_sec,
@@ -79,10 +82,10 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
 
 
 def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
-    """Return the figures of a test without its ramps.
+    """Return the figures of a test without its ramps; None if it has no steady part or its duration is not known.
 
-    Only at fixed concurrency, where the steady part is what counts, are there more than output speed and trend. None if
-    the scenario sends by time or one query after the other, or if the test is too short for a steady part.
+    There is none if the scenario sends by time or one query after the other, or if the test is too short. Only at fixed
+    concurrency, where the steady part is what counts, are there more than output speed and trend.
     """
     window, duration_s = test.steady, test.result.duration_s
     if window is None or not duration_s:
@@ -94,6 +97,7 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         tokens_per_sec=window.tokens_per_sec,
         trend=window.trend,
     )
+    # `window` is set on the test only if its steady part is what counts.
     if not (test.window and window.requests):
         return speeds
     result = test.counted_result
@@ -120,17 +124,18 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
 
 
 def slo_attainment(requests: Sequence[Request], limits: LatencyLimits | None, is_buffered: bool) -> Measured:
-    """Return the percentage of requests that kept both limits.
+    """Return the percentage of requests that kept the limits of both TTFT and TPOT.
 
     Failed requests count as over the limits. An answer of one token has no TPOT, so only its TTFT counts. None if there
-    are no limits or no requests, if TTFT is that of a buffer, or if the TTFT of an answer is not known.
+    are no limits or no requests, if a buffer delivered the tokens, or if the TTFT of an answer is not known.
     """
     answered = successful_requests(requests)
     if limits is None or is_buffered or not requests or any(request.ttft_ms is None for request in answered):
         return None
-    within = 0
+    kept_count = 0
     for request in answered:
         keeps_ttft = (request.ttft_ms or 0.0) <= limits.ttft
         keeps_tpot = (request.tpot_ms or 0.0) <= limits.tpot
-        within += keeps_ttft and keeps_tpot
-    return 100 * within / len(requests)
+        if keeps_ttft and keeps_tpot:
+            kept_count += 1
+    return 100 * kept_count / len(requests)

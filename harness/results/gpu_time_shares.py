@@ -18,7 +18,7 @@ SHARES = {  # shares of a GPU's time, in words
 
 
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
-    """Return the shares of GPU time in each probe, each attempt and, last, the test itself.
+    """Return the shares of GPU time in each probe, each attempt and, last, the performance test `test` itself.
 
     Tests whose GPUs reported no load or clock are left out.
     """
@@ -34,7 +34,10 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
 
 
 def names_of_tests(facts: RunFacts) -> dict[str, str]:
-    """Return the name of each test of a run by its folder, the performance test last."""
+    """Return the name of each test of a run by its folder in the run, the performance test last.
+
+    A probe without a folder of its own left no recording and is left out.
+    """
     names = {}
     for kind, tests in (("probe", facts.probes), ("attempt", facts.attempts)):
         for test in tests:
@@ -45,10 +48,11 @@ def names_of_tests(facts: RunFacts) -> dict[str, str]:
 
 
 def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
-    """Yield the shares of GPU time of each recording, given by test folder. Recordings without a reading are left out.
+    """Yield the shares of GPU time of each recording, given by test folder, in percent.
 
-    The maximum clock is the one that NVML allows. If that is not known, it is the highest clock in any of the
-    recordings.
+    A recording without a reading is left out. The maximum clock is the one that NVML allows or, if that is not known,
+    the highest clock in any of the recordings. Without a record of waiting requests, it is not known how long GPUs
+    idled meanwhile.
     """
     allowed = highest_of_all(recordings, "max_clock_mhz")
     max_clock = allowed or highest_of_all(recordings, "clock_mhz")
@@ -70,10 +74,10 @@ def highest_of_all(recordings: Mapping[str, Recording], name: str) -> float:
 
 
 def seconds_of(recording: Recording, max_clock: float) -> dict[str, float]:
-    """Return the seconds of all GPUs by their use, as SHARES lists it.
+    """Return the seconds of all GPUs together by their use, with the keys of SHARES.
 
-    Times without a reading of load and clock are left out. If the clock was lowered, the time that the same work would
-    have taken less at `max_clock` counts as lost: by heat if the GPU was too hot, else by power.
+    Times without a reading of load and clock are left out. If heat or power lowered the clock, the work would have
+    taken less time at `max_clock`; the difference counts as lost. If both did, it counts as lost to heat.
     """
     spent = dict.fromkeys(SHARES, 0.0)
     waiting = recording.column("requests_waiting")
@@ -87,13 +91,13 @@ def seconds_of(recording: Recording, max_clock: float) -> dict[str, float]:
             waiting,
             strict=True,
         )
-        for seconds, load, mhz, hot, capped, waits in readings:
+        for seconds, load, mhz, hot, capped, waiting_requests in readings:
             if load is None or mhz is None:
                 continue
             busy_s, lost_s = seconds * load / 100, 0.0
             if max_clock and (hot or capped):
                 lost_s = busy_s * max(0.0, 1 - mhz / max_clock)
-            idle_share = "idle_while_waiting" if waits else "idle"
+            idle_share = "idle_while_waiting" if waiting_requests else "idle"
             lost_share = "held_by_heat" if hot else "held_by_power"
             spent[idle_share] += seconds - busy_s
             spent[lost_share] += lost_s

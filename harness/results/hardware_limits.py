@@ -20,15 +20,15 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
 
     The share of the bandwidth is a lower bound: it counts the least number of steps, each with all requests that fit.
     None if the formula does not fit: another scenario (which has a TTFT) or model, speculation, prefix caching, fp32,
-    GPUs of other hosts, or a card without a data sheet here; also if no request was answered or the time, the format of
-    the weights, or whether prefixes were cached is not known.
+    GPUs of other hosts, or a card without a data sheet here. None also if no request was answered or the time, the
+    format of the weights, or whether prefixes were cached is not known.
     """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
     if not (facts.concurrency and seconds and test.answered_requests and plan.reference_model) or test.result.ttft_ms:
         return None
     is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
     may_cache_prefixes = engine_state.prefix_caching is not False  # None: not known
-    if is_other or may_cache_prefixes:
+    if is_other or may_cache_prefixes:  # Each of these saves or adds work that the formula does not count.
         return None
     gpus = facts.system.gpus[: plan.tensor_parallel_size * plan.data_parallel_size]
     card, bits = card_of(gpus), bits_of_linear_layers(plan)
@@ -58,10 +58,13 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
 
 
 def bits_of_linear_layers(plan: Plan) -> int:
-    """Return the bits of a weight in the linear layers: 16 or 8; 0 if not known."""
+    """Return the bits of a weight in the linear layers: 16 or 8; 0 if not known.
+
+    Only quantized checkpoints that this program knows are sure to have 8 bits.
+    """
     quantization, model = plan.engine_state.quantization, plan.config.model
     if quantization == "none":
         return 16
-    # The checkpoints listed there, and those made as docs/quantization.md says, have 8 bits; others any number.
+    # The checkpoints in QUANTIZED, and those made as docs/quantization.md says, have 8 bits; others any number.
     has_8_bits = model in models.QUANTIZED or models.source_model(model)
     return 8 if quantization == "fp8" or has_8_bits else 0

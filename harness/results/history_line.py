@@ -19,12 +19,14 @@ IGNORED_IN_SCATTER = ("software", "rate")
 
 
 def scatter(run_line: Mapping[str, Any], name: str, label: str, lines: Iterable[Mapping[str, Any]]) -> str:
-    """Return the range of the metric `name` in earlier runs with the same settings, work and GPUs, as text.
+    """Return in words how far the metric `name` ranged in earlier runs with the same settings, work and GPUs.
 
-    The range shows how far the next run may differ, which the interval of a single test cannot show. Invalid earlier
-    runs and those on a busy machine are left out. Empty if the run itself has no valid test.
+    The range shows how far the next run may differ, which the interval of a single test cannot show. `run_line` is the
+    run's own line of the history, `lines` are those of earlier runs, and `label` is the metric's unit. Invalid earlier
+    runs and those on a busy machine are left out. Without any earlier run, the text says so. Empty if the run itself
+    has no valid test.
     """
-    # A run on a busy machine is also compared: any entry of its own here would rule out every earlier run.
+    # A run on a busy machine is compared as well: what it says of its load would rule out every earlier run.
     run = Comparable.from_history(run_line)._replace(busyness={})
     if run.validity:
         return ""
@@ -79,7 +81,9 @@ class History(File):
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
-        """Return the history line of a run. `metrics` holds its metrics by name."""
+        """Return the history line of a run: fields of its metadata, its metrics by name (`metrics`), and what is kept
+        of its test.
+        """
         values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
         values |= metrics
         values |= test_values(summary.result)
@@ -94,7 +98,11 @@ class History(File):
 
 
 def test_values(test: Outcome | None) -> dict[str, object]:
-    """Return what a history line keeps of the run's test. Without a test all values are None and `flaws` is empty."""
+    """Return what a history line keeps of the run's performance test.
+
+    Without a test all values are None and `flaws` is empty. The mean length of answers is None if their tokens or their
+    number are not known.
+    """
     if test is None:
         return dict(valid=None, samples_per_query=None, mean_new_tokens=None, result=None, flaws=[])
     details, mean_new_tokens = test.details, None

@@ -140,10 +140,13 @@ class Profile(schema.File):
 
     @property
     def slow(self) -> list[str]:
-        """A sentence for each kernel that takes a notable part of the time at a low share of the memory's speed."""
+        """A sentence for each kernel that takes more than SLOW_PERCENT of the time and moves its bytes slowly.
+
+        Slowly is below SLOW_MEMORY_PERCENT of the memory's speed. A kernel whose bytes are not known counts as fast.
+        """
         texts = []
         for share in self.largest:
-            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT  # an unknown percentage counts as fast
+            is_slow = (share.memory_percent or 100) < SLOW_MEMORY_PERCENT
             if share.percent > SLOW_PERCENT and is_slow:
                 speed = f"{number(share.tb_per_s, 2)} of {number(self.memory_tb_per_s)} TB/s"
                 texts.append(f"{share.operation}: {number(share.percent, 3)} % of GPU time at {speed}")
@@ -151,6 +154,10 @@ class Profile(schema.File):
 
     @property
     def headline(self) -> str:
+        """The profile in a line: the three kinds of kernels with the most time, the idle time, and the slow kernels.
+
+        If the profiler failed, the line says why.
+        """
         if self.failure:
             return f"failed, the measured results stand: {self.failure}"
         largest = [f"{share.name} {share.percent:.0f} %" for share in self.kinds[:3]]
@@ -161,10 +168,10 @@ class Profile(schema.File):
 
 
 def profile_of(folder: Path) -> Profile:
-    """Return the profile of all traces in a folder, one per worker.
+    """Return the profile of all traces in a folder, one for each worker of the engine.
 
     If any trace has a kernel, only kernels count, else the operators of the CPU. Raises UsageError if there is no
-    trace, a trace is cut, or none holds work.
+    trace, a trace is cut, or none has a kernel or an operator.
     """
     paths = sorted(folder.glob(PATTERN))
     if not paths:
@@ -177,11 +184,11 @@ def profile_of(folder: Path) -> Profile:
         raise UsageError(f"{folder}: no kernel and no operator in the traces.")
     events = [*chain(*work)]
     if device == "GPU":
-        durations = [(event.name, event.duration) for event in events]  # kernels call no others
+        durations = [(event.name, event.duration) for event in events]  # Kernels call no others.
         activity = gpu_activity(events)
     else:
         durations = [*self_times(events)]
-        activity = {}
+        activity = {}  # On a CPU it is not known when no operator ran.
     kinds = [(kind_of(name), duration) for name, duration in durations]
     steps, step_spacing_ms = step_figures([trace.get(ANNOTATION, []) for trace in traces])
     return Profile(
@@ -203,9 +210,10 @@ def span_of(events: Sequence[Event]) -> float:
 
 
 def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, Any]:
-    """Return the profile fields that are means of counts in the names of steps, as STEP_COUNTS has them.
+    """Return the profile's mean token counts of a step, which vLLM writes into the names of its steps.
 
-    Fields without any count are left out.
+    `traces` has the events of each worker, by category. STEP_COUNTS has the fields and the patterns of the counts. A
+    field without any count is left out.
     """
     names = []
     for trace in traces:
@@ -220,16 +228,20 @@ def mean_counts(traces: Sequence[Mapping[str, Sequence[Event]]]) -> dict[str, An
 
 
 def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
-    """Return the profile fields on how long the GPUs computed and how long they were idle."""
-    all_gaps, long_gaps, idle_shares, active = list[float](), list[float](), list[float](), list[float]()
+    """Return the fields of Profile on how long the GPUs computed and how long they were idle.
+
+    `events` are the kernels of all GPUs. Times are means over the GPUs; gaps are those of all GPUs together, and None
+    if there are none.
+    """
+    all_gaps, long_gaps, idle_shares, active_us = list[float](), list[float](), list[float](), list[float]()
     for span, gaps in gpu_activities(events):
         all_gaps += gaps
         long_gaps.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
-        idle_shares.append(sum(gaps) / (span or 1))  # a span of 0 has no gaps
-        active.append(span - sum(gaps))
+        idle_shares.append(sum(gaps) / (span or 1))  # A span of 0 has no gaps.
+        active_us.append(span - sum(gaps))
     return dict(
         idle_percent=100 * mean(idle_shares),
-        active_s=mean(active) / 1e6,
+        active_s=mean(active_us) / 1e6,
         mean_kernel_ms=mean(event.duration for event in events) / 1000,
         gaps=len(all_gaps),
         mean_gap_ms=mean(all_gaps) / 1000 if all_gaps else None,
@@ -262,7 +274,8 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, fl
 
 
 def read_trace(path: Path) -> dict[str, list[Event]]:
-    """Read the kernels, operators and annotations of a trace, gzipped or not, by category.
+    """Read the kernels, operators and annotations of a trace file, gzipped or not, by category. Other events are left
+    out.
 
     Raises UsageError if the file is cut or is no trace.
     """
@@ -284,7 +297,7 @@ def read_trace(path: Path) -> dict[str, list[Event]]:
 
 
 def track_of(entry: Mapping[str, Any]) -> object:
-    """Return the GPU of a kernel, or the process and thread of an operator.
+    """Return what did the work of a trace entry: the GPU of a kernel, or the process and thread of an operator.
 
     A kernel's thread in the trace is a stream. Streams of a GPU run at the same time, so they are one track.
     """
@@ -303,11 +316,9 @@ def kind_of(name: str) -> str:
 
 
 def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
-    """Yield the name of each operator and its own microseconds, without the operators that it called.
-
-    On a track, events are in the order of their begin, an operator before those that it called.
-    """
+    """Yield the name of each operator and its own time in microseconds, without the operators that it called."""
     for track in group_by_track(events):
+        # The events are in the order of their begin, an operator before those that it called.
         times = [event.duration for event in track]
         open_places = list[int]()  # places of the operators that have begun and not ended
         for place, event in enumerate(track):
@@ -317,13 +328,14 @@ def self_times(events: Iterable[Event]) -> Iterator[tuple[str, float]]:
                 times[open_places[-1]] -= event.duration
             open_places.append(place)
         for event, time in zip(track, times, strict=True):
-            yield event.name, max(0.0, time)  # The rounded times of those that it called can be longer than its own.
+            # Rounded, the operators that it called can seem to take longer than the operator itself.
+            yield event.name, max(0.0, time)
 
 
 def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]]]:
-    """Yield for each GPU the time from its first kernel to the end of its last, and its gaps without a kernel.
+    """Yield for each GPU the time from its first kernel to the end of its last, and each gap without a kernel.
 
-    In microseconds.
+    Both are in microseconds. Kernels of one GPU may overlap.
     """
     for track in group_by_track(events):
         reached, gaps = track[0].start, list[float]()
@@ -335,9 +347,10 @@ def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]
 
 
 def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
-    """Yield the events of each track in order of their start. An operator comes before the operators that it calls."""
+    """Yield the events of each GPU or thread in order of their start. An operator comes before those that it calls."""
 
     def place(event: Event) -> tuple[str, float, float]:
+        # Of events that start together, the longer one is the caller.
         return event.track, event.start, -event.duration
 
     for _, track in groupby(sorted(events, key=place), key=attrgetter("track")):
@@ -345,7 +358,10 @@ def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
 
 
 def shares_of_time(times: Iterable[tuple[str, float]], kind: Callable[[str], str]) -> list[Share]:
-    """Sum times in microseconds by name and return the shares, largest first. `kind` gives the kind for a name."""
+    """Sum times by name and return the share of each name, the largest first.
+
+    `times` are pairs of a name and microseconds. `kind` gives the kind of a kernel or operator from its name.
+    """
     durations_by_name: dict[str, list[float]] = defaultdict(list)
     for name, duration in times:
         durations_by_name[name].append(duration)

@@ -32,24 +32,26 @@ WRITES_8_BITS = "quant|clamp|fp8"  # a pattern of the names of kernels whose out
 
 
 def with_traffic(profile: Profile, plan: Plan) -> Profile:
-    """Return the profile with the bytes that its largest kernels move.
+    """Return the profile with the bytes that its largest kernels move, as far as they are known.
 
-    Holds for a model of Llama-3.1-8B's shape that each GPU holds whole, without speculation, on a GPU with a data sheet
-    here; any other profile is returned as it is. Each call counts with the mean tokens of a step.
+    Sizes are known for a model of Llama-3.1-8B's shape that each GPU holds whole, without speculation, on a GPU with a
+    data sheet here; any other profile is returned as it is. Each call counts with the mean tokens of a step. A kernel
+    that no row of MOVED_VALUES describes stays as it is.
     """
     card, state = card_of([gpu.name for gpu in nvml.gpus()]), plan.engine_state
     if card is None or not plan.reference_model or plan.tensor_parallel_size > 1 or state.speculation:
         return profile
-    width = BYTES_PER_WEIGHT[plan.config.precision]
-    cached = 1 if state.kv_cache_dtype.startswith("fp8") else width
+    weight_bytes = BYTES_PER_WEIGHT[plan.config.precision]
+    cache_bytes = 1 if state.kv_cache_dtype.startswith("fp8") else weight_bytes
 
     def with_bytes(share: Share) -> Share:
         for operation, pattern, values, tokens_field in MOVED_VALUES:
             tokens = getattr(profile, tokens_field)
             if not (tokens and share.ms and re.search(pattern, share.name)):
                 continue
-            written = 1 if re.search(WRITES_8_BITS, share.name) else width
-            size = sum(map(mul, values, (width, written, cached)))
+            output_bytes = 1 if re.search(WRITES_8_BITS, share.name) else weight_bytes
+            # The values of a row are in the precision of the weights, of the output and of the KV cache.
+            size = sum(map(mul, values, (weight_bytes, output_bytes, cache_bytes)))
             tb_per_s = size * tokens * share.calls / share.ms / 1e9  # from bytes a millisecond
             percent = 100 * tb_per_s / card.memory
             traffic = dict(operation=operation, bytes_per_token=size, tb_per_s=tb_per_s, memory_percent=percent)

@@ -22,9 +22,9 @@ def seconds_of(test: TestRun) -> float:
 
 
 def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measured:
-    """Return the mean of a speed over tests, weighted by their seconds.
+    """Return the mean of a speed over tests, weighted by the seconds of each test.
 
-    None if any speed is not known, or if the tests have no seconds.
+    None if the speed of a test is not known, or if the tests have no seconds.
     """
     total = 0.0
     for speed, weight in zip(speeds, seconds, strict=True):
@@ -35,10 +35,11 @@ def mean_by_time(speeds: Sequence[Measured], seconds: Sequence[float]) -> Measur
 
 
 def level_of(tests: Sequence[TestRun], plan: Plan, run: Path) -> Outcome:
-    """Return the outcome of a level from all its tests. `plan` has the level; `run` is the run folder.
+    """Return the outcome of a level of concurrency from all its tests. A single test's outcome is that of the level.
 
     Speeds are means over the tests. Latencies are of all their requests together, and decide whether the level keeps
-    the limits. The logs and the client's delay are those of the longest test. A single test is the level.
+    the limits. The logs and the client's delay are those of the longest test. `plan` has the level; `run` is the run
+    folder.
     """
     outcomes = [outcome_of(test, plan, run) for test in tests]
     if len(outcomes) == 1:

@@ -27,11 +27,11 @@ class LimitComparison(NamedTuple):
 
 
 def comparisons(facts: RunFacts, test: Outcome) -> list[LimitComparison]:
-    """Return the hardware limits of a run beside the measured values.
+    """Return the computed limits of a run's GPUs, each beside the measured value.
 
-    Empty if the run has no such limits (it used no GPU of this machine), if its lengths were not recorded, or if the
-    engine may do less work than the limits count: by speculation (several tokens a step), or by prefix caching, also if
-    it is not known whether prefixes were cached.
+    Empty if the run used no GPU of this machine, if its lengths were not recorded, or if the engine may do less work
+    than the limits count: by speculation (several tokens a step), or by prefix caching, also if it is not known whether
+    prefixes were cached.
     """
     state, limits, lengths = facts.plan.engine_state, facts.card_limits, mean_lengths(test)
     may_cache_prefixes = state.prefix_caching is not False  # None: not known
@@ -49,7 +49,11 @@ def mean_lengths(test: Outcome) -> MeanLengths | None:
 
 
 def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> Iterator[LimitComparison]:
-    """Yield each limit that is known and whose quantity was measured by the test."""
+    """Yield each limit that is known and whose quantity the test measured. `lengths` are those of prompts and answers.
+
+    They are samples/s, tokens/s of one request, and sequences in the KV cache. If a buffer delivered the tokens, their
+    time is not the engine's, so the second is left out.
+    """
     rate = limits.samples_per_s(lengths)
     if rate and test.samples_per_sec:
         yield LimitComparison("samples/s", rate, test.samples_per_sec)
@@ -62,6 +66,9 @@ def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> 
 
 
 def comparison_table(comparisons: list[LimitComparison]) -> Table:
+    """Return a table with a row for each limit: the quantity, the limit, the measured value, and their ratio in
+    percent.
+    """
     rows = []
     for row in comparisons:
         rows.append([row.quantity, number(row.limit, 3), number(row.measured), number(row.percent, 3)])
@@ -71,7 +78,8 @@ def comparison_table(comparisons: list[LimitComparison]) -> Table:
 def gap_kernels(profile: Profile | None) -> str:
     """Return a sentence on the kind of kernels that takes the most time beside matrix products.
 
-    Empty without a GPU profile, or if it has no other kind.
+    The limits count matrix products alone, so this kind explains the largest part of the gap. Empty without a profile
+    of a GPU, or if it has no other kind.
     """
     if profile is None or profile.device != "GPU":
         return ""

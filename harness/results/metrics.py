@@ -60,7 +60,7 @@ class Metric(NamedTuple):
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """The kinds of doubt that can apply to this metric."""
+        """The kinds of doubt that can apply to this metric, such as few requests to a p99 only."""
         kind, *point = self.steps  # a latency and its percentile
         doubts = list[Doubt]()
         if self.path.startswith(TEST_PATH):
@@ -72,9 +72,10 @@ class Metric(NamedTuple):
         return tuple(doubts)
 
     def figure(self, source: Summary | Outcome) -> Figure:
-        """Return the metric's value of a run or a test, with the doubts that apply to it.
+        """Return the metric's value of a run or of a single test, with the doubts that apply to it.
 
-        The value is None if the run has no such test or the metric does not apply to the run.
+        A run's value is that of its result. The value is None if there is no test or the metric does not apply to the
+        run. Metrics outside of the test have no doubts.
         """
         if not self.path.startswith(TEST_PATH):
             return Figure(number_at(source, self.path.split(".")))
@@ -88,16 +89,23 @@ class Metric(NamedTuple):
         return Figure(value, tuple(doubt for doubt in outcome.doubts if doubt in self.doubts))
 
     def applies_to(self, summary: Summary) -> bool:
-        """Tell whether a run has this metric, by where its engine runs and which flag sets its load."""
+        """Tell whether a run can have this metric: some belong to an engine in this process, or to a kind of load.
+
+        `rate_flag` is the flag that sets such a load.
+        """
         if self.in_process and summary.meta.endpoints:
             return False
         return self.rate_flag in ("", summary.scenario.pattern.rate_flag)
 
     def of(self, source: Summary | Outcome) -> Measured:
-        """Return the value; None if there is none, or if it is a p99 of so few requests that it is the slowest one."""
+        """Return the value that counts, of a run or a test.
+
+        None if there is none, or if it is a p99 of so few requests that it is only the slowest of them.
+        """
         return self.figure(source).counted
 
     def text(self, value: Measured) -> str:
+        """Return a value as text; a coarse metric is rounded to its significant digits even if it is large."""
         if self.coarse and value is not None:
             value = float(f"{value:.{self.digits}g}")
         return number(value, self.digits)
@@ -116,18 +124,24 @@ class Metric(NamedTuple):
 
     @property
     def is_of_rate(self) -> bool:
-        """Tell whether the value follows from the load, if the load is a configured rate."""
+        """Tell whether the value follows from the load, so that it says nothing about the server if a user gave the
+        rate.
+        """
         return self.name.endswith(("_per_sec", "_percent"))
 
     def with_unit(self, value: Measured) -> str:
+        """Return a value with its label, which has the unit. Of a time, the name comes first, as in
+        "TTFT p99 20 ms".
+        """
         if self.is_time:
             return f"{self.label.removesuffix(', ms')} {self.text(value)} ms"
         return f"{self.text(value)} {self.label}"
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """The words for more, for less, and for as much: of speed if the metric is a speed or a time, else of the
-        value.
+        """The words for more, for less, and for as much of this metric.
+
+        They are words of speed for a speed and, in its sense, for a time; words of size for any other metric.
         """
         if self.is_time or self.name.endswith("_per_sec"):
             return "faster", "slower", "as fast"
@@ -140,28 +154,29 @@ class Metric(NamedTuple):
 
 
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
-    """Return the value at these names in `run.performance`; None if the outcome has no such number.
+    """Return the number that `run.performance` has at these names, from an outcome; None if it has no such number.
 
-    A name of the test's details is read there, if the outcome has details. Any other name, also below `steady`, is read
-    from the figures that count. Only the speed of the steady part is also a metric of its own beside that of the test.
+    An outcome holds what the file has in one flat object in several parts. If the test is the run's own, names of
+    TestDetails are read from its details. Any other name, also below `steady`, is read from the figures that count.
+    Only the speed of the steady part is also a metric of its own.
     """
-    first, *rest = steps
-    if first == "steady" and rest == ["tokens_per_sec"]:
+    field, *rest = steps
+    if field == "steady" and rest == ["tokens_per_sec"]:
         return number_at(outcome.details.steady, rest)
-    if first == "steady":
+    if field == "steady":
         return outcome_value(outcome, rest)
     details = outcome.details
     sources: tuple[object, ...] = (outcome, details.counted, details.machine)
-    if outcome.is_own and first in TestDetails.model_fields:
+    if outcome.is_own and field in TestDetails.model_fields:
         sources = (details,)
     for source in sources:
-        if hasattr(source, first):
+        if hasattr(source, field):
             return number_at(source, steps)
     return None
 
 
 def number_at(start: object, steps: Sequence[str]) -> Measured:
-    """Return the number at these attributes or keys; None if there is no number."""
+    """Return the number at a path of attributes or keys; None if one is missing or the value is no number."""
     value = value_at(start, steps)
     if not isinstance(value, int | float):
         return None
@@ -169,7 +184,7 @@ def number_at(start: object, steps: Sequence[str]) -> Measured:
 
 
 def value_at(start: object, steps: Sequence[str]) -> object:
-    """Return the value at these attributes or keys; None if one of them is missing."""
+    """Return the value at a path of attributes or keys from `start` on; None if one of them is missing."""
     value = start
     for step in steps:
         value = value_of(value, step)
@@ -184,7 +199,7 @@ def value_of(data: object, name: str) -> object:
 
 
 def declared_metrics() -> Iterator[Metric]:
-    """Yield the metrics of metrics.csv."""
+    """Yield the metrics that metrics.csv declares, a row each. Empty cells have the defaults of Metric."""
     for row in table_beside(__file__, "metrics.csv"):
         yield Metric(
             name=row["name"],
@@ -200,7 +215,10 @@ def declared_metrics() -> Iterator[Metric]:
 
 
 def usage_metrics() -> Iterator[Metric]:
-    """Yield the mean and the maximum of each quantity of machine.csv as metrics. MLflow gets all of them."""
+    """Yield the mean and the maximum of each quantity of machine.csv as metrics.
+
+    MLflow gets all of them; other places get those that quantities.csv names.
+    """
     for quantity in QUANTITIES:
         for statistic, places in quantity.places.items():
             yield Metric(
@@ -229,7 +247,7 @@ def values(summary: Summary, place: MetricPlace) -> dict[str, Measured]:
 
 
 def report_rows(summary: Summary) -> list[tuple[Metric, str]]:
-    """Return the metrics and texts for the one-metric-a-line table of a run's report.
+    """Return the metrics with their texts for the table of a run's report that has a metric in each line.
 
     Metrics without a value are left out, and those that the report shows elsewhere.
     """
@@ -256,6 +274,8 @@ TABLE_BY_UNIT: dict[str, MetricPlace] = {
 
 
 def metric_named(name: str) -> Metric | None:
-    """Return the metric that a user names, as in output_tokens_per_s; None if there is none."""
+    """Return the metric that a user names, which may end in _per_s for _per_sec or be an alias; None if
+    there is none.
+    """
     full_name = re.sub(r"_per_s$", "_per_sec", name)
     return METRIC_BY_NAME.get(METRIC_ALIASES.get(full_name, full_name))

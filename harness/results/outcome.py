@@ -46,7 +46,7 @@ class Figure(NamedTuple):
 
     @property
     def counted(self) -> Measured:
-        """The value if its name is true of it. None for a p99 of so few requests that it is the slowest one."""
+        """The value that counts: None for a p99 of so few requests that it is only the slowest of them."""
         if Doubt.FEW in self.doubts:
             return None
         return self.value
@@ -77,7 +77,7 @@ class Times(FrozenModel):
 
     @classmethod
     def of(cls, latency: Latency | None) -> Self:
-        """Return the times that a file keeps of a latency; all are None if LoadGen logged none."""
+        """Return the part of a latency that a file keeps; all fields are None if LoadGen logged no such latency."""
         if latency is None:
             return cls()
         return cls(
@@ -115,12 +115,15 @@ class Queue:
 
     @property
     def has_grown(self) -> bool:
-        """Tell whether more queries arrived than the server completed, beyond chance."""
+        """Tell whether more queries arrived than the server completed, by more than chance explains."""
         return self.growth > SURE * self.chance
 
     @property
     def free_capacity(self) -> float:
-        """The capacity in queries/s by the fit alone; infinity if the fit gives a query no work."""
+        """The capacity in queries/s by the fit alone: one over the seconds of work that a query makes.
+
+        Infinity if the fit gives a query no work.
+        """
         work_s = self.each_s + self.prompt_s
         if work_s <= 0:
             return inf
@@ -133,10 +136,10 @@ class Queue:
         capacity), which is answer = alone + work done meanwhile / capacity. Returns infinity if concurrency does not
         slow answers, or slows them by no more than NEGLIGIBLE_SLOWDOWN_SHARE.
         """
-        longer = self.answer_s - alone_s * self.tokens
-        if longer <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or self.beside <= 0:
+        slowdown_s = self.answer_s - alone_s * self.tokens
+        if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or self.beside <= 0:
             return inf
-        return self.beside / longer
+        return self.beside / slowdown_s
 
 
 LIMITED_LATENCIES = ("TTFT", "TPOT")  # names of the reasons for a latency over its limit
@@ -221,19 +224,20 @@ class Outcome(FrozenModel):
 
     @property
     def verdict(self) -> LatencyVerdict:
-        """LoadGen's verdict or, at fixed concurrency, whether the latencies are within the run's own limits.
+        """LoadGen's verdict or, if the user's own limits decide, whether the latencies are within them.
 
-        On a busy machine, a test within its own limits is not judged, but one over them is.
+        On a busy machine, a test within its own limits is not judged, but one over them is. The word also says if
+        single tests of this load were over a limit.
         """
         if not self.has_own_limits and self.valid:
             return LatencyVerdict("VALID", "good")
         if not self.has_own_limits:
             return LatencyVerdict("INVALID", "bad")
         if self.reasons:
-            what = "".join(self.over) or "the limits"
+            over_text = "".join(self.over) or "the limits"
             if len(self.over) > 1:
-                what = "both"
-            return LatencyVerdict(f"over: {what}", "bad")
+                over_text = "both"
+            return LatencyVerdict(f"over: {over_text}", "bad")
         if self.background_load:
             return LatencyVerdict("not judged", "careful")
         if self.over_in:
@@ -242,14 +246,14 @@ class Outcome(FrozenModel):
 
     @property
     def over_in(self) -> str:
-        """A text that says in how many of several tests of this load a latency was over its limit; empty if in none."""
+        """In how many of several tests of this load a latency was over its limit, in words; empty if in none."""
         if not self.repeats or not self.repeats_over:
             return ""
         return f"over in {self.repeats_over} of {len(self.repeats)}"
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """All doubts about the figures. Only the first is shown."""
+        """All doubts about the figures, the gravest first, as only the first is shown."""
         doubts = []
         if not self.valid:
             doubts.append(Doubt.INVALID)
@@ -264,13 +268,15 @@ class Outcome(FrozenModel):
         return tuple(doubts)
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
-        """Return the outcome of a run's own test: with these details, their disagreements, and this trend."""
+        """Return this outcome as that of the run's own test, with its details, the disagreements in them, and this
+        trend.
+        """
         disagreements = tuple(details.disagreements)
         return self.model_copy(update={"details": details, "trend": trend, "disagreements": disagreements})
 
     @property
     def is_own(self) -> bool:
-        """Tell whether the test is the run's own: only its details are known, and so have a scenario."""
+        """Tell whether the test is the run's own. Only such a test has details, and so a scenario in them."""
         return bool(self.details.scenario)
 
     @property
@@ -283,18 +289,22 @@ class Outcome(FrozenModel):
 
     @property
     def sure_tails(self) -> list[Tail]:
-        """The tails if the requests are enough for a p99; else empty, since the p99 of few is the slowest of them."""
+        """The p99 of TTFT and TPOT beside their limits, if there are enough requests for a p99.
+
+        Else empty, since the p99 of few requests is only the slowest of them.
+        """
         return [] if self.is_few else self.tails
 
     @property
     def is_few(self) -> bool:
-        """Tell whether the p99 of its requests is the slowest of them."""
+        """Tell whether the requests are so few that their p99 is only the slowest of them."""
         return Doubt.FEW in self.doubts
 
     def name_of_p99(self, kind: str) -> str:
         """Return the label for the p99 of a kind of latency, such as "TTFT p99".
 
-        It says if the p99 is only the slowest of few requests, and if it is that of a buffer.
+        The label says if the p99 is only the slowest of few requests, and if a buffer delivered the tokens, so that the
+        time is not the engine's.
         """
         name = tail_name(kind, self.is_few)
         if self.is_buffered:
@@ -302,7 +312,9 @@ class Outcome(FrozenModel):
         return name
 
     def at(self, kind: str, point: str) -> Measured:
-        """Return the field `point` of Times, such as "p99", for a kind of latency, in milliseconds."""
+        """Return a latency in milliseconds; None if not known. `kind` is "latency", "ttft" or "tpot"; `point` is a
+        field of Times, such as "p99".
+        """
         value: Measured = getattr(getattr(self, f"{kind}_ms"), point)
         return value
 
@@ -326,7 +338,7 @@ class Outcome(FrozenModel):
 
     @property
     def over(self) -> list[str]:
-        """The latencies that were over their limits."""
+        """The kinds of latency that were over their limits: TTFT, TPOT, both or none."""
         return names_of(self.reasons, LIMITED_LATENCIES)
 
     @property
@@ -341,9 +353,9 @@ class Outcome(FrozenModel):
 
     @property
     def prefill_tokens_per_sec(self) -> Measured:
-        """The tokens of a mean prompt divided by the mean TTFT, so the speed of one request, with the time it waited.
+        """The tokens of a mean prompt divided by the mean TTFT: the speed of one request, including the time it waited.
 
-        None if one of these is not known or TTFT is that of a buffer.
+        None if one of these is not known, or if TTFT is that of a buffer.
         """
         if not (self.input_tokens_per_sec and self.samples_per_sec and self.ttft_ms.mean) or self.is_buffered:
             return None
@@ -352,16 +364,18 @@ class Outcome(FrozenModel):
 
     @property
     def decode_tokens_per_sec(self) -> Measured:
-        """The requests in flight divided by the mean TPOT, so the speed of all requests together.
+        """The requests in flight divided by the mean TPOT: the speed of all requests together.
 
-        None if the load is not the number of requests in flight, or if TPOT is not known or is that of a buffer.
+        None if the load is not a number of requests in flight, or if TPOT is not known or is that of a buffer.
         """
         if self.unit not in (ClosedLoop.unit, Sequential.unit) or not self.tpot_ms.mean or self.is_buffered:
             return None
         return 1000 * self.load / self.tpot_ms.mean
 
     def cost(self, price_per_hour: float) -> Measured:
-        """Return the price of a million output tokens; None if the speed is not known."""
+        """Return the price of a million output tokens, in the currency of `price_per_hour`; None if the speed is not
+        known.
+        """
         if not self.tokens_per_sec:
             return None
         million_seconds_per_hour = 0.0036
@@ -369,18 +383,23 @@ class Outcome(FrozenModel):
 
     @property
     def rate(self) -> float:
-        """The queries/s that the server was sent: those scheduled in fact or, if these are not known, the load."""
+        """The queries/s that were sent to the server: those in LoadGen's schedule or, if not known, the configured
+        load.
+        """
         return self.sent or self.load
 
     @property
     def has_grown(self) -> bool:
-        """Tell whether the queue grew: more queries came than were completed, beyond chance.
+        """Tell whether the queue grew: more queries came than were completed, by more than chance explains.
 
         In a short test a growing number of queries may only be filling an idle server. So the test must have lasted
-        SETTLED median latencies, or queries must have waited.
+        SETTLED median latencies, or queries must have waited. False for a test that does not send at a rate.
         """
-        is_settled = (self.issue_s or inf) >= SETTLED * (self.latency_ms.p50 or 0.0) / 1000
-        return self.queue is not None and self.queue.has_grown and (is_settled or self.has_waited)
+        settling_s = SETTLED * (self.latency_ms.p50 or 0.0) / 1000
+        is_settled = (self.issue_s or inf) >= settling_s  # also if the time is not known
+        if self.queue is None or not self.queue.has_grown:
+            return False
+        return is_settled or self.has_waited
 
     @property
     def has_waited(self) -> bool:
@@ -389,12 +408,14 @@ class Outcome(FrozenModel):
 
     @property
     def has_held(self) -> bool:
-        """Tell whether the test was VALID, its queue did not grow, and no request was refused."""
+        """Tell whether the server held the load: the test was VALID, its queue did not grow, no request was refused."""
         return self.valid and not self.has_grown and not self.refused
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether the test kept the limits: at fixed concurrency by its latencies, else as `has_held` does."""
+        """Tell whether the test kept its limits: the user's own by its latencies, else LoadGen's as
+        `has_held` tells.
+        """
         if self.has_own_limits:
             return not self.reasons
         return self.has_held
@@ -413,19 +434,23 @@ class Outcome(FrozenModel):
 
 
 def from_flat(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a record of format 5 or older in today's format."""
+    """Return a record of format 5 or older in today's format.
+
+    It had other names for some fields, a field for each percentile, all reasons in one text, and one text for other
+    programs.
+    """
     names = {"buffered": "is_buffered", "joules_per_token": "joules_per_output_token", "seconds": "duration_s"}
-    old = {names.get(name, name): value for name, value in data.items() if value is not None}
-    load, unit = flat_load(old)
-    fields = old | {
+    record = {names.get(name, name): value for name, value in data.items() if value is not None}
+    load, unit = flat_load(record)
+    fields = record | {
         "load": load,
         "unit": unit,
         "has_own_limits": unit == ClosedLoop.unit,
-        "reasons": list(filter(None, old.get("why", "").split("; "))),
-        "background_load": [old["busy"]] if old.get("busy") else [],
+        "reasons": list(filter(None, record.get("why", "").split("; "))),
+        "background_load": [record["busy"]] if record.get("busy") else [],
     }
     for kind in (*LATENCY_KINDS, "client_delay"):
-        fields[f"{kind}_ms"] = {point: old.get(f"{kind}_{point}") for point in Times.model_fields}
+        fields[f"{kind}_ms"] = {point: record.get(f"{kind}_{point}") for point in Times.model_fields}
     return fields
 
 
@@ -448,7 +473,8 @@ def speed_of(outcome: Outcome) -> float:
 
 
 def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return one test for each load, sorted by load. Tests of the same load must be given in the order of their run.
+    """Return the test that decides about each load, sorted by load. Tests of a load must be in the order in which they
+    ran.
 
     The last test of a load replaces the earlier ones: in a search it was run to confirm the first test or to settle a
     contradiction, and at the run's own level it is the run's test.
@@ -460,9 +486,9 @@ def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 
 def best_load(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """Return the test with the most output tokens/s among the loads that kept the limits.
+    """Return the deciding test with the most output tokens/s among the loads that kept their limits.
 
-    Tests on a busy machine count only if there are no others. None if no load kept the limits.
+    Tests on a busy machine count only if there are no others. None if no load kept its limits.
     """
     candidates = [outcome for outcome in deciding_tests(outcomes) if outcome.has_kept and outcome.tokens_per_sec]
     on_idle_machine = [outcome for outcome in candidates if Doubt.BUSY not in outcome.doubts]

@@ -49,7 +49,10 @@ COUNTED_FIGURES = ("tokens_per_sec", "input_tokens_per_sec", "samples_per_sec", 
 
 
 def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
-    """Return an outcome as the object `run.performance` of summary.json."""
+    """Return an outcome as the flat object `run.performance` of summary.json.
+
+    The figures of the whole test, those of the machine and all other details stand beside each other.
+    """
     details = outcome.details.model_dump(mode="json")
     whole = details.pop("whole")
     machine = details.pop("machine")
@@ -61,7 +64,7 @@ def performance_view(outcome: Outcome) -> dict[str, JsonValue]:
 def outcome_fields(data: Any) -> Any:
     """Return the fields of an outcome from `run.performance` of any version.
 
-    Anything else is returned unchanged: what is not an object, and an object that already has the fields of an outcome
+    What is not an object is returned unchanged, and so is an object that already has the fields of an outcome
     (`details`). Raises ValueError if a required name is missing.
     """
     if not isinstance(data, dict) or "details" in data:
@@ -69,7 +72,8 @@ def outcome_fields(data: Any) -> Any:
     missing = [name for name in REQUIRED_FIELDS if name not in data]
     if missing:
         raise ValueError(f"{missing[0]} is missing")
-    if "goodput" in data and "slo_attainment" not in data:  # Until format 4 the share within the limits had this name.
+    # Until format 4, the share of requests within the limits was called goodput.
+    if "goodput" in data and "slo_attainment" not in data:
         data = {**data, "slo_attainment": data["goodput"], "goodput": None}
     whole = {name: data.get(name) for name in WHOLE_FIGURES}
     counted = whole
@@ -91,7 +95,7 @@ def outcome_fields(data: Any) -> Any:
 
 
 def part_of(data: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
-    """Return the fields with these names. Missing ones are left out."""
+    """Return those fields of `data` that are named in `names`. Missing ones are left out."""
     return {name: value for name, value in data.items() if name in names}
 
 
@@ -102,9 +106,10 @@ def dict_or_empty(data: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]:
-    """Derive the load and verdict fields of a test from other fields, for a file that does not have them.
+    """Derive the fields on load and verdict of a test from other fields, for files of versions that did not have them.
 
-    `counted` has the figures that count: of the steady part or of the whole test.
+    `counted` has the figures that count: of the steady part or of the whole test. At fixed concurrency and with own
+    arrivals, the user's own limits decide, and only latencies over them are reasons.
     """
     has_own_limits = bool(data.get("concurrency") or data.get("arrivals"))
     unit = ""
@@ -113,7 +118,7 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
     samples_per_query = data.get("samples_per_query") or 1
     queries = counted.get("requests") or data.get("samples") or 0
     reasons: list[Any] = []
-    if not has_own_limits and not data.get("valid"):  # With own limits, only latencies over them are reasons.
+    if not has_own_limits and not data.get("valid"):
         reasons += data.get("invalid_reasons") or ()
     return {
         "load": data.get("concurrency") or data.get("target_qps") or samples_per_query,
@@ -125,7 +130,10 @@ def load_fields(data: dict[str, Any], counted: dict[str, Any]) -> dict[str, Any]
 
 
 def over_limits(limits: Any, counted: dict[str, Any]) -> list[Statement]:
-    """Return a statement for each latency over its limit, named by the kind of latency."""
+    """Return a statement for each latency over its limit, named by the kind of latency; none without limits.
+
+    `counted` has the figures that count, with their latencies.
+    """
     if not limits:
         return []
     ttft, tpot = counted.get("ttft_ms") or {}, counted.get("tpot_ms") or {}

@@ -25,28 +25,29 @@ ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each 
 
 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
-    """Return the table rows that compare profiles: why each failed, a row for each figure, and one for each kind.
+    """Return the rows of a table that compares profiles: why each failed, each figure, and the time of each kind of
+    kernel.
 
     Kinds stand in the order of the first profile, then those that only later profiles have. A run without a profile has
     None in every row.
     """
-    known = [profile or Profile() for profile in profiles]
-    failures = tuple(profile.failure or None for profile in known)
+    filled_profiles = [profile or Profile() for profile in profiles]  # an empty profile for a run without one
+    failures = tuple(profile.failure or None for profile in filled_profiles)
     rows: list[ProfileRow] = [("profile_failure", "profile: failed", failures)]
     for name, label, field in PROFILE_COLUMNS:
-        rows.append((name, label, tuple(map(attrgetter(field), known))))
-    kinds = dict.fromkeys(chain.from_iterable(profile.shares for profile in known))
+        rows.append((name, label, tuple(map(attrgetter(field), filled_profiles))))
+    kinds = dict.fromkeys(chain.from_iterable(profile.shares for profile in filled_profiles))
     for kind in kinds:
         name = f"profile_{kind.replace(' ', '_')}_percent"
-        shares = tuple(share_of(profile, kind) for profile in known)
+        shares = tuple(share_of(profile, kind) for profile in filled_profiles)
         rows.append((name, f"profile: {kind}, %", shares))
     return rows
 
 
 def share_of(profile: Profile, kind: str) -> ProfileValue:
-    """Return the percentage of the time that a kind of kernel took, 0 if the profile has no such kernel.
+    """Return the percentage of the time that a kind of kernel took.
 
-    None if there is no profile.
+    0 if the profile has no such kernel, None if the run has no profile, which then has no device.
     """
     if not profile.device:
         return None

@@ -44,13 +44,13 @@ class Published(NamedTuple):
 
     @property
     def share(self) -> str:
-        """A note that the rate is a share of a pool of several accelerators; empty for a single accelerator."""
+        """A note that the rate is a share of the rate of several accelerators; empty for one accelerator or none."""
         if self.accelerators <= 1:
             return ""
         return f"a share of a pool of {self.accelerators}"
 
     def rate(self, unit: Unit) -> float:
-        """Return the rate in this unit; 0 if the result does not give it."""
+        """Return the rate per accelerator in this unit; 0 if the result does not give it."""
         if unit == "samples/s":
             return self.samples_per_sec or 0.0
         return self.tokens_per_sec or 0.0
@@ -58,13 +58,19 @@ class Published(NamedTuple):
 
 @cache
 def published() -> tuple[Published, ...]:
-    """Return all published results, without systems of several kinds of accelerators."""
+    """Return all published results, without those of systems with several kinds of accelerators.
+
+    The rate of each kind is not known for these.
+    """
     rows = [as_published(cells) for cells in data_tables.table_beside(__file__, "published.csv")]
     return tuple(row for row in rows if UNLIKE_DEVICES_MARK not in row.device)
 
 
 def as_published(cells: Mapping[str, str]) -> Published:
-    """Return the result in a row of published.csv."""
+    """Return the result in a row of published.csv, with rates per accelerator.
+
+    A system without accelerators has its processor as device.
+    """
     count = int(cells["accelerators"] or 0)
     return Published(
         round=cells["round"],
@@ -81,9 +87,9 @@ def as_published(cells: Mapping[str, str]) -> Published:
 
 
 def rate_of_one(cell: str, accelerators: int) -> Measured:
-    """Return the rate of one accelerator, given a table cell with the rate of all; None for an empty cell.
+    """Return the rate per accelerator; None for an empty cell. `cell` has the rate of the whole system.
 
-    Without accelerators, return the rate of the whole system.
+    Without accelerators, that is the rate returned.
     """
     if not cell:
         return None
@@ -96,7 +102,10 @@ def as_marked(processor: str) -> str:
 
 
 def results_of(scenario: str, unit: Unit = "samples/s", on_cpu: bool = False) -> list[Published]:
-    """Return the published results of a scenario that have a rate in this unit, fastest first."""
+    """Return the published results of a scenario that have a rate in this unit, fastest first.
+
+    `on_cpu` asks for systems without accelerators; else only those with accelerators are returned.
+    """
     matching = []
     for result in published():
         is_on_cpu = not result.accelerators

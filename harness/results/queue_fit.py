@@ -50,9 +50,10 @@ class AnswerFit(NamedTuple):
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
-    """Return the queue of a test that sends requests by time. Failed requests do not count.
+    """Return the queue of a test that sends requests by time, for those requests whose end is known and that did not
+    fail.
 
-    None if there are too few requests whose times are known.
+    None if there are too few of them.
     """
     issued_s, ttft_s, done_s = list[float](), list[float](), list[float]()
     prompt_tokens, output_tokens = list[int](), list[int]()
@@ -76,35 +77,36 @@ def queue_from_times(
 ) -> Queue | None:
     """Return the queue in the second half of the time in which requests were sent; None for too few requests.
 
-    For each request: the second at which it was issued, the seconds from then to its first token, the second at which
-    it was done, and its token counts.
+    The arguments have for each request: the second at which it was issued, the seconds from then to its first token,
+    the second at which it was done, and its tokens.
     """
     import numpy as np
 
     issued, done = np.asarray(issued_s, float), np.asarray(done_s, float)
-    if len(issued) < 2 * TIME_BLOCKS or issued.max() <= issued.min():
+    if len(issued) < 2 * TIME_BLOCKS or issued.max() <= issued.min():  # too few, or all issued at once
         return None
-    first = issued + np.asarray(ttft_s, float)
+    first_token = issued + np.asarray(ttft_s, float)
     middle, end = (issued.min() + issued.max()) / 2, issued.max()
     seconds = float(end - middle)
     edges = np.linspace(middle, end, TIME_BLOCKS + 1)
     counts, _ = np.histogram(done, edges)  # completions in each block
     sent, ended = int((issued > middle).sum()), int(counts.sum())
-    variance = lasting_variance(counts)
+    variance = lasting_variance(counts)  # of the completions in a block
     growth = (sent - ended) / seconds
     error_of_arrivals = sqrt(max(sent, FEW_IN_FLIGHT)) / seconds
     error_of_completions = sqrt(variance * TIME_BLOCKS) / seconds
     chance = hypot(error_of_arrivals, error_of_completions)
-    fit = fit_answers(issued, first, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)
-    if growth > SURE * chance:  # More queries come than are completed, so the completions show the server's speed.
+    fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)
+    # More queries come than are completed, so the completions show the server's speed and its drift.
+    if growth > SURE * chance:
         drift = drift_of_completions(counts, variance)
         fit = fit._replace(drift=drift)
     completed = float(ended)
-    running_at_middle, running_at_end = running_at(middle, first, done), running_at(end, first, done)
+    running_at_middle, running_at_end = running_at(middle, first_token, done), running_at(end, first_token, done)
     if abs(running_at_end - running_at_middle) <= EVEN_SHARE * running_at_middle:
         # With constant concurrency answers end in waves, so each counts by the parts of it made in each block. Each
         # answer is taken to be made at a constant pace.
-        made_by_edge = [made_until(edge, first, done) for edge in edges]
+        made_by_edge = [made_until(edge, first_token, done) for edge in edges]
         parts = np.diff(made_by_edge)
         completed, variance = float(parts.sum()), lasting_variance(parts)
     return Queue(
@@ -127,37 +129,47 @@ def queue_from_times(
     )
 
 
-def running_at(at_s: float, first: "Array", done: "Array") -> int:
-    """Return how many answers had begun but not ended at a time."""
-    return int((first <= at_s).sum() - (done <= at_s).sum())
+def running_at(at_s: float, first_token: "Array", done: "Array") -> int:
+    """Return how many answers had begun but not ended at a time. `first_token` and `done` are the seconds of all
+    answers.
+    """
+    return int((first_token <= at_s).sum() - (done <= at_s).sum())
 
 
-def made_until(at_s: float, first: "Array", done: "Array") -> float:
-    """Return how many answers were made until a time. An unfinished answer counts as the fraction made so far."""
+def made_until(at_s: float, first_token: "Array", done: "Array") -> float:
+    """Return how many answers were made until a time. An unfinished answer counts as the fraction made so far.
+
+    `first_token` and `done` are the seconds at which each answer began and ended; its pace in between is taken to be
+    constant.
+    """
     import numpy as np
 
-    return float(np.clip((at_s - first) / np.maximum(done - first, INSTANT_S), 0, 1).sum())
+    made_shares = (at_s - first_token) / np.maximum(done - first_token, INSTANT_S)
+    return float(np.clip(made_shares, 0, 1).sum())
 
 
 def drift_of_completions(counts: "Array", variance: float) -> float:
-    """Return the relative change of completions from the first third of the blocks to the last.
+    """Return the relative change of completions from the first third of the time blocks to the last.
 
-    0 if chance or LASTING_DRIFT explains the change. `variance` is that of a block's completions.
+    0 if the change is within chance or within LASTING_DRIFT. `counts` has the completions of each block, `variance` is
+    that of a block's completions.
     """
     third = TIME_BLOCKS // 3
     early, late = max(int(counts[:third].sum()), 1), max(int(counts[-third:].sum()), 1)
-    by_chance = SURE * sqrt(2 * variance * third)  # the difference of two sums has the variance of both
+    by_chance = SURE * sqrt(2 * variance * third)  # The difference of two sums has the variance of both.
     if abs(late - early) <= max(by_chance, LASTING_DRIFT * early):
         return 0.0
     return late / early - 1
 
 
 def lasting_variance(counts: "Array") -> float:
-    """Return the part of the variance between blocks that adds up over time.
+    """Return the part of the variance between blocks that adds up over time. `counts` has the completions of each
+    block.
 
     A completion that comes late is missing in one block and extra in a later one, so it does not add up.
     Autocorrelations of up to LAG_BLOCKS blocks have Bartlett's weights. Each is biased low because the mean is that of
-    the same blocks; 1 / n corrects it. At least LEAST_VARIANCE_SHARE of the variance is returned, and at most all.
+    the same blocks; adding 1 / n corrects it. At least LEAST_VARIANCE_SHARE of the variance is returned, and at most
+    all; 0 if all blocks are equal.
     """
     offsets = counts - counts.mean()
     variance = float(counts.var(ddof=1))
@@ -172,31 +184,33 @@ def lasting_variance(counts: "Array") -> float:
     return variance * min(1.0, max(LEAST_VARIANCE_SHARE, 1 + 2 * correlations))
 
 
-def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array", tokens: "Array") -> AnswerFit:
-    """Fit by least squares how long an answer takes after its first token. `tokens` are those after the first.
+def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "Array") -> AnswerFit:
+    """Fit by least squares how long an answer takes after its first token.
 
     Each step of the engine gives every running answer a token and computes the prompts that it took in. So the time of
-    an answer is a sum over its steps, with three terms: its own tokens, the tokens given to other answers meanwhile,
-    and the prompts begun meanwhile. Another answer that only partly overlaps is assumed to get its tokens evenly.
-    Returns an empty fit with fewer than `FEWEST_ANSWERS` answers of two tokens and more, or if prompts have no tokens.
+    an answer has three terms: its own tokens, the tokens given to other answers meanwhile, and the prompts begun
+    meanwhile. The arguments have for each request: the seconds of its first token and of its end, the tokens of its
+    prompt, and those of its answer after the first. Returns an empty fit with fewer than `FEWEST_ANSWERS` answers of
+    two tokens and more, or if prompts have no tokens.
     """
     import numpy as np
 
-    took = done - first
+    answer_s = done - first_token
     mean_prompt, mean_tokens = float(prompts.mean()), float(tokens.mean())
-    used = (took > 0) & (tokens > 0)
-    if used.sum() < FEWEST_ANSWERS or not mean_prompt:
+    is_used = (answer_s > 0) & (tokens > 0)
+    if is_used.sum() < FEWEST_ANSWERS or not mean_prompt:
         return AnswerFit()
-    tokens_of_others = (given_between(first, done, took, tokens) - tokens) / mean_tokens
-    prompts_begun = begun_between(first, done, prompts) / mean_prompt
-    terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[used]
-    token_s, each_s, prompt_s = nonnegative_fit(terms, took[used])
+    tokens_of_others = (given_between(first_token, done, answer_s, tokens) - tokens) / mean_tokens
+    prompts_begun = begun_between(first_token, done, prompts) / mean_prompt
+    terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[is_used]
+    token_s, each_s, prompt_s = nonnegative_fit(terms, answer_s[is_used])
     work_s = each_s + prompt_s
-    share = 0.0
+    prompt_share = 0.0
     if work_s > 0:
-        share = min(1.0, max(0.0, prompt_s / work_s))
-    ratio = took[used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
-    first_third, _, last_third = np.array_split(ratio[np.argsort(first[used])], 3)
+        prompt_share = min(1.0, max(0.0, prompt_s / work_s))
+    ratio = answer_s[is_used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
+    first_third, _, last_third = np.array_split(ratio[np.argsort(first_token[is_used])], 3)
+    # A ratio of 1 is an answer as fast as the fit. A falling ratio means a server that became faster.
     drift = float(first_third.mean() / last_third.mean()) - 1
     if abs(drift) <= LASTING_DRIFT:
         drift = 0.0
@@ -204,21 +218,21 @@ def fit_answers(issued: "Array", first: "Array", done: "Array", prompts: "Array"
         token_s=token_s,
         each_s=each_s,
         prompt_s=prompt_s,
-        prompts=share,
+        prompts=prompt_share,
         spread=float(prompts.var() / mean_prompt**2),
         tokens=mean_tokens,
-        answer_s=float(took[used].mean()),
-        beside=float(((1 - share) * tokens_of_others + share * prompts_begun)[used].mean()),
+        answer_s=float(answer_s[is_used].mean()),
+        beside=float(((1 - prompt_share) * tokens_of_others + prompt_share * prompts_begun)[is_used].mean()),
         scatter=float(np.log(ratio[ratio > 0]).std()),
         drift=drift,
     )
 
 
 def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
-    """Return non-negative factors for the columns of `terms`, whose sum comes nearest to `sums` by least squares.
+    """Return the non-negative factors of the columns of `terms` whose weighted sum comes nearest to `sums`.
 
-    The factors are times, so none can be negative. The column with the lowest factor, if that is negative by chance,
-    gets a factor of zero, and the other columns are fitted again without it.
+    The factors are times, so none can be negative. The fit is by least squares. If the lowest factor is negative, which
+    is chance, its column gets a factor of zero, and the other columns are fitted again without it.
     """
     import numpy as np
 
@@ -234,29 +248,38 @@ def nonnegative_fit(terms: "Array", sums: "Array") -> list[float]:
     return [float(factor) for factor in factors]
 
 
-def given_between(first: "Array", done: "Array", took: "Array", tokens: "Array") -> "Array":
+def given_between(first_token: "Array", done: "Array", answer_s: "Array", tokens: "Array") -> "Array":
     """Return for each answer the tokens that all answers, itself included, got while it was made.
 
-    Each answer is assumed to be made at a constant pace. So the speed of all answers together changes only when an
-    answer begins or ends, and the tokens given until a time are the sum of speed x time.
+    `first_token` and `done` are the seconds of each answer's first token and end, `answer_s` the seconds between them,
+    `tokens` the tokens after the first. Each answer is assumed to be made at a constant pace. So the speed of all
+    answers together changes only when an answer begins or ends, and the tokens given until a time are the sum of speed
+    x time.
     """
     import numpy as np
 
-    speed = np.where(took > 0, tokens / np.maximum(took, INSTANT_S), 0.0)
-    times, changes = np.concatenate((first, done)), np.concatenate((speed, -speed))
+    speed = np.where(answer_s > 0, tokens / np.maximum(answer_s, INSTANT_S), 0.0)
+    times, changes = np.concatenate((first_token, done)), np.concatenate((speed, -speed))
     order = np.argsort(times, kind="stable")
     times, speeds = times[order], np.cumsum(changes[order])
     total = np.concatenate(([0.0], np.cumsum(speeds[:-1] * np.diff(times))))
-    tokens_given: Array = np.interp(done, times, total) - np.interp(first, times, total)
+    tokens_given: Array = np.interp(done, times, total) - np.interp(first_token, times, total)
     return tokens_given
 
 
-def begun_between(first: "Array", done: "Array", prompts: "Array") -> "Array":
-    """Return for each answer the tokens of the prompts that were begun while it was made."""
+def begun_between(first_token: "Array", done: "Array", prompts: "Array") -> "Array":
+    """Return for each answer the tokens of the prompts that were begun while it was made.
+
+    `first_token` and `done` are the seconds of each answer's first token and end. A prompt is taken to begin at its
+    first token.
+    """
     import numpy as np
 
-    order = np.argsort(first)
-    begun, tokens_begun = first[order], np.concatenate(([0.0], np.cumsum(prompts[order])))
-    begun_before_end, begun_before_start = np.searchsorted(begun, done, "right"), np.searchsorted(begun, first, "right")
+    order = np.argsort(first_token)
+    begun, tokens_begun = first_token[order], np.concatenate(([0.0], np.cumsum(prompts[order])))
+    begun_before_end, begun_before_start = (
+        np.searchsorted(begun, done, "right"),
+        np.searchsorted(begun, first_token, "right"),
+    )
     tokens: Array = tokens_begun[begun_before_end] - tokens_begun[begun_before_start]
     return tokens

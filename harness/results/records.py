@@ -62,9 +62,9 @@ class RunFacts(Facts):
     @model_validator(mode="before")
     @classmethod
     def read_settings(cls, data: Any) -> Any:
-        """Read the settings of a record of any version.
+        """Read the settings of a record of any version. What is no record of a run is returned as it is.
 
-        Old names are replaced by today's; settings that no longer exist go to `unread`.
+        Old names are replaced by today's; settings that no longer exist go to `unread`, in words.
         """
         match data:
             case {"plan": {"config": {**config}} as plan}:
@@ -76,7 +76,9 @@ class RunFacts(Facts):
         return data
 
     def adopt(self, plan: Plan) -> None:
-        """Replace the plan by a newer one, and update what follows from it: the deviations and LoadGen's settings."""
+        """Replace the plan by a newer one, and with it what follows from a plan: the deviations and
+        LoadGen's settings.
+        """
         self.plan, self.deviations = plan, plan.deviations
         self.loadgen = {"model": plan.loadgen_model, "scenario": plan.config.scenario_rules.loadgen}
 
@@ -88,7 +90,7 @@ class RunFacts(Facts):
     def settings(self) -> dict[str, object]:
         """All settings by name: the flags, then the plan's resolved values, which replace `auto`.
 
-        The plan's task and notes are no settings and are left out.
+        The plan's task and notes are left out, as they are no settings.
         """
         plan = self.model_dump()["plan"]
         for name in ("task", "notes"):

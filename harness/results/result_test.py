@@ -22,11 +22,11 @@ class ResultTest(NamedTuple):
 
 
 def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
-    """Return the test whose figures are the result of the run; None if no test finished.
+    """Return the test whose figures are the result of the run, with its facts; None if no test finished.
 
-    If the run has levels or batches, that is the best test within the limits. Else it is the performance test. If the
-    run was cut short during its performance test, it is the best full test before. Raises LogError or UsageError if
-    logs of a complete run cannot be trusted. Of an incomplete run, such logs are left out.
+    If the run has levels or batches, that is the best test within the limits, else the performance test. If the run was
+    cut short during its performance test, it is the best full test before. Raises LogError or UsageError if logs of a
+    complete run cannot be trusted. Of an incomplete run, such logs are left out.
     """
     levels = []
     if facts.config.concurrency != "max":  # The search of "max" tests its levels only briefly.
@@ -35,8 +35,9 @@ def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest 
     if not is_complete:
         candidates = [None, best_load(facts.attempts)]
     for outcome in candidates:
-        logs, plan = TEST_FOLDERS["performance"], facts.plan  # None stands for the performance test.
-        if outcome and outcome.folder:  # Older versions did not record the folder.
+        # None stands for the performance test. So does an outcome of an older version, which recorded no folder.
+        logs, plan = TEST_FOLDERS["performance"], facts.plan
+        if outcome and outcome.folder:
             logs, plan = outcome.folder, at_load(facts.plan, outcome)
         if not (folder / logs / log_entries.DETAIL).exists():
             continue
@@ -51,7 +52,7 @@ def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest 
 
 
 def at_load(plan: Plan, outcome: Outcome) -> Plan:
-    """Return the plan with the load of an outcome."""
+    """Return the plan with the load of an outcome: its rate, its concurrency, or else its samples per query."""
     if plan.pattern.load == "target_qps":
         return replace(plan, target_qps=outcome.load)
     if plan.pattern.load == "concurrency":

@@ -32,33 +32,34 @@ class Scatter(NamedTuple):
 
 
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
-    """Return the change of each experiment from its ratios to the baseline of the same round.
+    """Return the change of each experiment from the ratios of its figures to the baseline's in the same round.
 
     Holm's procedure (1979) on Student's t of the logarithms keeps the chance that any verdict is wrong at `error`: the
     clearest change is judged first, with `error` divided by the number of experiments, and each clear change leaves one
     experiment less to divide by. Each interval has the confidence level at which its verdict is given.
     """
-    logs = {name: logarithms(of_rounds) for name, of_rounds in ratios.items()}
-    common, unsteady = scatter_of(logs)
-    means, errors, scores = {}, {}, {}
+    logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
+    common_scatter, own_scatters = scatter_of(logs)
+    means, errors, clearness = {}, {}, {}
     for name, log_ratios in logs.items():
-        scatter = unsteady.get(name, common)
+        scatter = own_scatters.get(name, common_scatter)
         means[name] = fmean(log_ratios.values())
         errors[name] = error_of_mean(scatter, len(log_ratios))
-        scores[name] = abs(means[name]) / errors[name]
+        clearness[name] = abs(means[name]) / errors[name]
     changes: dict[str, Change] = {}
-    left = len(logs)
-    for name in sorted(scores, key=scores.__getitem__, reverse=True):
+    experiments_left = len(logs)
+    for name in sorted(clearness, key=clearness.__getitem__, reverse=True):
         count = len(logs[name])
-        confidence = 1 - error / left
-        if count < FEWEST_PAIRS:  # The scatter is then assumed, not estimated, so it has no degrees of freedom.
+        confidence = 1 - error / experiments_left
+        # With so few pairs the scatter is assumed, not estimated, so it has no degrees of freedom.
+        if count < FEWEST_PAIRS:
             quantile = NormalDist().inv_cdf((1 + confidence) / 2)
         else:
-            quantile = student_quantile(unsteady.get(name, common).freedom, confidence)
+            quantile = student_quantile(own_scatters.get(name, common_scatter).freedom, confidence)
         basis = basis_of(logs[name], means[name])
         changes[name] = Change.around(means[name], quantile * errors[name], basis, count)
         if changes[name].verdict() != "unclear":
-            left -= 1
+            experiments_left -= 1
     return {name: changes[name] for name in logs}
 
 
@@ -67,19 +68,21 @@ def logarithms(ratios: RatiosByRound) -> dict[tuple[int, str], float]:
 
 
 def error_of_mean(scatter: Scatter, count: int) -> float:
-    """Return the standard error of the mean of the logarithms of `count` ratios.
+    """Return the standard error of the mean of the logarithms of `count` ratios, from the scatter of a single figure.
 
     With fewer than FEWEST_PAIRS ratios, the scatter is taken to be at least ASSUMED_SCATTER.
     """
-    least = SMALLEST_VARIANCE
+    least_variance = SMALLEST_VARIANCE
     if count < FEWEST_PAIRS:
-        least = ASSUMED_SCATTER**2
-    variance_of_ratio = 2 * max(least, scatter.variance)  # the experiment's figure and the baseline's both scatter
+        least_variance = ASSUMED_SCATTER**2
+    variance_of_ratio = 2 * max(least_variance, scatter.variance)  # Both figures of a ratio scatter.
     return sqrt(variance_of_ratio / count)
 
 
 def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
-    """Return the basis of a change as text: in how many pairs the change has the direction of the mean."""
+    """Return what a change rests on, as text: in how many pairs of runs it has the direction of the mean, as in "4 of 5
+    pairs".
+    """
     count = len(log_ratios)
     if count == 1:
         return ONE_RUN_EACH
@@ -88,10 +91,11 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
-    """Return the common scatter, and the own scatter of each experiment that scatters more than chance explains.
+    """Return the common scatter of all experiments, and the own scatter of each that scatters more than chance
+    explains.
 
-    The common scatter is then computed again without these experiments, because they would widen it. A single
-    experiment, and one with fewer than FEWEST_PAIRS ratios, has no scatter of its own.
+    Such an experiment would widen the common scatter, which is then computed without it. If all are such, it stays as
+    it is. A single experiment, and one with fewer than FEWEST_PAIRS ratios, has no scatter of its own.
     """
     common = residual_scatter(logs)
     by_chance = ERROR_RATE / max(len(logs), 1)  # the chance that a given steady experiment seems unsteady
@@ -101,8 +105,10 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
             continue
         scatter_of_rest = residual_scatter(without_names(logs, [name]))
         own_scatter = residual_scatter({name: log_ratios})
-        largest = scatter_of_rest.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
-        if scatter_of_rest.variance and own_scatter.variance > largest:
+        largest_by_chance = (
+            scatter_of_rest.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
+        )
+        if scatter_of_rest.variance and own_scatter.variance > largest_by_chance:
             unsteady[name] = own_scatter
     steady = without_names(logs, unsteady)
     if unsteady and steady:
@@ -118,11 +124,13 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
     """Return the scatter of the logarithms that the effects of experiments and rounds do not explain, by least squares.
 
     The logarithm of a ratio is that of the experiment minus that of the baseline, so the baseline is 0 in each round.
-    If an experiment did not run in a round, only that one value is missing from the fit.
+    If an experiment did not run in a round, only that one value is missing from the fit. The variance is 0 if the
+    effects explain every value.
     """
     import numpy as np
 
     rounds = list(dict.fromkeys(chain.from_iterable(logs.values())))
+    # Each cell is one value: the number of its experiment (0 is the baseline), of its round, and its logarithm.
     cells = [(0, column, 0.0) for column in range(len(rounds))]
     for row, log_ratios in enumerate(logs.values(), start=1):
         cells += [(row, rounds.index(place), value) for place, value in log_ratios.items()]

@@ -28,9 +28,9 @@ CUT_MARK = "\n\n...\n\n"  # between the two ends that MLPerf's truncate_accuracy
 def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
     """Return the token ids of each sample's answer in a LoadGen accuracy log, in the order of the samples.
 
-    If a sample has several entries, the first counts, as in MLPerf's evaluation. `width` is the size of a token id in
-    bytes: 4 for int32, 8 for int64. Raises LoadGenError if the log cannot be read, an entry is damaged or has an
-    unknown sample, or a sample has no answer.
+    `samples` is the number of samples. If a sample has several entries, the first counts, as in MLPerf's evaluation.
+    `width` is the size of a token id in bytes: 4 for int32, 8 for int64. Raises LoadGenError if the log cannot be read,
+    an entry is damaged or has an unknown sample, or a sample has no answer.
     """
     answers: dict[int, list[int]] = {}
     for number, entry in enumerate(read_entries(path)):
@@ -50,7 +50,7 @@ def read_log(path: Path, samples: int, width: int = 4) -> list[list[int]]:
 
 
 def read_entries(path: Path) -> list[Any]:
-    """Return the entries of a LoadGen accuracy log. Raises LoadGenError if it cannot be read, has none or is cut."""
+    """Return the entries of a LoadGen accuracy log. Raises LoadGenError if it cannot be read, is cut or has none."""
     text = ""
     try:
         text = reading.read_text(path, LARGEST_ACCURACY_LOG)
@@ -68,7 +68,7 @@ def read_entries(path: Path) -> list[Any]:
 
 
 def decode_hex(data: Any, width: int, where: str) -> list[int]:
-    """Return token ids from LoadGen's hex text of little-endian integers of `width` bytes.
+    """Return token ids from LoadGen's hex text of little-endian integers of `width` bytes, which is 4 or 8.
 
     Raises LoadGenError if `data` is no such text. `where` names the entry in the message.
     """
@@ -99,8 +99,9 @@ def to_text(answers: Sequence[list[int]], tokenizer: Tokenizer) -> list[str]:
 
 
 def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
-    """Return the sentence splitter and its name: NLTK's if its punkt_tab data are installed and whole, else the
-    built-in one.
+    """Return the name of the sentence splitter and the splitter, a function from a text to its sentences.
+
+    It is NLTK's if its punkt_tab data are installed and whole, else the built-in one.
     """
     from nltk.tokenize.punkt import PunktTokenizer
 
@@ -114,11 +115,11 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
 
 
 def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
-    """Return a row for each (answer, reference): ROUGE-1, -2, -L and -Lsum (F1 x100), and the answer's characters
-    (gen_len).
+    """Return the scores of each pair of answer and reference: ROUGE-1, -2, -L and -Lsum (F1 x100), and the answer's
+    characters.
 
-    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. Stems are cached,
-    as words recur. The characters include the line ends.
+    As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. The characters
+    (gen_len) include the line ends. Stems are cached, as words recur.
     """
     from rouge_score import rouge_scorer, tokenizers
 
@@ -142,7 +143,7 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
 def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
     """Return for every sample the four ROUGE scores of its answer and the answer's number of characters.
 
-    Sets of 1,000 samples and more are spread over the cores, in four chunks for each so that none idles for long.
+    Sets of 1,000 samples and more are spread over the cores, in four chunks for each core so that none idles for long.
     """
     pairs = list(zip(texts, references, strict=True))
     workers = min(system.core_count(), 1 + len(pairs) // 1000)
@@ -150,12 +151,17 @@ def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
         return rouge_rows(pairs)
     size = ceil(len(pairs) / (4 * workers))
     chunks = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+    all_rows = list[Row]()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return [scores for rows in pool.map(rouge_rows, chunks) for scores in rows]
+        for rows in pool.map(rouge_rows, chunks):
+            all_rows += rows
+    return all_rows
 
 
 def totals(rows: Sequence[Row]) -> ReferenceScores:
-    """Return the mean scores, rounded as in the official evaluation, and the sum of the characters."""
+    """Return the scores of a set from those of its samples: means, rounded as in the official evaluation, and the sum
+    of characters.
+    """
     *columns, characters = zip(*rows, strict=True)
     means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}
     return ReferenceScores(**means, gen_len=sum(characters))

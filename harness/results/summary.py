@@ -109,7 +109,7 @@ class Logs(FrozenModel):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Return the paths of the logs that exist in a run folder."""
+        """Return the paths of those logs that exist in a run folder; None for each of the others."""
         accuracy, performance = TEST_FOLDERS["accuracy"], TEST_FOLDERS["performance"]
         summary_file = "mlperf_log_summary.txt"
         return cls(
@@ -152,14 +152,14 @@ class Summary(File):
 
     @property
     def gate(self) -> GateResult | None:
-        """The accuracy gate's verdict; None if accuracy was not tested."""
+        """The accuracy gate's verdict; None without an accuracy test."""
         if self.accuracy is None:
             return None
         return self.accuracy.verdict
 
     @property
     def price(self) -> Measured:
-        """The price of an hour of the machine; None if it was not given or there was no performance test."""
+        """The price of an hour of the machine; None if it was not given or there is no performance test."""
         test = self.run.performance
         if test is None or test.details.cost is None:
             return None
@@ -174,7 +174,8 @@ class Summary(File):
     def tests(self) -> list[Outcome]:
         """The tests of a search or a curve and the earlier full tests, by load. Empty without a search or a curve.
 
-        Disagreements are known only of the run's performance test. In a curve, the levels with its load get them too.
+        Disagreements are recorded only for the run's performance test, which is one of the tests of a curve; the levels
+        with its load get them too.
         """
         if not self.run.search:
             return []
@@ -195,7 +196,9 @@ class Summary(File):
 
     @property
     def levels(self) -> list[Outcome]:
-        """The curve if its tests are all of one length and one of them is the result. Empty for a search."""
+        """The deciding test of each load, if all tests are of one length and one of them is the result. Empty for a
+        search of a rate.
+        """
         if self.scenario.pattern.unit not in CURVE_UNITS:
             return []
         return self.curve
@@ -204,7 +207,7 @@ class Summary(File):
     def result(self) -> Outcome | None:
         """The test that is the result of the run, with all details; None without a performance test.
 
-        All reports use it. If its level was tested several times, its figures are of all these tests.
+        All reports use it. If its level was tested several times, its figures are those of all these tests together.
         """
         test = self.run.performance
         if test is None:
@@ -216,9 +219,10 @@ class Summary(File):
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the result's test, in words.
+        """The load of other programs during the result's test, in words; empty if there was none, or no result.
 
-        Also their load during each faster level that kept the limits: on an idle machine it might be the result.
+        It also has their load during each faster level that kept the limits: on an idle machine that level might be the
+        result.
         """
         result = self.result
         if result is None:
@@ -231,10 +235,11 @@ class Summary(File):
 
     @property
     def others_cpu_share(self) -> Measured:
-        """The share of the cores that other programs took during the result's test, where the engine computes on them.
+        """The share of the cores that other programs took during the result's test, if the engine computes on these
+        cores.
 
-        None if a GPU or a server computed, since no share of their time follows from this machine's cores; or if it was
-        not recorded.
+        None if a GPU or a server computed, since no share of their time follows from this machine's cores; also without
+        a result, and if the load was not recorded.
         """
         test = self.result
         if test is None or self.gpu_models or self.meta.endpoints or not self.is_in_process:
@@ -253,7 +258,10 @@ class Summary(File):
 
     @property
     def gpu_models(self) -> list[str] | None:
-        """The GPUs of the machine that computed. None if that machine is behind an endpoint without telemetry."""
+        """The GPUs of the machine that computed, a name each; empty for a machine without GPUs.
+
+        None if the machine is behind an endpoint whose GPUs were not recorded.
+        """
         if self.is_in_process:
             return self.system.gpus
         test = self.run.performance

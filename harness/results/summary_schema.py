@@ -21,21 +21,21 @@ JsonObject = dict[str, JsonValue]
 
 
 def schema() -> str:
-    """Return the JSON schema as text.
+    """Return the JSON schema of summary.json as text.
 
     In the file, `run.performance` is one flat object. So its schema is put together from the fields of four models, in
     place of the nested models that pydantic would describe.
     """
-    page = Summary.model_json_schema(mode="serialization", ref_template=REFERENCE)
-    definitions: dict[str, Any] = page["$defs"]
+    summary_schema = Summary.model_json_schema(mode="serialization", ref_template=REFERENCE)
+    definitions: dict[str, Any] = summary_schema["$defs"]
     properties: JsonObject = {}
     for model in (Outcome, Figures, MachineUse, TestDetails):
-        shape = model.model_json_schema(mode="serialization", ref_template=REFERENCE)
-        for name, nested in shape.pop("$defs", {}).items():
+        model_schema = model.model_json_schema(mode="serialization", ref_template=REFERENCE)
+        for name, nested in model_schema.pop("$defs", {}).items():
             definitions.setdefault(name, nested)
         for name in names_of(model):
-            if name in shape["properties"]:
-                properties[name] = shape["properties"][name]
+            if name in model_schema["properties"]:
+                properties[name] = model_schema["properties"][name]
     definitions["Figures"] = Figures.model_json_schema(mode="serialization", ref_template=REFERENCE)
     definitions["Figures"].pop("$defs", None)
     definitions["Performance"] = {
@@ -47,12 +47,12 @@ def schema() -> str:
     }
     performance = {"anyOf": [{"$ref": REFERENCE.format(model="Performance")}, {"type": "null"}], "default": None}
     definitions["Run"]["properties"]["performance"] = performance
-    page["$defs"] = dict(sorted(definitions.items()))
-    return json.dumps(page, indent=2) + "\n"
+    summary_schema["$defs"] = dict(sorted(definitions.items()))
+    return json.dumps(summary_schema, indent=2) + "\n"
 
 
 def names_of(model: type[FrozenModel]) -> list[str]:
-    """Return the names of those fields of a model that `run.performance` has."""
+    """Return the names of the fields of a model that `run.performance` has. Its nested models are not among them."""
     if model is Outcome:
         return list(OUTCOME_FIELDS)
     if model is Figures:

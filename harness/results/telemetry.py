@@ -39,21 +39,27 @@ class Quantity(NamedTuple):
         return joined_text(", ", self.label, self.unit)
 
     def of(self, columns: Mapping[str, Sequence[Measured]]) -> list[Measured]:
-        """Return the values, one per second. A value is None if it was not reported."""
+        """Return the values of the quantity, one for each second, over all GPUs. A value is None if none was reported.
+
+        `columns` are those of machine.csv, by name.
+        """
         columns_of_quantity = [values for name, values in columns.items() if self.has_column(name)]
         return [self.value_of(readings) for readings in zip(*columns_of_quantity, strict=True)]
 
     def value_of(self, readings: Sequence[Measured]) -> Measured:
-        """Return the value of one second from the readings of all GPUs: their sum or mean. None if no GPU reported."""
-        measured = [value for value in readings if value is not None]
-        if not measured:
+        """Return the value of one second from the readings of all GPUs: their sum for a total, else their mean.
+
+        None if no GPU reported one.
+        """
+        known_readings = [value for value in readings if value is not None]
+        if not known_readings:
             return None
         if self.total:
-            return sum(measured)
-        return sum(measured) / len(measured)
+            return sum(known_readings)
+        return sum(known_readings) / len(known_readings)
 
     def has_column(self, name: str) -> bool:
-        """Tell whether a column of machine.csv belongs to this quantity."""
+        """Tell whether a column of machine.csv belongs to this quantity, as gpu0_power_w does to gpu_power_w."""
         return re.sub(r"^gpu\d+_", "gpu_", name) == self.name
 
 
@@ -76,9 +82,9 @@ Used = Mapping[str, Usage]  # usage by the name of a quantity
 
 
 def usage_of(recording: Recording) -> dict[str, Usage]:
-    """Return the mean and maximum of each quantity in a machine.csv, by name. Means are weighted by time.
+    """Return the mean and the maximum of each quantity in a machine.csv, by name. Means are weighted by time.
 
-    Quantities without a reading are left out.
+    A quantity without a reading is left out.
     """
     usage = {}
     for quantity in QUANTITIES:
@@ -94,14 +100,14 @@ def usage_of(recording: Recording) -> dict[str, Usage]:
 
 
 def mean(used: Used, name: str) -> float:
-    """Return the mean of a quantity; 0 if it was not recorded."""
+    """Return the mean of a quantity in a test; 0 if it was not recorded."""
     if name not in used:
         return 0.0
     return used[name].mean
 
 
 def highest(used: Used, name: str) -> float:
-    """Return the maximum of a quantity; 0 if it was not recorded."""
+    """Return the maximum of a quantity in a test; 0 if it was not recorded."""
     if name not in used:
         return 0.0
     return used[name].max
@@ -113,10 +119,10 @@ def bound_statement(name: str, what: str, remedy: str) -> Statement:
 
 
 def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
-    """Yield a statement if the KV cache was full while requests waited or were preempted, and one if all request slots
-    were in use while requests waited.
+    """Yield statements on what had no room left while requests waited: the KV cache, and the request slots.
 
-    `concurrency` is the number of slots: the most requests that the engine computes at once; None if not known.
+    A full KV cache also counts if requests were preempted. `concurrency` is the number of slots: the most requests that
+    the engine computes at once; None if not known, and then slots are not judged.
     """
     waited, cache_percent = mean(used, "requests_waiting"), highest(used, "kv_cache_percent")
     has_preempted = highest(used, "preemptions") > 0
@@ -139,20 +145,22 @@ def share_of_rest(percent: float, others_percent: float) -> float:
 
     `percent` is the use by all programs. `others_percent` is the use by other programs, 0 if not known.
     """
-    left = 100 - others_percent
-    if left <= 0:
+    left_percent = 100 - others_percent
+    if left_percent <= 0:
         return 0.0
-    return 100 * max(0.0, percent - others_percent) / left
+    return 100 * max(0.0, percent - others_percent) / left_percent
 
 
 def launch_remedy(args: Mapping[str, object]) -> str:
     """Return how to keep a GPU busier. `args` are the engine's arguments.
 
-    If the largest CUDA graph is smaller than the largest step, the advice is a larger graph. Its size is an argument of
-    its own or is in `compilation_config`.
+    If the largest CUDA graph is smaller than the largest step, the advice is a larger graph: such steps are launched
+    kernel by kernel. Its size is an argument of its own or is in `compilation_config`.
     """
-    config = args.get("compilation_config")
-    settings = (config if isinstance(config, dict) else {}) | dict(args)
+    settings = dict(args)
+    compilation = args.get("compilation_config")
+    if isinstance(compilation, dict):
+        settings = compilation | settings  # An argument of its own counts more.
     match settings.get("max_cudagraph_capture_size"), settings.get("max_num_batched_tokens"):
         case int(largest_graph), int(largest_step) if largest_step > largest_graph:
             return (
@@ -192,16 +200,18 @@ def ran_out(
     busy parts come first. More room does not help if a GPU's clock is lowered or a GPU or CPU is busy, so none is
     advised then. A remedy is given only once.
 
-    `concurrency` is the number of request slots. `times` ends with the test's own shares. `args` are the engine's
-    arguments. `client` tells that the CPU is that of an endpoint's client. `others_percent` is the share of the CPU
-    that other programs used; the engine's use is judged by what they left.
+    `concurrency` is the number of request slots. `times` ends with the test's own shares of GPU time. `args` are the
+    engine's arguments. `client` tells that the CPU is that of an endpoint's client. `others_percent` is the share of
+    the CPU that other programs used; the engine's use is judged by what they left.
     """
-    lost, busy = losses(times, args), list(busy_parts(used, client, others_percent))
-    is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in lost)
-    full = list(room_statements(used, concurrency))
-    if full and (busy or is_clock_lowered):
-        full = [useless_room(full)]
-    ordered = [*lost, *full, *busy] if lost else [*busy, *full]
+    loss_statements, busy_statements = losses(times, args), list(busy_parts(used, client, others_percent))
+    is_clock_lowered = any(statement.name in ("held_by_power", "held_by_heat") for statement in loss_statements)
+    full_statements = list(room_statements(used, concurrency))
+    if full_statements and (busy_statements or is_clock_lowered):
+        full_statements = [useless_room(full_statements)]
+    ordered = [*busy_statements, *full_statements]
+    if loss_statements:
+        ordered = [*loss_statements, *full_statements, *busy_statements]
     given_remedies = set[str]()
     for statement in ordered:
         if statement.remedy in given_remedies:
@@ -212,9 +222,9 @@ def ran_out(
 
 
 def useless_room(full: Sequence[Statement]) -> Statement:
-    """Join the statements of `room_statements` into one that says that more room would not help.
+    """Join the statements of `room_statements` into one without a remedy, which says that more room would not help.
 
-    The first is on the KV cache if that was full, else on the slots.
+    `full` has one statement, or two: on the KV cache, then on the slots.
     """
     first, *further = full
     if further:
@@ -225,9 +235,10 @@ def useless_room(full: Sequence[Statement]) -> Statement:
 
 
 def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Statement]:
-    """Return what the GPUs lost during the test, largest share first. The test's own shares are the last of `times`.
+    """Return what the GPUs lost during the test, largest share first; empty if it was not recorded.
 
-    Shares below LOST_PERCENT are left out.
+    `times` ends with the test's own shares of GPU time. Shares below LOST_PERCENT are left out. `args` are the engine's
+    arguments.
     """
     if not times:
         return []
@@ -241,6 +252,7 @@ def losses(times: Sequence[GpuTime], args: Mapping[str, object]) -> list[Stateme
 
 
 def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
+    """Return the sort key of a loss: its share, then its name, so that equal shares have a fixed order."""
     name, share = item
     return share, name
 
@@ -248,7 +260,8 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
 def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
     """Yield a statement for the GPU and one for the CPU, each if it was busy nearly all of the time.
 
-    The CPU is judged by the time that other programs left. `client` tells that it is that of an endpoint's client.
+    The CPU is judged by the time that other programs left. `client` tells that it is the CPU of an endpoint's client,
+    where it may distort the measured times. `others_percent` is the percentage of the CPU that other programs used.
     """
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:
@@ -266,7 +279,7 @@ def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Stat
 
 
 def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Yield the statements, but without the advice to use more slots.
+    """Yield the statements, but a statement on full slots without its advice to use more slots.
 
     For a test with latencies over their limits: more slots would make these latencies even longer.
     """

@@ -29,7 +29,7 @@ class Compliance(FrozenModel):
 
     @property
     def headline(self) -> str:
-        """The verdict in a line, with the names of the checks that failed."""
+        """The test and its verdict in a line, with the names of the checks that failed."""
         text = f"{self.test.upper()}: {self.verdict}"
         failed = [name for name, passed in self.checks.items() if passed is False]
         if failed:
@@ -45,8 +45,8 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
     """Judge the accuracy log of a TEST06 run in `folder`. Returns the verdict and the text that the submission checker
     reads.
 
-    `eos` is the token that ends a text. The first token is checked only in a scenario that reports it. Raises
-    LoadGenError if the log is damaged or has too few samples.
+    `eos` is the token that ends a text. The first token is checked only in a scenario that reports it; else that check
+    is None. Raises LoadGenError if the log is damaged or has too few samples.
     """
     path = folder / ANSWERS_FILE
     answers, reported_counts = [], []
@@ -69,13 +69,16 @@ def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Complia
         "end of text at most once": all(answer[-2:] != [eos, eos] for answer in answers),
         "token count": [len(answer) for answer in answers] == reported_counts,
     }
-    passed = False not in checks.values()  # a check that does not apply (None) does not fail
+    passed = False not in checks.values()  # None, a check that does not apply, is no failure.
     compliance = Compliance(test="test06", passed=passed, checks=checks, facts={"samples": len(entries), "eos": eos})
     return compliance, checker_text(compliance)
 
 
 def checker_text(compliance: Compliance) -> str:
-    """Return the verdict as the text that the submission checker reads, under the checker's names for the checks."""
+    """Return the verdict as the text that the submission checker reads, under the checker's names for the checks.
+
+    A check that does not apply is called skipped.
+    """
     lines = []
     names = ("First token check", "EOS check", "Sample length check")  # in the order of `checks`
     for name, verdict in zip(names, compliance.checks.values(), strict=True):
@@ -86,9 +89,9 @@ def checker_text(compliance: Compliance) -> str:
 
 
 def begins_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bool:
-    """Tell whether an answer begins with the tokens (one or more) that the log's entry has as its first.
+    """Tell whether an answer begins with the tokens that were reported as its first (one or more) while it was made.
 
-    False if the entry has none, or if they are damaged.
+    The log's entry has them as `token_data`. False if the entry has none, or if they are damaged.
     """
     try:
         reported = decode_hex(entry.get("token_data"), 4, "")

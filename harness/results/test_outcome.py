@@ -29,10 +29,11 @@ INTERVAL_PERCENTILES = (50, 90, 99)
 
 
 def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> Outcome:
-    """Return the outcome of a test in a run folder. Without `load`, the test's load is that of the plan.
+    """Return the outcome of a test. `run` is the run folder. Without `load`, the test's load is that of the plan.
 
-    LoadGen's missing queries (`more`) are given only if early stopping is the sole failed check: with another failed
-    check, more queries alone would not make the test VALID.
+    The queue and the rate that was sent are known only of a test that sends at a rate. LoadGen's missing queries
+    (`more`) are given only if early stopping is the sole failed check: with another failed check, more queries alone
+    would not make the test VALID.
     """
     result, window = test.counted_result, test.window
     queue = sent_qps = issue_s = None
@@ -70,7 +71,7 @@ def outcome_of(test: TestRun, plan: Plan, run: Path, load: Measured = None) -> O
 def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
     """Return the outcome of a run's own test with all details. Raises LogError if the log is of another run.
 
-    Its load is that of its details: what LoadGen logged, not what was planned.
+    Its load is what LoadGen logged, not what was planned: the concurrency, the rate, or else the samples per query.
     """
     details = details_of(test, facts)
     load = details.concurrency or details.target_qps or details.samples_per_query
@@ -82,7 +83,8 @@ def own_outcome_of(test: TestRun, facts: RunFacts, run: Path) -> Outcome:
 def joules_per_token(test: TestRun, plan: Plan) -> Measured:
     """Return the energy of the GPUs per output token in joules.
 
-    None if the energy was not measured, if the recorded GPUs may not be all that computed, or without output tokens.
+    None if the energy was not measured, if other GPUs than the recorded ones may have computed, or without output
+    tokens.
     """
     are_all_recorded = plan.config.may_see_gpus and not plan.config.has_other_hosts
     joules, tokens = test.machine.gpu_joules, test.total_new_tokens
@@ -101,13 +103,15 @@ def missing_queries(result: TestResult) -> int | None:
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:
-    """Yield why a test is INVALID or would be as a full test or, for a test timed by the client, only which latencies
-    are over the limits.
+    """Yield why a test is INVALID, or would be INVALID as a full test.
 
-    LoadGen's own reasons are given only if none was found here.
+    They are latencies over their limits, too few queries, too little time, and a queue that grew; LoadGen's own reasons
+    if there is none of these. If the client timed the test, only latencies over the user's limits are reasons. `is_few`
+    tells that a p99 is the slowest of few requests.
     """
     statements = list(over_limits(plan, p99_of(result.ttft_ms), p99_of(result.tpot_ms), is_few))
-    if not plan.pattern.is_timed_by_client:  # Else LoadGen does not judge the latencies, so its verdict is no reason.
+    # LoadGen does not judge latencies that the client timed, so its verdict is then no reason.
+    if not plan.pattern.is_timed_by_client:
         statements += shortfalls(result)
         if queue and queue.has_grown:
             statements.append(Statement(f"queue grew by {number(queue.growth, 2)} a second", name="queue"))
@@ -165,7 +169,8 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     if test.window and test.window.requests:
         total_tokens_per_sec = test.window.total_tokens_per_sec
     capacity = None
-    if log.valid or not plan.pattern.is_rated:  # An INVALID test at a rate does not show that the server keeps it.
+    # An INVALID test at a rate does not show that the server keeps that rate.
+    if log.valid or not plan.pattern.is_rated:
         capacity = cost.capacity(plan, log.samples_per_sec)
     is_over_limits = any(over_limits(plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False))
     ran_out = telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
@@ -218,7 +223,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
 
 
 def check_same_run(test: TestRun, facts: RunFacts) -> None:
-    """Raise LogError if the log's seeds or minimum duration are not the plan's."""
+    """Raise LogError if the seeds or the minimum duration in the log are not those of the run's plan."""
     plan, log = facts.plan, test.result
     for name, logged, planned in (
         ("seeds", log.seeds, vars(plan.seeds)),
@@ -234,9 +239,10 @@ def sent_times(test: TestRun) -> list[float]:
 
 
 def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]) -> Measured:
-    """Return the rate of a test in queries/s; None if not known.
+    """Return the rate of a test in queries/s; None or 0 if LoadGen gives none.
 
-    If the test sent requests by a schedule, `sent_s` has the times, sorted, and the rate is that of sending.
+    If the test sent requests by the user's own schedule, `sent_s` has the times, sorted, and the rate is that of
+    sending. Otherwise it is empty.
     """
     if sent_s and sent_s[-1] > sent_s[0]:
         return (len(sent_s) - 1) / (sent_s[-1] - sent_s[0])
@@ -247,9 +253,10 @@ def achieved_rate(test: TestRun, samples_per_query: int, sent_s: Sequence[float]
 
 
 def mean_in_flight(test: TestRun) -> Measured:
-    """Return the mean number of requests in flight by Little's law.
+    """Return the mean number of requests in flight by Little's law: rate times mean latency.
 
-    None if all are issued at once, which has no TTFT, or if LoadGen's rate or mean latency is not known.
+    None in Offline, where all are issued at once and there is no TTFT, and if LoadGen's rate or mean latency is not
+    known.
     """
     log = test.result
     if not (log.ttft_ms and log.samples_per_sec and log.mean_sample_latency_ms):
@@ -260,8 +267,8 @@ def mean_in_flight(test: TestRun) -> Measured:
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
     """Return an upper bound for every latency of a test, in milliseconds; None if not known.
 
-    The bound is LoadGen's duration. If that ends before the last query does, or is not known, the bound is the longest
-    latency of any request.
+    The bound is LoadGen's duration. If the load is paced, that may end before the last query does; then, and if it is
+    not known, the bound is the longest latency of any request.
     """
     if facts.plan.pattern.is_paced or not test.result.duration_s:
         latencies = [request.latency_ms for request in test.requests if request.latency_ms is not None]
@@ -270,10 +277,10 @@ def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
 
 
 def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
-    """Yield a sentence for each value that no test can have: a negative number, a latency over `most_ms`, and a TTFT or
-    TPOT over the longest latency.
+    """Yield a sentence for each value that no test can have.
 
-    If `most_ms` is None, any latency is possible.
+    Such values are a negative number, a latency over `most_ms`, and a TTFT or TPOT over the longest latency. If
+    `most_ms` is None, any latency is possible.
     """
     for name, value in claims.leaves(details.model_dump()):
         if isinstance(value, int | float) and value < 0:
@@ -287,15 +294,17 @@ def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
 
 
 def too_long(name: str, times: Latency | None, most_ms: float) -> Iterator[str]:
-    """Yield a sentence if the longest latency of a kind is over `most_ms`."""
+    """Yield a sentence if the longest latency of a kind is over `most_ms`, beyond rounding; nothing if there are no
+    such times.
+    """
     if times and times.max > most_ms * ROUNDING_RATIO:
         yield f"the longest {name} is {number(times.max)} ms, beyond {number(most_ms)} ms"
 
 
 def percentile_intervals(test: TestRun) -> Intervals:
-    """Return the intervals of the percentiles, by kind of latency and name.
+    """Return the 95 % intervals of p50, p90 and p99, by kind of latency and name of the percentile.
 
-    A percentile has none if the latency is not known of single requests, or if it would be that of the slowest request.
+    A percentile has none if the latency is not known of single requests, or if no request would be slower than it.
     """
     by_kind: Intervals = {}
     kinds: Sequence[str] = LATENCY_KINDS
@@ -305,8 +314,8 @@ def percentile_intervals(test: TestRun) -> Intervals:
         times = [getattr(request, f"{kind}_ms") for request in test.answered_requests]
         values = [value for value in times if value is not None]
         for percent in INTERVAL_PERCENTILES:
-            slower = len(values) * (1 - percent / 100)
-            if slower >= 1:
+            slower_count = len(values) * (1 - percent / 100)
+            if slower_count >= 1:
                 interval = statistics.quantile_interval(values, percent / 100)
                 by_kind.setdefault(kind, {})[f"p{percent}"] = interval
     return by_kind

@@ -20,7 +20,10 @@ def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metri
 
 
 def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) -> dict[str, TableColumn[Outcome]]:
-    """Return the columns of a table of tests. The first column has the title `head` and shows the attribute `load`."""
+    """Return the columns of a table of tests: the load, the verdict, and those metrics of `place` that a test has.
+
+    The first column has the title `head` and shows the attribute `load` of a test.
+    """
     columns_by_head: dict[str, TableColumn[Outcome]] = {head: load, "verdict": attrgetter("verdict.word")}
     for metric in measured_metrics(place, tests):
         columns_by_head[metric.label] = metric.shown
@@ -28,9 +31,10 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return the titles above the `cells` of a test: the unit of its load, the metrics, and one for the verdict.
+    """Return the titles of the row that `cells` makes of a test: the unit of its load, its metrics, and one for the
+    verdict.
 
-    In a row of latencies, the last title is their unit; else it says that the verdict is LoadGen's.
+    In a row of latencies, the last title is their unit; in a row of a batch, it says that the verdict is LoadGen's.
     """
     place = row_of(outcome)
     last = "(ms)" if place == "row" else "LoadGen"
@@ -38,13 +42,15 @@ def head(outcome: Outcome) -> tuple[str, ...]:
 
 
 def cells(outcome: Outcome) -> tuple[str, ...]:
-    """Return the cells of a test: load, metrics, and verdict."""
+    """Return the row of a test as texts: its load, its metrics, and its verdict."""
     shown_values = (metric.shown(outcome) for metric in metrics_of(row_of(outcome)))
     return (number(outcome.load), *shown_values, outcome.verdict.word)
 
 
 def row_of(outcome: Outcome) -> MetricPlace:
-    """Return the place whose metrics the row of a test shows, by the unit of its load."""
+    """Return which metrics the row of a test shows: those of a batch for queries one after the other, else those of a
+    "row".
+    """
     if outcome.unit == Sequential.unit:
         return "batch row"
     return "row"
