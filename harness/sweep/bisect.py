@@ -42,10 +42,12 @@ def bisection_plan(
 ) -> tuple[Sweep, Bisection]:
     """Return the sweep that measures GOOD and BAD again, and the bisection with their differences.
 
-    `words` name GOOD and BAD, or one side whose environments (`pythons`) are compared in their order. Raises UsageError
-    if the sides cannot be bisected, such as by doing different work or having no difference that a run can set.
+    `words` name GOOD and BAD, or one side whose environments (`pythons`) are compared in their order. `rounds` is the
+    number of rounds that the user asked for. Raises UsageError if the sides cannot be bisected, such as by doing
+    different work or having no difference that a run can set.
     """
     check_counts(words, pythons)
+    # With one side, the environments are versions that follow each other: the first bad one is sought.
     is_ordered = len(words) == 1
     good, bad = bisect_sides.load_sides(words, results_dir)
     bisect_sides.check_good(words[0], results_dir, conditions)
@@ -65,21 +67,23 @@ def bisection_plan(
         good_name, bad_name = "the first environment", "the last"
     bisection = Bisection(good_name, bad_name, tuple(changes), tuple(untestable), is_ordered, first_rounds, most_rounds)
     mode = mode_of(conditions)
-    items = (
+    experiments = (
         make_step(good, BASELINE, (), mode, f"GOOD: {good_name}", "baseline"),
         make_step(good, GOOD_AGAIN, (), mode, "GOOD against itself", "isolation"),
         make_step(good, BAD, changes, mode, f"BAD: {bad_name}", "isolation"),
     )
-    mistakes = list(rejected_settings([(item.name, item) for item in items]))
+    mistakes = list(rejected_settings([(experiment.name, experiment) for experiment in experiments]))
     if mistakes:
         raise UsageError(mistakes[0])
     condition_text = " or ".join(condition.text for condition in conditions)
     about = f"Which difference between {good_name} and {bad_name} makes {condition_text} hold."
-    return Sweep(sweep_name(words), about, items), bisection
+    return Sweep(sweep_name(words), about, experiments), bisection
 
 
 def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
-    """Return the error for sides without a difference that a run can set."""
+    """Return the error for sides that differ in nothing that a run can set. `untestable` are their other
+    differences.
+    """
     reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
     if untestable:
         reason += f"; not testable: {'; '.join(untestable)}"
@@ -89,17 +93,18 @@ def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> Usag
 def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
     """Return the number of rounds that a step begins with, and the most that it may get.
 
-    Both are the same if all conditions are about answers, since repeated answers show nothing new.
+    `rounds` is what the user asked for; a condition on speed needs FEWEST_ROUNDS. Both numbers are the same if all
+    conditions are about answers, since repeated answers show nothing new.
     """
     if all(condition.is_of_answers for condition in conditions):
-        first = max(rounds, 1)
-        return first, first
-    first = max(rounds, FEWEST_ROUNDS)
-    return first, MOST_ROUNDS_FACTOR * first
+        first_rounds = max(rounds, 1)
+        return first_rounds, first_rounds
+    first_rounds = max(rounds, FEWEST_ROUNDS)
+    return first_rounds, MOST_ROUNDS_FACTOR * first_rounds
 
 
 def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
-    """Raise UsageError if the number of sides or environments does not fit a bisection."""
+    """Raise UsageError unless there are two sides and at most two environments, or one side and two or more."""
     if len(words) not in (1, 2):
         raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
     if len(words) == 1 and len(pythons) < 2:
@@ -109,9 +114,8 @@ def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
 
 
 def in_order(pythons: Sequence[str]) -> list[str]:
-    """Return the absolute paths of the interpreters, GOOD's first.
-
-    A single interpreter is BAD's, so the current one comes before it as GOOD's.
+    """Return the absolute paths of the interpreters, GOOD's first. A single one is BAD's; GOOD then has the current
+    one.
     """
     paths = [str(Path(python).absolute()) for python in pythons]
     if len(paths) == 1:
@@ -120,17 +124,19 @@ def in_order(pythons: Sequence[str]) -> list[str]:
 
 
 def mode_of(conditions: Sequence[Condition]) -> str:
-    """Return the mode with the tests that the conditions need: "accuracy", "performance" or "both"."""
-    kinds = {condition.is_of_answers for condition in conditions}
-    if kinds == {True}:
+    """Return the mode with the tests that the conditions need: "accuracy" for answers, "performance" for speeds, or
+    "both".
+    """
+    are_of_answers = {condition.is_of_answers for condition in conditions}
+    if are_of_answers == {True}:
         return "accuracy"
-    if kinds == {False}:
+    if are_of_answers == {False}:
         return "performance"
     return "both"
 
 
 def sweep_name(words: Sequence[str]) -> str:
-    """Return a folder's name for a bisection of these sides."""
+    """Return a name for a bisection of these sides that may be a folder's name."""
     stems = [Path(word).stem or word for word in words]
     text = "-".join(["bisect", *stems])
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:LONGEST_SWEEP_NAME]
@@ -139,20 +145,20 @@ def sweep_name(words: Sequence[str]) -> str:
 def make_step(
     good: Side, name: str, changes: Sequence[SideDifference], mode: str, about: str, kind: ExperimentKind
 ) -> Experiment:
-    """Return an experiment with GOOD's settings, in which the given differences have BAD's values.
+    """Return an experiment with GOOD's settings, except that the given differences have BAD's values.
 
-    `mode` has the tests that it runs.
+    `mode` says which tests it runs: accuracy, performance or both. The experiment's changes are listed in words.
     """
     side = bisect_sides.side_with_changes(good, changes)
-    shared: SettingsByPart = {("set", "mode"): mode}
-    item = make_experiment(
+    mode_setting: SettingsByPart = {("set", "mode"): mode}
+    experiment = make_experiment(
         Variant.model_construct(name=name, about=about, priority=0, group=""),
         kind,
-        changed_settings(side.by_part, shared),
-        changed_settings(good.by_part, shared),
+        changed_settings(side.by_part, mode_setting),
+        changed_settings(good.by_part, mode_setting),
     )
-    words = tuple(change.words for change in changes)
-    return replace(item, changes=words, python=side.python)
+    change_words = tuple(change.words for change in changes)
+    return replace(experiment, changes=change_words, python=side.python)
 
 
 @dataclass
@@ -166,7 +172,7 @@ class BisectState(SweepState):
         return self.kept.bisection
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield the jobs of the rounds in order, every second round backwards.
+        """Yield the jobs of all planned rounds in order, every second round backwards.
 
         A round has GOOD beside its experiments if GOOD is repeated. An experiment that failed and never completed gets
         no further rounds. If that is GOOD or BAD, there are no jobs at all.
@@ -174,31 +180,36 @@ class BisectState(SweepState):
         if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return
         items = {item.name: item for item in self.kept.sweep.experiments}
-        for place, planned_names in enumerate(self.bisection.rounds):
+        for round_number, planned_names in enumerate(self.bisection.rounds):
             names = [name for name in planned_names if not self.is_hopeless(name)]
             if not names:
                 continue
             if self.bisection.repeats_good or GOOD_AGAIN in planned_names:
                 names.insert(0, BASELINE)
-            jobs = [Job(items[name], place) for name in names]
-            if place % 2:
+            jobs = [Job(items[name], round_number) for name in names]
+            if round_number % 2:  # so that a steady drift of the machine favors no experiment
                 jobs.reverse()
             yield from jobs
 
     def is_hopeless(self, name: str) -> bool:
-        """Tell whether an experiment has failed and never completed. An interruption is no failure."""
+        """Tell whether an experiment has failed and never completed, so that running it again is of no use.
+
+        An interruption is no failure.
+        """
         statuses = {record.status for record in self.kept.records if record.experiment == name}
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan the next step, or further rounds of undecided steps. Return whether there is anything to run.
+        """Plan what runs next: a new step, or further rounds of undecided steps. Return whether there is anything to
+        run.
 
-        Before the first step, the estimate of all steps is announced.
+        There is nothing if the time is over, GOOD has failed, or the search is finished. Before the first step, the
+        estimate of all steps is announced.
         """
         if self.out_of_time or self.is_hopeless(BASELINE):
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
-        next_step = findings.wanted  # the differences of a new step, or the names of undecided steps
+        next_step = findings.wanted  # the places of the differences of a new step, or the names of undecided steps
         self.announcement = ""
         if not next_step:
             return False
@@ -210,13 +221,17 @@ class BisectState(SweepState):
             steps_to_run = tuple(next_step)
         count = self.bisection.first_rounds
         if any(map(self.bisection.scheduled, steps_to_run)):
-            count = FURTHER_ROUNDS
+            count = FURTHER_ROUNDS  # They have had their first rounds.
         further_rounds = [steps_to_run] * count
         self.keep(bisection=replace(self.bisection, rounds=(*self.bisection.rounds, *further_rounds)))
         return True
 
     def add_step(self, places: frozenset[int]) -> str:
-        """Add the experiment with these differences, given by their indexes, and return its name."""
+        """Add a step to the sweep: GOOD with BAD's values of the differences at these places. Return the name of its
+        experiment.
+
+        The announcement also says what the step changes.
+        """
         bisection, sweep = self.bisection, self.kept.sweep
         name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
         step = BisectStep(name, tuple(sorted(places)))
@@ -229,12 +244,12 @@ class BisectState(SweepState):
         return name
 
     def announce(self) -> None:
-        """Estimate how many steps and minutes the bisection takes, and keep the estimate."""
+        """Estimate how many steps and minutes the bisection takes, and store and announce the estimate."""
         bisection = self.bisection
-        seconds_a_run = fmean(record.seconds for record in self.kept.records)
-        minutes = bisection.first_rounds * seconds_a_run / 60
+        mean_run_s = fmean(record.seconds for record in self.kept.records)
+        minutes = bisection.first_rounds * mean_run_s / 60
         if bisection.repeats_good:
-            minutes *= 2  # GOOD runs beside each step
+            minutes *= 2  # GOOD runs beside each step.
         expected = expected_steps(len(bisection.differences), bisection.is_ordered)
         low, high = number(expected.least * minutes, 2), number(expected.most * minutes, 2)
         text = f"{expected.words}, of {number(minutes, 2)} min each: {low} to {high} min"
@@ -242,7 +257,9 @@ class BisectState(SweepState):
         self.announcement = f"expected: {text}"
 
     def left(self) -> list[str]:
-        """Return the experiments that the time limit left out, or "further steps" if none is planned."""
+        """Return the names of the experiments that the time limit left out, or "further steps" if no planned one is
+        open.
+        """
         lane = Lane()
         open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]
         names = dict.fromkeys(job.label(0) for job in open_jobs)
@@ -250,24 +267,24 @@ class BisectState(SweepState):
 
 
 def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experiment:
-    """Return the experiment of a step: the baseline, which is GOOD, with some of BAD's settings."""
+    """Return the experiment of a step: GOOD, which is the sweep's first experiment, with some of BAD's values."""
     good = sweep.experiments[0]
     side = side_of_experiment(good, bisection.good)
     changes = [bisection.differences[place] for place in step.places]
     return make_step(side, step.experiment, changes, good.settings["mode"], "", "step")
 
 
-def side_of_experiment(item: Experiment, name: str) -> Side:
-    """Return the side that an experiment was made of, with this name."""
-    settings = dict(item.settings)
+def side_of_experiment(experiment: Experiment, name: str) -> Side:
+    """Return the side that an experiment was made of, under this name: the settings without those that a step adds."""
+    settings = dict(experiment.settings)
     for key in SETTINGS_OF_STEPS:
         settings.pop(key, None)
-    patches = tuple(item.settings.get("engine_patch", ()))
-    return Side(name, settings, dict(item.engine), patches, dict(item.env), item.python)
+    patches = tuple(experiment.settings.get("engine_patch", ()))
+    return Side(name, settings, dict(experiment.engine), patches, dict(experiment.env), experiment.python)
 
 
 def announcement(bisection: Bisection) -> str:
-    """Return the differences, and how many steps they take, before anything is measured."""
+    """Return as text what a bisection will do, before anything is measured: the differences and the expected steps."""
     names = ", ".join(difference.words for difference in bisection.differences)
     expected = expected_steps(len(bisection.differences), bisection.is_ordered).words
     lines = [f"{plural(len(bisection.differences), 'difference')}: {names}"]

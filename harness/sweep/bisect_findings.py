@@ -56,47 +56,55 @@ class BisectFindings:
 
     @cached_property
     def steps(self) -> list[StepFinding]:
-        """The steps that were begun, in their order."""
+        """The findings on the steps that have begun, in their order."""
         findings = [self.finding(step.experiment) for step in self.bisection.steps]
         return [finding for finding in findings if finding]
 
     @property
     def begun(self) -> list[StepFinding]:
-        """GOOD again, BAD, and the steps."""
+        """The findings on GOOD against itself, BAD, and the steps, as far as they have begun."""
         findings = (self.good_again, self.bad, *self.steps)
         return [finding for finding in findings if finding]
 
     @property
     def is_reproduced(self) -> bool:
-        """Tell whether the condition holds for BAD against GOOD, and not for GOOD against itself."""
+        """Tell whether the difference was seen again: the condition holds for BAD against GOOD, and not for GOOD
+        against itself.
+        """
         good, bad = self.good_again, self.bad
         return bool(good and bad and good.answer == "passes" and bad.answer == "fails")
 
     @property
     def answers(self) -> Answers:
-        """The final answers by set of differences. A step that may still get rounds has none."""
+        """The final answers of the steps, by the set of differences that a step has. A step that may still get rounds
+        has none.
+        """
         return {frozenset(step.places): step.answer for step in self.steps if not step.can_go_on}
 
     @cached_property
     def search(self) -> SearchState:
-        """The state of the search by the final answers so far."""
+        """The state of the search by the final answers so far: the smallest failing set, and what to test next.
+
+        For versions in their order, it is the search for the first bad one.
+        """
         count = len(self.bisection.differences)
         if self.bisection.is_ordered:
             return search_first(count, self.answers)
         return search(count, self.answers)
 
     def step_of(self, places: frozenset[int]) -> StepFinding | None:
-        """Return the finding on a set of differences; None if the set was not tested."""
+        """Return the finding on the experiment with exactly these differences; None if none has begun."""
         for finding in self.begun:
             if frozenset(finding.places) == places:
                 return finding
         return None
 
     def finding(self, name: str) -> StepFinding | None:
-        """Return the finding on an experiment; None if it was not begun.
+        """Return the finding on an experiment; None if it has not begun.
 
-        The gravest judgement of all conditions decides. Without a complete round, or if it was not judged and further
-        rounds cannot help, it has "no verdict".
+        The gravest judgement of all conditions decides. The answer is "no verdict" without a complete round, and if
+        nothing could be judged and further rounds cannot help. Only an undecided experiment that has rounds left can go
+        on.
         """
         result = result_named(self.report.rows, name)
         if result is None:
@@ -119,10 +127,11 @@ class BisectFindings:
 
     @property
     def wanted(self) -> Sequence[str] | frozenset[int]:
-        """The experiments that need rounds now, or a set of differences to test next.
+        """What to run next: the names of experiments that need rounds, or a set of differences to test in a new step.
 
         First GOOD and BAD run again, until BAD fails and GOOD passes; then come the steps of the search. Empty if the
-        bisection is finished: BAD passes, GOOD or BAD has no verdict, or both had all their rounds.
+        bisection is finished: BAD passes, GOOD or BAD has no verdict, both have had all their rounds, or the search is
+        over.
         """
         good, bad = self.good_again, self.bad
         if good is None or bad is None:
@@ -137,7 +146,8 @@ class BisectFindings:
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
-        """The next step of the search: an undecided experiment, or a set of differences without an experiment.
+        """The next step of the search: the name of its experiment if there is one that is undecided, else its
+        differences.
 
         Empty if the search is finished.
         """
@@ -151,7 +161,10 @@ class BisectFindings:
 
 
 def can_rounds_help(result: ExperimentResult, judgement: Judgement) -> bool:
-    """Tell whether more rounds may decide: an interval can become narrower, the machine may not be busy then, or short
-    tests may show their scatter.
+    """Tell whether more rounds may give an undecided experiment a verdict.
+
+    That is so if it has a change, whose interval can become narrower; if the machine was busy, which may end; or if
+    short tests left a doubt, since further tests show their scatter.
     """
-    return bool(judgement.change_text or result.background_load or result.doubt)
+    has_change, was_busy = bool(judgement.change_text), bool(result.background_load)
+    return has_change or was_busy or bool(result.doubt)

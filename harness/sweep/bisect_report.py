@@ -31,15 +31,17 @@ def findings_of(report: SweepReport) -> BisectFindings:
 
 
 def exit_code(report: SweepReport) -> int:
-    """Return DONE if the cause is known, else NOT_ACCEPTED."""
+    """Return the exit code of a bisection: DONE if the cause is known, else NOT_ACCEPTED."""
     if is_known_for_sure(findings_of(report)):
         return DONE
     return NOT_ACCEPTED
 
 
 def is_known_for_sure(findings: BisectFindings) -> bool:
-    """Tell whether the cause is known: the difference was seen again, the search is finished, and each difference of
-    the set found is needed.
+    """Tell whether the cause is known.
+
+    That is so if the difference between GOOD and BAD was seen again, the search is finished, and each difference of the
+    set found is needed: without it, the condition does not hold.
     """
     return findings.is_reproduced and findings.search.is_certain and findings.search.wanted is None
 
@@ -47,7 +49,10 @@ def is_known_for_sure(findings: BisectFindings) -> bool:
 def document(
     report: SweepReport, folder: Path, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()
 ) -> Document:
-    """Return the finding of a bisection as a document, with its steps. `further_lines` come after its own lines."""
+    """Return the finding of a bisection as a document, with a table of its steps.
+
+    `sections` come after the steps, `further_lines` after the bisection's own lines.
+    """
     findings = findings_of(report)
     tone: Tone = "good" if is_known_for_sure(findings) else "careful"
     steps = Section("Steps", plural(len(findings.begun), "experiment"), [step_table(findings)], is_open=True)
@@ -57,8 +62,10 @@ def document(
 
 
 def finding_title(findings: BisectFindings) -> str:
-    """Return the cause: one difference, several that act only together, or the first bad version; or why it is not
-    known.
+    """Return the cause: one difference, several that act only together, or the first bad version.
+
+    If the cause is not known, the title says why: the sides were not measured, their difference was not seen again, or
+    the search is not finished.
     """
     good, bad = findings.good_again, findings.bad
     if good is None or bad is None:
@@ -79,7 +86,7 @@ def finding_title(findings: BisectFindings) -> str:
 
 
 def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding) -> str:
-    """Return why the difference between GOOD and BAD was not seen again."""
+    """Return why the difference between GOOD and BAD was not seen again, given the findings on both."""
     if bad.answer == "no verdict":
         return f"not reproduced: BAD has no verdict: {bad.reason}"
     if good.answer == "no verdict":
@@ -92,7 +99,10 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
 
 
 def size_of(findings: BisectFindings, step: StepFinding) -> str:
-    """Return in words how much faster or slower a step is or, without a change, the figures that it was judged by."""
+    """Return in words how much faster or slower a step is than GOOD, with the interval of the change.
+
+    If the step has no change of a metric, the text has the figures by which the step was found not to be worse.
+    """
     metric, change = step.condition.metric, change_of(findings, step)
     if metric is None or change is None:
         return f"not worse by the condition: {step.figures}"
@@ -110,7 +120,7 @@ def percent_change(ratio: float) -> float:
 
 
 def interval_text(change: Change) -> str:
-    """Return the interval of a change, as "-1 to +2 %"."""
+    """Return the interval of a change, such as "-1 to +2 %"; "no interval" if it has none."""
     if not change.has_interval:
         return "no interval"
     low, high = percent_change(change.low), percent_change(change.high)
@@ -118,20 +128,23 @@ def interval_text(change: Change) -> str:
 
 
 def change_of(findings: BisectFindings, step: StepFinding) -> Change | None:
-    """Return the change of a step's metric; None if the step is judged by its answers or has no change."""
+    """Return the change of a step in the metric that the step is judged by.
+
+    None if it is judged by its answers, or if it has no change.
+    """
     metric = step.condition.metric
     row = result_named(findings.report.rows, step.experiment)
     if metric is None or step.condition.is_of_answers or row is None:
         return None
-    if metric is row.metric:
+    if metric is row.metric:  # The row already has the change of the sweep's own metric.
         return row.change
     return findings.report.changes(metric).get(row.name)
 
 
 def worse_word(bad: StepFinding) -> str:
-    """Return the word for a bad version, such as "slower".
+    """Return in a word how the bad version is worse by the condition, such as "slower".
 
-    It is slower if the condition fails for a longer time or for a lower speed.
+    A condition on the answers or on a score has its own words.
     """
     metric: Metric | None = bad.condition.metric
     if metric is None:
@@ -139,33 +152,38 @@ def worse_word(bad: StepFinding) -> str:
     if bad.condition.is_of_answers:
         return f"with another {metric.label}"
     faster, slower, _ = metric.words
+    # A bound from above on a time, or from below on a speed, is broken by what is slower.
     if bad.condition.above == metric.is_time:
         return slower
     return faster
 
 
 def others_sentence(findings: BisectFindings, cause: Subset) -> str:
-    """Return what the differences beside the cause do together; empty if there are none."""
+    """Return in words what the differences outside the cause do together: nothing, fail as well, or no clear answer.
+
+    Empty if there are none. `cause` has the places of the cause's differences.
+    """
     other_places = frozenset(range(len(findings.bisection.differences))) - cause
     if not other_places:
         return ""
-    others_text, fails = f"the other {len(other_places)} differences together", "fail"
+    others_text, verb = f"the other {len(other_places)} differences together", "fail"
     if len(other_places) == 1:
-        others_text, fails = "the other difference", "fails"
+        others_text, verb = "the other difference", "fails"
     step = findings.step_of(other_places)
     if step is None:
         return f"{others_text}: not measured"
     if step.answer == "passes":
         return f"{others_text} {nothing_words(findings, step)}"
     if step.answer == "fails":
-        return f"{others_text} {fails} as well: {step.figures}"
+        return f"{others_text} {verb} as well: {step.figures}"
     return f"{others_text}: {step.answer}"
 
 
 def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
-    """Return in words that a step passes: with its interval if the change is equal to none, else with its figures.
+    """Return in words that the differences of a step do nothing, for a step that passes.
 
-    The verb fits the number of the step's differences.
+    If its change is equal to none, that is "change nothing" with the interval; else the step only does not fail, and
+    its figures follow. The verb fits the number of the differences.
     """
     verb, auxiliary = "change", "do"
     if len(step.places) == 1:
@@ -177,7 +195,10 @@ def nothing_words(findings: BisectFindings, step: StepFinding) -> str:
 
 
 def undecided_title(findings: BisectFindings) -> str:
-    """Return which differences remain when the time or the rounds are over."""
+    """Return which differences may still be the cause when the time or the rounds are over.
+
+    For versions in their order, these are the first and the last of the open range.
+    """
     smallest, bisection = findings.search.smallest, findings.bisection
     minutes = plural(round(minutes_of(findings.report.state), 1), "minute")
     if bisection.is_ordered and findings.search.doubtful:
@@ -194,8 +215,10 @@ def minutes_of(state: State) -> float:
 
 
 def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
-    """Yield what the finding rests on: GOOD and BAD again, the differences, the steps, what was left out, and the
-    commands to go on.
+    """Yield the lines below the title, on what the finding rests on.
+
+    They are GOOD and BAD again, the differences, the steps, what was left out, and the commands to run the cause again
+    or to go on. `folder` is the folder of the sweep.
     """
     report, bisection = findings.report, findings.bisection
     good, bad = findings.good_again, findings.bad
@@ -221,10 +244,10 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
 
 
 def answer_lines(findings: BisectFindings) -> Iterator[Line]:
-    """Yield how many answers changed, at which token first, and how the scores changed.
+    """Yield how many answers changed, at which token first, and how the scores changed; nothing if no condition is
+    about answers.
 
-    For GOOD against itself, for BAD and, if the difference was seen again, for the smallest failing step. Nothing if no
-    condition is about answers.
+    The lines are for GOOD against itself, for BAD and, if the difference was seen again, for the smallest failing step.
     """
     if not any(condition.is_of_answers for condition in findings.conditions):
         return
@@ -240,7 +263,7 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
 
 
 def scores_text(pair: AnswerPair) -> str:
-    """Return the main score of both sides with the interval of its change; empty if there is no score."""
+    """Return the main score of both sides and the interval of its change, in words; empty if there is no such score."""
     score = pair.scores.get(SCORE_METRIC)
     if score is None:
         return ""
@@ -249,7 +272,7 @@ def scores_text(pair: AnswerPair) -> str:
 
 
 def steps_text(findings: BisectFindings) -> str:
-    """Return how many steps and minutes the bisection took, and how many were expected.
+    """Return how many steps and minutes the bisection took and, if it was estimated, how many were expected.
 
     The minutes are those of all rounds with a step, so GOOD's runs in them count as well.
     """
@@ -264,8 +287,9 @@ def steps_text(findings: BisectFindings) -> str:
 
 
 def command_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
-    """Yield the command that repeats the smallest failing change, and the command that continues an unfinished
-    bisection.
+    """Yield the command that repeats the smallest failing step, and the command that continues a bisection.
+
+    The first needs a difference that was seen again, the second a bisection that is not finished.
     """
     if findings.is_reproduced:
         step = findings.step_of(findings.search.smallest)
@@ -279,19 +303,24 @@ def command_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
 
 
 def run_command(state: State, name: str, folder: Path) -> str:
-    """Return the command that runs an experiment by itself, with its environment variables and its interpreter."""
-    items = {item.name: item for item in state.sweep.experiments}
-    item = items[name]
-    variables = [f"{key}={shlex.quote(value)}" for key, value in item.env.items()]
+    """Return the command that runs an experiment by itself, with its environment variables and its interpreter.
+
+    `name` is the experiment, `folder` the folder of the sweep.
+    """
+    experiments = {experiment.name: experiment for experiment in state.sweep.experiments}
+    experiment = experiments[name]
+    variables = [f"{key}={shlex.quote(value)}" for key, value in experiment.env.items()]
     interpreter, *words = command_of("run").split()
-    if item.python and interpreter == "python":
-        interpreter = item.python
+    if experiment.python and interpreter == "python":  # not the installed command, which has its own interpreter
+        interpreter = experiment.python
     config = shlex.quote(str(folder / name / CONFIG_FILE))
     return " ".join([*variables, shlex.quote(interpreter), *words, "--config", config])
 
 
 def step_table(findings: BisectFindings) -> Table:
-    """Return GOOD again, BAD and the steps as a table."""
+    """Return the table of GOOD against itself, BAD and the steps: changes, rounds, figures, and whether the condition
+    holds.
+    """
     rows = []
     for step in findings.begun:
         words = findings.bisection.words(step.places, quote="`")
@@ -301,7 +330,7 @@ def step_table(findings: BisectFindings) -> Table:
 
 
 def screen_rows(findings: BisectFindings) -> list[list[str]]:
-    """Return the table of steps in a narrow form for the screen; empty if there are no steps."""
+    """Return the steps as rows of a narrow table for the screen, the head first; empty if there are no steps."""
     if not findings.steps:
         return []
     rows = [["step", "condition", "change", "GOOD but for"]]
@@ -312,9 +341,12 @@ def screen_rows(findings: BisectFindings) -> list[list[str]]:
 
 
 def short_figures(step: StepFinding) -> str:
-    """Return a step's figures without the place of the first differing answer, which has its own line."""
+    """Return a step's figures without the place of the first differing answer, which the report has in a line of its
+    own.
+    """
     return step.figures.partition(", the first")[0]
 
 
 def answer_word(step: StepFinding) -> str:
+    """Return the answer of a step as a word about the condition: "holds" if it fails, "does not hold" if it passes."""
     return {"fails": "holds", "passes": "does not hold"}.get(step.answer, step.answer)

@@ -59,7 +59,9 @@ class Side:
 
     @property
     def by_part(self) -> SettingsByPart:
-        """The settings of the side by the parts of a sweep file."""
+        """The settings of the side as a sweep file has them: values by part of the file and name. Patches are one
+        setting.
+        """
         settings: SettingsByPart = {}
         values: dict[FilePart, Mapping[str, Any]] = {"set": self.settings, "engine": self.engine, "env": self.variables}
         for part, values_of_part in values.items():
@@ -73,24 +75,24 @@ class Side:
 def load_side(word: str, results_dir: Path) -> Side:
     """Return the side that a word names: a config file, or a run by its folder or label.
 
-    Raises UsageError if the file or the run cannot be read.
+    Raises UsageError if the file or the run cannot be read, and for a config file with several scenarios.
     """
     path = Path(word)
     if path.is_file():
         config = RunConfig.load(path)
         if config.following_scenarios:
             raise UsageError(f"{path}: a bisection has one scenario, not {','.join(config.scenarios)}.", path=path)
-        machine = Comparable.of_machine(system.detect())
+        machine = Comparable.of_machine(system.detect())  # A config file says nothing of a machine: it is this one.
         return side_of(word, config, None, machine)
-    folder = find.find_runs(word, results_dir)[-1]  # a label means its latest run
+    folder = find.find_runs(word, results_dir)[-1]  # A label means its latest run.
     facts = facts_of(folder)
     return side_of(word, facts.config, facts.system.variables, Comparable.of_machine(facts.system))
 
 
 def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
-    """Return GOOD and BAD. A config file has no environment variables, so it takes those of the other side.
+    """Return GOOD and BAD, which the first and the last word name. With a single word, both are the same.
 
-    With a single word, both sides are the same.
+    A config file has no environment variables, so it takes those of the other side.
     """
     good, bad = load_side(words[0], results_dir), load_side(words[-1], results_dir)
     if good.env is None:
@@ -101,7 +103,7 @@ def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
 
 
 def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
-    """Return a side with the settings that were given, without those that a bisection itself sets."""
+    """Return a side with the settings that were given, without those that a bisection sets itself or splits up."""
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
@@ -119,16 +121,18 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
         return
     folder = find.find_runs(word, results_dir)[-1]
     summary = compare.read_run(folder).summary
-    is_of_answers = any(condition.is_of_answers for condition in conditions)
-    is_of_speed = not all(condition.is_of_answers for condition in conditions)
-    if summary.gate == "FAIL" and not is_of_answers:
+    has_answers = any(condition.is_of_answers for condition in conditions)
+    has_speed = not all(condition.is_of_answers for condition in conditions)
+    if summary.gate == "FAIL" and not has_answers:
         raise UsageError(f"--bisect: {word} failed its accuracy gate: only BAD may; give another run as GOOD.")
-    if summary.result and summary.result.valid is False and is_of_speed:
+    if summary.result and summary.result.valid is False and has_speed:
         raise UsageError(f"--bisect: {word} is INVALID: only BAD may be; give a VALID run as GOOD.")
 
 
 def check_work(good: Side, bad: Side) -> None:
-    """Raise UsageError if the sides do different work. No step between them could be judged then."""
+    """Raise UsageError if the sides do different work, such as other samples. No step between them could be judged
+    then.
+    """
     names = [*RunConfig.flags_by_effect("work"), "quick", "server_target_qps"]
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
@@ -141,10 +145,10 @@ def check_work(good: Side, bad: Side) -> None:
 
 
 def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
-    """Return the differences that a run can set: settings in the order of the flags, then the engine's arguments,
-    patches and environment variables.
+    """Return the differences that a run can set.
 
-    Left out are the model, and values that were not recorded or cannot be set.
+    Settings come first, in the order of the flags, then the engine's arguments, patches and environment variables. Left
+    out are the model, and values that were not recorded or cannot be set.
     """
     changes = []
     for name in RunConfig.flags_by_effect("answers", "speed"):
@@ -175,7 +179,7 @@ def value_of(side: Side, name: str) -> JsonValue:
 def reason_not_settable(name: str, good: Side, bad: Side) -> str:
     """Return why an environment variable cannot be set as a side has it; empty if it can.
 
-    A variable that a side does not have cannot be taken away if this shell sets it.
+    A secret was not recorded. A variable that one side does not have cannot be taken away if this shell sets it.
     """
     if MASK in (good.variables.get(name), bad.variables.get(name)):
         return "its value was not recorded"
@@ -185,7 +189,11 @@ def reason_not_settable(name: str, good: Side, bad: Side) -> str:
 
 
 def untestable_texts(good: Side, bad: Side) -> list[str]:
-    """Return the differences that a run cannot set, in words."""
+    """Return the differences that a run cannot set, in words, each with the reason or both values.
+
+    They are the model, secrets, some environment variables, and machine and software. Software is left out if each side
+    has an interpreter of its own, since these are bisected.
+    """
     texts = []
     for name in MODEL_SETTINGS:
         before, after = value_of(good, name), value_of(bad, name)
@@ -204,7 +212,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
         remedy = ""
         if difference.aspect == "software":
             if has_environments:
-                continue  # the interpreters are bisected, whatever the runs had
+                continue  # The interpreters are bisected, whatever the runs had.
             remedy = ": --python PATH starts a side's environment"
         texts.append(f"{difference.name} ({value_text(difference.a)}, {value_text(difference.b)}{remedy})")
     return texts
@@ -223,26 +231,26 @@ def installed_in(python: str) -> dict[str, str]:
     """
     command = [python, "-c", PACKAGES_SCRIPT]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PYTHON_START_S, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=PYTHON_START_S, check=False)
     except subprocess.TimeoutExpired:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     except OSError as error:
         raise UsageError(f"--python {python}: {system_reason(error)}.") from None
     except ValueError:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        problem = lines[-1] if lines else done.returncode
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        problem = lines[-1] if lines else process.returncode
         raise UsageError(f"--python {python}: not a Python that starts: {problem}.")
     try:
-        packages = json.loads(done.stdout).items()
+        packages = json.loads(process.stdout).items()
         return {str(name): str(version) for name, version in packages}
     except (ValueError, AttributeError):
         raise UsageError(f"--python {python}: not a Python interpreter; give PATH/bin/python.") from None
 
 
 def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
-    """Yield each environment after the first as a difference from the one before.
+    """Yield each environment after the first as a difference from the environment before.
 
     It is named by the packages that changed or, if none did, by its interpreter.
     """
@@ -253,23 +261,24 @@ def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
 
 
 def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the packages that changed between two environments, as text.
+    """Return the packages that changed between two environments, with their new versions, as text. Empty if none
+    changed.
 
-    Packages that affect measurements come first, and only MOST_NAMED_PACKAGES are named. Empty if none changed.
+    Packages that affect measurements come first, and only MOST_NAMED_PACKAGES are named.
     """
     order = dict.fromkeys([*software.MEASURING_PACKAGES, *sorted({*before, *after})])
     changes = []
     for name in order:
         if before.get(name) != after.get(name):
             changes.append(f"{name} {after.get(name, 'removed')}")
-    left = len(changes) - MOST_NAMED_PACKAGES
-    if left > 0:
-        changes[MOST_NAMED_PACKAGES:] = [f"{left} more packages"]
+    unnamed_count = len(changes) - MOST_NAMED_PACKAGES
+    if unnamed_count > 0:
+        changes[MOST_NAMED_PACKAGES:] = [f"{unnamed_count} more packages"]
     return ", ".join(changes)
 
 
 def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
-    """Return GOOD with BAD's values of some differences."""
+    """Return GOOD, except that the given differences have BAD's values."""
     settings, engine, env = dict(good.settings), dict(good.engine), dict(good.variables)
     patches, python = good.patches, good.python
     for change in changes:
@@ -281,13 +290,13 @@ def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
             set_value(engine, change)
         elif change.part == "env":
             set_value(env, change)
-        else:
+        else:  # a setting of the run
             set_value(settings, change)
     return Side(good.name, settings, engine, patches, env, python, good.config, good.recorded)
 
 
 def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, ...]:
-    """Return the sorted patches after adding or removing the patch of a difference."""
+    """Return the patches with the patch of a difference added, then sorted, or removed, as BAD has it."""
     names = [name for name in patches if name != change.name]
     if change.bad:
         return tuple(sorted([*names, change.name]))
@@ -295,7 +304,7 @@ def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, 
 
 
 def set_value(values: dict[str, Any], change: SideDifference) -> None:
-    """Set BAD's value of a difference, or remove the value if BAD has none."""
+    """Give a setting BAD's value of a difference, or remove the setting if BAD does not have it."""
     if change.bad is None:
         values.pop(change.name, None)
     else:

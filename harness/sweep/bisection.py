@@ -25,7 +25,9 @@ class SideDifference:
 
     @property
     def words(self) -> str:
-        """BAD's value of the difference in words."""
+        """What BAD has in place of GOOD's value, in words: a value, an engine patch, a package version, or that it has
+        none.
+        """
         if self.part == "python":
             return self.name
         if self.part == "patch" and self.bad:
@@ -38,7 +40,7 @@ class SideDifference:
 
     @property
     def good_words(self) -> str:
-        """GOOD's value of the difference in words."""
+        """GOOD's value of the difference in words; "not" if GOOD does not set it."""
         if self.good is None:
             return "not"
         return setting_text(self.good)
@@ -81,11 +83,11 @@ class Bisection:
 
     @property
     def asked(self) -> Self:
-        """The bisection as it was before anything ran."""
+        """The bisection as the user asked for it, before anything ran."""
         return replace(self, steps=(), rounds=(), expected="")
 
     def scheduled(self, name: str) -> int:
-        """Return how many rounds an experiment has been given."""
+        """Return in how many rounds an experiment was planned so far."""
         return sum(name in names for names in self.rounds)
 
     def places_of(self, name: str) -> tuple[int, ...]:
@@ -98,7 +100,7 @@ class Bisection:
         return ()
 
     def words(self, places: Collection[int], quote: str = "") -> str:
-        """Return differences, given by their indexes, in words; "GOOD" if there are none.
+        """Return differences, given by their indexes, in words, such as "a, b and c"; "GOOD" if there are none.
 
         In an ordered search, the last version stands for all before it. `quote` is put around each difference.
         """

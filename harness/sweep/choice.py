@@ -12,22 +12,22 @@ from harness.sweep.file import BASELINE, Experiment, Sweep
 
 
 def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> list[Experiment]:
-    """Return the chosen experiments in the file's order: those named in `only`, or those from `start` on, else all.
+    """Return the chosen experiments in the file's order: those named in `only`, those from `start` on, or else all.
 
     The baseline is always among them, because all others are compared with it. Raises UsageError for a name that no
-    experiment has, and if both are given.
+    experiment has, and if both `only` and `start` are given.
     """
     if only and start:
         raise UsageError("--only and --from exclude each other: give one of them.")
     names = [item.name for item in sweep.experiments]
     for name in only:
         check_name("--only", name, names)
-    wanted = only or names
+    chosen_names = only or names
     if start is not None:
         check_name("--from", start, names)
     if start and not only:
-        wanted = names[names.index(start) :]
-    return [item for item in sweep.experiments if item.name in wanted or item.name == BASELINE]
+        chosen_names = names[names.index(start) :]
+    return [item for item in sweep.experiments if item.name in chosen_names or item.name == BASELINE]
 
 
 def check_name(flag: str, name: str, names: Sequence[str]) -> None:
@@ -37,7 +37,7 @@ def check_name(flag: str, name: str, names: Sequence[str]) -> None:
 
 
 def find_unsupported(sweep: Sweep) -> dict[str, str]:
-    """Return the reason for each experiment that cannot run on the installed vLLM, by name.
+    """Return why experiments cannot run on the installed vLLM, by name; those that can run are left out.
 
     Experiments with an interpreter of their own or an endpoint are not checked: another engine runs them. Raises
     UsageError if the baseline cannot run.
@@ -47,10 +47,10 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
         config = RunConfig(**item.settings)
         if item.python or not config.is_in_process:
             continue
-        copies = config.data_parallel_size
-        if copies == "auto":
-            copies = len(nvml.gpus()) or 1
-        reason = vllm_arguments.find_unsupported(item.engine, item.env, copies)
+        replicas = config.data_parallel_size
+        if replicas == "auto":
+            replicas = len(nvml.gpus()) or 1
+        reason = vllm_arguments.find_unsupported(item.engine, item.env, replicas)
         if reason:
             reasons[item.name] = reason
     if BASELINE in reasons:
@@ -59,7 +59,10 @@ def find_unsupported(sweep: Sweep) -> dict[str, str]:
 
 
 def show_plan(sweep: Sweep, chosen: list[Experiment], reasons: Mapping[str, str]) -> None:
-    """Print the chosen experiments with their changes. `reasons` says why an experiment is skipped, by its name."""
+    """Print the chosen experiments with their changes, before anything runs.
+
+    `reasons` says why an experiment is skipped, by its name.
+    """
     rows = []
     for item in chosen:
         changes = "\n".join(item.changes) or "(see the file)"

@@ -28,7 +28,7 @@ class Crew:
     labels_by_gpu: dict[str, str] = field(default_factory=dict)  # the label of the job that runs on each GPU
 
     def work(self, lanes: Sequence[Lane]) -> bool:
-        """Run jobs until none is left and return whether the work was interrupted.
+        """Run jobs on all lanes until none is left, and return whether the work was interrupted.
 
         A single lane works in this thread. If a lane raises an error, the others end after their jobs, and the error is
         raised here.
@@ -39,7 +39,7 @@ class Crew:
             futures = [pool.submit(self.work_lane, lane) for lane in lanes]
             try:
                 unfinished = wait(futures, return_when=FIRST_EXCEPTION).not_done
-                if unfinished:  # `wait` returned early, so a lane has failed
+                if unfinished:  # `wait` returned early, so a lane has failed.
                     self.stop.set()
             except KeyboardInterrupt:
                 processes.ignore_signals()
@@ -50,7 +50,8 @@ class Crew:
     def work_lane(self, lane: Lane) -> bool:
         """Run the jobs of one lane, one after the other, and return whether they were interrupted.
 
-        The end of a job by the time limit is no interruption of the sweep.
+        The end of a job by the time limit is no interruption of the sweep. If another lane told all to stop, the work
+        was interrupted.
         """
         lane.pin()
         while not self.stop.is_set():
@@ -70,7 +71,7 @@ class Crew:
         return True
 
     def stage_text(self) -> str:
-        """Return the job that each lane runs now, in words."""
+        """Return the job that each lane runs now, in words, with the lane's GPU if lanes have one each."""
         texts = []
         for gpu, label in self.labels_by_gpu.items():
             lane = f"GPU {gpu}" if gpu else ""
@@ -80,7 +81,8 @@ class Crew:
     def show_record(self, label: str, record: ExperimentRecord) -> None:
         """Print the row of a finished job.
 
-        In the first round, also print the load of other programs, while there is time to end them.
+        In the first round, also print the load of other programs, so that the user can end them before more is
+        measured.
         """
         row = report.record_cells(label + record.where, record)
         self.display.leave_row(report.ROW_HEAD, row, record.status == "complete")
@@ -89,7 +91,10 @@ class Crew:
             self.display.say(f"{'; '.join(background_load)}: no run is to be published while they do", style="yellow")
 
     def watch(self, last_line: str) -> bool:
-        """Show the last line of a run and return whether to end the run: the time limit is over, or all lanes stop."""
+        """Show the last line that a run printed, and return whether to end the run.
+
+        It is to be ended if the time limit of the sweep is over, which is noted, or if all lanes are told to stop.
+        """
         with self.lock:
             self.display.tick(note=last_line)
             is_late = self.state.is_late()
@@ -98,7 +103,10 @@ class Crew:
         return is_late or self.stop.is_set()
 
     def run_once(self, job: Job, lane: Lane) -> ExperimentRecord:
-        """Run one experiment once, or skip it, and keep its record. Returns when its GPU memory is free again."""
+        """Run one experiment once, store its record, and return it. Returns when the run's GPU memory is free again.
+
+        An experiment that cannot run is recorded as skipped.
+        """
         reason = self.state.skipped.get(job.item.name)
         if reason:
             record = job.record(lane, "skipped", reason)
@@ -108,7 +116,8 @@ class Crew:
             record = self.runner(job, lane, self.watch)
             if record.status == "interrupted" and self.state.out_of_time:
                 record = replace(record, reason="ended by the time limit")
-            with self.lock:  # kept now, so that an interruption of the wait for memory does not lose it
+            # Stored now, too, so that an interruption of the wait for memory does not lose the record.
+            with self.lock:
                 self.state.put(record)
             record = experiment.wait_for_gpu_memory(record, memory_before, lane)
         with self.lock:

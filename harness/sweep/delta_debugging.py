@@ -46,7 +46,8 @@ def search(count: int, answers: Answers) -> SearchState:
     """Return the state of the search among `count` differences, given the answers so far.
 
     All differences together are known to fail, and no difference is known to pass. The search is run from its start
-    with the known answers, until it needs an answer that is not known: that set is wanted next.
+    with the known answers, until it needs an answer that is not known: that set is wanted next. If it needs none, it is
+    finished.
     """
     everything = frozenset(range(count))
     known: dict[Subset, StepAnswer] = {**answers, everything: "fails", NO_DIFFERENCES: "passes"}
@@ -63,7 +64,7 @@ def search(count: int, answers: Answers) -> SearchState:
         if len(failing) > 1:
             fails(explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False))
             take_away(smallest_failing(known), fails)
-        fails(everything - smallest_failing(known))  # whether the other differences fail as well
+        fails(everything - smallest_failing(known))  # The report says whether the other differences fail as well.
     except StepNeeded as needed:
         wanted = needed.subset
     return state_of(known, wanted)
@@ -72,14 +73,14 @@ def search(count: int, answers: Answers) -> SearchState:
 def search_first(count: int, answers: Answers) -> SearchState:
     """Return the state of the search for the first bad change of `count` consecutive changes.
 
-    Each tested set has all changes up to one of them. The next set ends nearest to the middle of the open range. If all
-    sets in the open range are without a clear answer, the search ends, and the range is doubtful.
+    Each tested set has all changes up to one of them. The next set ends nearest to the middle of the open range. If no
+    set in the open range can give a clear answer, the search ends, and the changes of the range are doubtful.
     """
     known: dict[Subset, StepAnswer] = {**answers, first_places(count): "fails", NO_DIFFERENCES: "passes"}
     low, high = 0, count  # the first `low` changes pass, the first `high` changes fail
     while high - low > 1:
         place = nearest_to_middle(low, high, known)
-        if place is None:
+        if place is None:  # All sets of the range were tested without a clear answer.
             return SearchState(first_places(high), None, frozenset(range(low, high)))
         if first_places(place) not in known:
             return SearchState(first_places(high), first_places(place), frozenset(range(low, high)))
@@ -91,8 +92,10 @@ def search_first(count: int, answers: Answers) -> SearchState:
 
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:
-    """Return the number of changes, between `low` and `high`, that is nearest to the middle and is untested or has a
-    clear answer; None if there is no such number.
+    """Return how many changes the set to look at next has, or None if no set can help.
+
+    That is the number between `low` and `high` that is nearest to the middle, of the sets that are untested or have a
+    clear answer.
     """
     middle, nearest = (low + high) / 2, None
     for place in range(low + 1, high):
@@ -111,8 +114,8 @@ def first_places(count: int) -> Subset:
 def ask_halves(items: Sequence[int], fails: FailureTest) -> None:
     """Test halves down to a single difference, as if exactly one were the cause.
 
-    Nothing is returned: the tests make the answers known. If the first half does not fail, the cause must be in the
-    second.
+    Nothing is returned: the tests make the answers known. If the first half does not fail, the cause is taken to be in
+    the second.
     """
     while len(items) > 1:
         middle = len(items) // 2
@@ -122,10 +125,10 @@ def ask_halves(items: Sequence[int], fails: FailureTest) -> None:
 
 
 def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest, is_new_background: bool) -> Subset:
-    """Return a part of the items that fails together with the background, and of which no part does, by QuickXplain.
+    """Return the items that make a failure: they fail together with the background, and none of them can be left out.
 
-    The background and all items together must fail. The background alone is tested only if it is new, not already known
-    to pass.
+    By QuickXplain. The background and all items together must fail. The background alone is tested only if it is new,
+    not already known to pass; if it fails, no item is needed.
     """
     if is_new_background and fails(background):
         return NO_DIFFERENCES
@@ -139,15 +142,15 @@ def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest
 
 
 def take_away(failing: Subset, fails: FailureTest) -> None:
-    """Test the failing set without each of its parts, large parts first, until no single difference can be left out.
+    """Test a failing set without each of its parts, large parts first, until no single difference can be left out.
 
     Nothing is returned: the tests make the answers known.
     """
     size = max(len(failing) // 2, 1)
     while len(failing) > 1:
-        smaller = next(filter(fails, without_parts(failing, size)), None)
-        if smaller is not None:
-            failing = smaller
+        still_failing = next(filter(fails, without_parts(failing, size)), None)
+        if still_failing is not None:
+            failing = still_failing
             size = max(min(size, len(failing) // 2), 1)
         elif size > 1:
             size //= 2
@@ -156,16 +159,19 @@ def take_away(failing: Subset, fails: FailureTest) -> None:
 
 
 def without_parts(failing: Subset, size: int) -> Iterator[Subset]:
-    """Yield the set without each part of this size. The empty set is left out, because it is known to pass."""
+    """Yield the failing set without each of its parts of `size` differences, one part at a time.
+
+    The empty set is left out, because it is known to pass.
+    """
     items = sorted(failing)
     for start in range(0, len(items), size):
-        left = failing - frozenset(items[start : start + size])
-        if left:
-            yield left
+        remaining = failing - frozenset(items[start : start + size])
+        if remaining:
+            yield remaining
 
 
 def smallest_failing(known: Answers) -> Subset:
-    """Return the smallest failing set; of several, the one with the earliest differences."""
+    """Return the smallest set that is known to fail; of several, the one with the earliest differences."""
     failing = [subset for subset, answer in known.items() if answer == "fails"]
     return min(failing, key=size_and_places)
 
@@ -175,7 +181,11 @@ def size_and_places(subset: Subset) -> tuple[int, list[int]]:
 
 
 def state_of(known: Answers, wanted: Subset | None) -> SearchState:
-    """Return the state of a search by the answers that are known. `wanted` is the set to test next, if any."""
+    """Return the state of a search by the answers that are known. `wanted` is the set to test next, None if there is
+    none.
+
+    A difference of the smallest set is doubtful unless the set without it is known to pass.
+    """
     smallest = smallest_failing(known)
     doubtful = [item for item in smallest if known.get(smallest - {item}) != "passes"]
     return SearchState(smallest, wanted, frozenset(doubtful))
@@ -191,6 +201,7 @@ class ExpectedSteps:
 
     @property
     def words(self) -> str:
+        """The number of steps in words, such as "3 to 5 steps, about 9 if two act only together"."""
         text = f"{self.most} steps"
         if self.most == 1:
             text = "1 step"
@@ -202,8 +213,10 @@ class ExpectedSteps:
 
 
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
-    """Estimate how many steps a search takes, by simulating it with each possible cause: each single difference and, if
-    the search is not ordered, each pair of the first MOST_PAIRED differences.
+    """Estimate how many steps a search takes, by simulating the search with each possible cause.
+
+    A cause is each single difference and, if the search is not ordered, each pair of the first MOST_PAIRED differences.
+    With two differences or fewer, a pair is all of them, so pairs are not simulated.
     """
     counts = []
     for place in range(count):
@@ -217,15 +230,17 @@ def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
 
 
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
-    """Return the number of steps after which a search has found this cause. A set fails if it contains the cause."""
+    """Return the number of steps after which a search has found this cause. A set fails if it contains
+    the whole cause.
+    """
     answers: dict[Subset, StepAnswer] = {}
     find = search
     if is_ordered:
         find = search_first
     while True:
-        wanted = find(count, answers).wanted
-        if wanted is None:
+        next_set = find(count, answers).wanted
+        if next_set is None:
             return len(answers)
-        answers[wanted] = "passes"
-        if cause <= wanted:
-            answers[wanted] = "fails"
+        answers[next_set] = "passes"
+        if cause <= next_set:
+            answers[next_set] = "fails"

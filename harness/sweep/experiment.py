@@ -48,7 +48,7 @@ class ExperimentOutcome:
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether the outcome may be compared: on an idle machine, VALID and within its limits."""
+        """Tell whether the figures may be compared: no other programs ran, and they have no flaw such as INVALID."""
         return not (self.background_load or self.flaws)
 
 
@@ -69,7 +69,7 @@ class ExperimentRecord:
 
     @property
     def failed(self) -> str:
-        """The status and the reason of a run that did not finish."""
+        """The status of a run that did not finish, with its reason."""
         return f"{self.status}: {self.reason}"
 
     @property
@@ -79,7 +79,7 @@ class ExperimentRecord:
 
     @property
     def where(self) -> str:
-        """The `place` as a suffix to a name."""
+        """The node and GPU of the run as a suffix to a name, such as " on GPU 1"; empty if there is only one place."""
         if not self.place:
             return ""
         return f" on {self.place}"
@@ -91,9 +91,10 @@ class ExperimentRecord:
 
     @property
     def key(self) -> RunKey:
-        """The identity of the run.
+        """The identity of the run: experiment, round, whether at full length, and place.
 
-        The baseline runs once in each place; any other experiment runs in one place only.
+        The baseline runs once in each place, so its place counts. Any other experiment runs in one place only, so its
+        place is left empty.
         """
         if self.experiment != BASELINE:
             return self.experiment, self.round, self.final, ""
@@ -126,7 +127,8 @@ class State:
     def error(self) -> float:
         """The chance that any equal experiment is called faster or slower.
 
-        It is smaller if the results are looked at after each round, as each look is another chance.
+        It is smaller if the results are looked at after each round, to end the sweep early or to go on with a
+        bisection, as each look is another chance.
         """
         if self.within or self.bisection:
             return LOOK_ERROR
@@ -134,7 +136,9 @@ class State:
 
     @property
     def asked(self) -> tuple[Sweep, Bisection | None]:
-        """The sweep and its bisection as they were before anything ran, without the steps that were added."""
+        """The sweep and its bisection as the user asked for them, without the steps that were added. A sweep may have
+        no bisection.
+        """
         original = tuple(item for item in self.sweep.experiments if item.kind != "step")
         bisection = self.bisection.asked if self.bisection else None
         return replace(self.sweep, experiments=original), bisection
@@ -148,17 +152,19 @@ class Job(NamedTuple):
     final: bool = False  # whether it runs at full length
 
     def record(self, lane: Lane, status: ExperimentStatus, reason: str = "", **result: Any) -> ExperimentRecord:
-        """Return the record of this job on a lane."""
+        """Return the record of this job on a lane. `result` has further fields of the record."""
         return ExperimentRecord(
             self.item.name, self.round, status, reason, gpu=lane.gpu, final=self.final, node=lane.node, **result
         )
 
     def key(self, lane: Lane) -> RunKey:
-        """Return the identity of the job's run on a lane, which does not depend on its status."""
-        return self.record(lane, "skipped").key
+        """Return the identity of the job's run on a lane, by which its record is found."""
+        return self.record(lane, "skipped").key  # The status is no part of the key.
 
     def label(self, rounds: int) -> str:
-        """Return the job's name for the screen: with its round if there are several `rounds`."""
+        """Return the job's name for the screen. It has the round if there are several `rounds`, or says that it is at
+        full length.
+        """
         if self.final:
             return f"{self.item.name} at full length"
         if rounds > 1:
@@ -172,9 +178,10 @@ Watch = Callable[[str], bool | None]  # gets the last line that a run printed, a
 def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: float, lock: int) -> ExperimentRecord:
     """Run a job in `place`/<name> for at most `timeout` seconds, and return its record.
 
-    The folder's name also says if the job is at full length, and its GPU. `watch` gets the last printed line and tells
-    whether to end the run. An interruption also ends the processes of the experiment, and the record says so. The
-    process inherits the file descriptor `lock`, so a sweep stays locked as long as one of its runs lives.
+    The folder's name also has the GPU if each lane has one, and says if the job is at full length. `watch` gets the
+    last printed line and tells whether to end the run. An interruption also ends the processes of the experiment, and
+    the record says so. The process inherits the file descriptor `lock`, so a sweep stays locked as long as one of its
+    runs lives.
     """
     length = "full" if job.final else ""
     folder = place / formatting.joined_text("@", job.item.name, length, lane.gpu)
@@ -193,16 +200,16 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
         run_status, run_path = status_of(run), str(run.relative_to(place))
     status = ended_as or final_status(run_status, process.returncode)
     reason = failure_reason(status, run_status, process.returncode, timeout, last_line(folder / SCREEN_FILE))
-    if run and run_status and run_status.status == "running":  # run.py died before it could write how it ended
+    if run and run_status and run_status.status == "running":  # It died before it could write how it ended.
         RunFolder(folder, run.name).set_status("failed", reason)
     return job.record(lane, status, reason, seconds=seconds, run=run_path, outcome=outcome_of(run))
 
 
 def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
-    """Start run.py in the folder of an experiment; what it prints goes to `screen`.
+    """Start run.py in the folder of an experiment and return its process; what it prints goes to `screen`.
 
-    It gets the lane's environment, and no address of MLflow, since the sweep sends its runs there. Raises OSError or
-    ValueError if it cannot be started.
+    It gets the lane's environment, and no address of MLflow, since the sweep sends its runs there. The process inherits
+    the file descriptor `lock`. Raises OSError or ValueError if it cannot be started.
     """
     script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG_FILE)
     environment = dict(os.environ)
@@ -220,7 +227,7 @@ def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) ->
 
 
 def final_status(run_status: RunStatus | None, code: int) -> Literal["complete", "failed"]:
-    """Return the status of an experiment that ended by itself.
+    """Return the status of an experiment that ended by itself. `code` is the exit code of run.py.
 
     It is complete if its run says so and the exit code is that of a result, which may be one that was not accepted.
     """
@@ -230,7 +237,10 @@ def final_status(run_status: RunStatus | None, code: int) -> Literal["complete",
 
 
 def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
-    """Return the run folder that run.py made, if it did: the latest that was not there before."""
+    """Return the run folder that run.py made: the latest that was not there before. None if it made none.
+
+    Links are left out, as they point to a run that is a folder of its own.
+    """
     runs = []
     for path in folder.iterdir():
         is_new = path not in paths_before and not path.is_symlink()
@@ -242,9 +252,10 @@ def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
 def watch_run(
     process: "subprocess.Popen[bytes]", screen: Path, until: float, watch: Watch
 ) -> Literal["timeout", "interrupted"] | None:
-    """Wait for run.py.
+    """Wait until run.py ends by itself and return None. If it has not by the time `until`, end it and return "timeout".
 
-    If it takes too long or is interrupted, end it and return which of the two happened; else None.
+    If `watch` asks for it or the user interrupts it, end it and return "interrupted". `watch` gets the last line on the
+    screen twice a second. `until` is on the monotonic clock.
     """
     try:
         while process.poll() is None and time.monotonic() < until:
@@ -265,7 +276,7 @@ def failure_reason(
 ) -> str:
     """Return in one line why an experiment did not finish; empty if it did.
 
-    `code` is the exit code of run.py and `last_words` the last line that it printed.
+    `code` is the exit code of run.py, negative if a signal ended it, and `last_words` is the last line that it printed.
     """
     if status == "complete":
         return ""
@@ -281,7 +292,8 @@ def failure_reason(
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
-    """Wait until the GPU memory in use is back to about `before` bytes, then return the record.
+    """Wait until the GPU memory in use is back to about `before` bytes, so that the next run has it, and return the
+    record.
 
     If the memory is still in use after MEMORY_WAIT_S, the returned record says so.
     """
@@ -295,11 +307,11 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of text in a file, without the "error: " with which an error begins.
-
-    Empty if the file has no text. Only the end of the file is read.
+    """Return the last line of text in a file, without the "error: " with which an error begins; empty if there is no
+    text.
     """
     with path.open("rb") as file:
+        # The file may be long, so only its end is read.
         file.seek(max(0, path.stat().st_size - SCREEN_END_BYTES))
         lines = file.read().decode(errors="replace").rstrip().splitlines()
     if not lines:
@@ -308,9 +320,9 @@ def last_line(path: Path) -> str:
 
 
 def outcome_of(run: Path | None) -> ExperimentOutcome:
-    """Return the outcome in a run folder, from its summary or, without one, from its estimate.
+    """Return the outcome of a run from its summary or, without one, from its estimate.
 
-    Empty if there is no run folder or it has neither.
+    Empty if there is no run folder (`run` is None) or it has neither.
     """
     if run is None:
         return ExperimentOutcome()
@@ -324,7 +336,10 @@ def outcome_of(run: Path | None) -> ExperimentOutcome:
 
 
 def from_estimate(estimate: Estimate) -> ExperimentOutcome:
-    """Return the outcome of a run that estimated its rate. It has no test, so `valid` and `verdict` are None."""
+    """Return the outcome of a run that only estimated its rate (--quick).
+
+    It has no test, so `valid` and `verdict` are None.
+    """
     values = {}
     for metric in metrics.metrics_of("sweep"):
         values[metric.name] = metrics.number_at({metrics.ESTIMATE: estimate}, metric.steps)
@@ -332,7 +347,9 @@ def from_estimate(estimate: Estimate) -> ExperimentOutcome:
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
-    """Return the outcome of a run by its summary."""
+    """Return the outcome of a run by its summary. Without a performance test, it has no verdict of LoadGen and no
+    flaws.
+    """
     outcome = ExperimentOutcome(
         metrics.values(summary, "compare"),
         verdict=summary.gate,

@@ -67,8 +67,9 @@ class ExperimentResult:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """The mean of each metric over the runs that count; of a score over all complete runs, as load does not change
-        answers. Metrics without a value are left out.
+        """The mean of each metric over the runs that the figures are based on. Metrics without a value are left out.
+
+        A score is the mean over all complete runs, as load of other programs does not change answers.
         """
         means = {}
         for metric in metrics_of("sweep"):
@@ -82,19 +83,19 @@ class ExperimentResult:
 
     @cached_property
     def counted(self) -> dict[RunPlace, ExperimentOutcome]:
-        """The runs that the figures are based on, by round and place.
+        """The runs that the figures are based on, by round and place. They are complete.
 
         If some runs are beside a baseline run that counts, in the same round and place, only these runs count. If at
         least FEWEST_PAIRS of them are sound, only the sound ones count.
         """
         runs = {(record.round, record.place): record.outcome for record in self.done}
         if self.base:
-            beside_base = {place: run for place, run in runs.items() if place in self.base.counted}
-            runs = beside_base or runs
-        sound = {place: run for place, run in runs.items() if run.is_sound}
-        if len(sound) < FEWEST_PAIRS:
+            runs_beside_base = {place: run for place, run in runs.items() if place in self.base.counted}
+            runs = runs_beside_base or runs
+        sound_runs = {place: run for place, run in runs.items() if run.is_sound}
+        if len(sound_runs) < FEWEST_PAIRS:
             return runs
-        return sound
+        return sound_runs
 
     @property
     def runs(self) -> list[ExperimentOutcome]:
@@ -103,7 +104,9 @@ class ExperimentResult:
 
     @property
     def paired_runs(self) -> dict[RunPlace, RunPair]:
-        """Pairs of the baseline's run and this experiment's run, by round and place. Empty without a baseline."""
+        """The baseline's run and this experiment's run of each round and place in which both count. Empty without a
+        baseline.
+        """
         if not self.base:
             return {}
         base_runs = self.base.counted
@@ -111,17 +114,17 @@ class ExperimentResult:
 
     @property
     def pairs(self) -> list[RunPair]:
-        """Pairs of the baseline's run and this experiment's run."""
+        """The baseline's run and this experiment's run of each round and place in which both count."""
         return [*self.paired_runs.values()]
 
     @property
     def runs_of_both(self) -> list[ExperimentOutcome]:
-        """The runs of the baseline and of this experiment that are compared."""
+        """All runs of the baseline and of this experiment that are compared with each other."""
         return [*chain.from_iterable(self.pairs)]
 
     @property
     def left_out(self) -> str:
-        """The number of complete runs that are in no figure, and the reason, in words; empty if all are in one."""
+        """How many complete runs are in no figure, and why, in words; empty if all are in one."""
         count = len(self.done) - len(self.runs)
         if not count:
             return ""
@@ -132,7 +135,9 @@ class ExperimentResult:
         return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
-        """Return pairs of a metric, of the baseline and of this experiment. Pairs without both values are left out."""
+        """Return a metric of each pair of runs: the baseline's value and this experiment's. Pairs without both are left
+        out.
+        """
         values = []
         for base_run, run in self.pairs:
             before, after = base_run.values.get(metric.name), run.values.get(metric.name)
@@ -142,7 +147,11 @@ class ExperimentResult:
 
     @property
     def metric(self) -> Metric:
-        """The metric by which it is judged: the estimated rate, the latency at a configured rate, or the speed."""
+        """The metric by which the experiment is judged.
+
+        It is the estimated rate for an estimate, the latency if the rate was configured and so is the speed, else the
+        speed.
+        """
         if self.experiment.is_estimate:
             return ESTIMATE_METRIC
         if self.experiment.has_fixed_rate:
@@ -151,13 +160,13 @@ class ExperimentResult:
 
     @property
     def figure(self) -> Measured:
-        """The mean of the metric by which the experiment is judged."""
+        """The mean of the metric by which the experiment is judged; None if it was not measured."""
         return self.numbers.get(self.metric.name)
 
     def ratios(self, metric: Metric) -> dict[RunPlace, float]:
         """Return a metric as a share of the baseline's, by round and place.
 
-        Pairs without both values, or with a value that is not above 0, are left out.
+        A pair without both values, or with a value that is not above 0, has no ratio and is left out.
         """
         ratios = {}
         for place, (base_run, run) in self.paired_runs.items():
@@ -168,19 +177,21 @@ class ExperimentResult:
 
     @property
     def gain(self) -> Change | None:
-        """The change of its speed; None if there is no change that counts."""
+        """The change as a change of speed, in which more is better; None if there is no change that counts."""
         if self.change is None:
             return None
         return self.change.speed_change(self.metric)
 
     @property
     def void_gain(self) -> Change | None:
-        """The change of speed against a baseline whose speed does not count."""
+        """The change of speed against a baseline whose speed does not count, which is shown struck out; None if there
+        is none.
+        """
         return self.void_change.speed_change(self.metric) if self.void_change else None
 
     @property
     def bound(self) -> str:
-        """The limit of its speed, in words, by the first of its runs that recorded it; empty if none did."""
+        """What limited the speed most, in words, in the first of the runs that recorded it; empty if none did."""
         for run in self.complete:
             if run.ran_out:
                 return run.ran_out[0].what
@@ -188,17 +199,19 @@ class ExperimentResult:
 
     @property
     def speed(self) -> Measured:
-        """Output tokens per second, the mean of the rounds."""
+        """The mean output tokens per second of the rounds; None if no speed was measured."""
         return self.numbers.get(SPEED_METRIC.name)
 
     @property
     def score(self) -> Measured:
-        """The main score, as the mean of the rounds."""
+        """The mean of the main score over the rounds; None without an accuracy test."""
         return self.numbers.get(SCORE_METRIC)
 
     @property
     def accuracy(self) -> str:
-        """SAFE, UNSAFE, INCONCLUSIVE, not judged or not run: the worst of the rounds."""
+        """The worst verdict of the accuracy gate over the rounds, in the words of GATE_WORDS, such as UNSAFE; or "not
+        run".
+        """
         verdicts = {run.verdict for run in self.complete}
         for verdict, word in GATE_WORDS.items():
             if verdict in verdicts:
@@ -215,43 +228,53 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the tests that are compared, of this experiment and of the baseline.
+        """The load of other programs during the tests that are compared, of this experiment and of the baseline, in
+        words.
 
-        If none are compared, during all its complete runs.
+        If no tests are compared, it is their load during all complete runs.
         """
         loads = [run.background_load for run in self.runs_of_both or self.complete]
         return distinct_statements(chain.from_iterable(loads))
 
     @property
     def has_known_load(self) -> bool:
-        """Tell whether it is known how much of the engine's time other programs took of each test that is compared."""
+        """Tell whether each compared test recorded how much of the engine's time other programs took."""
         return all(run.others_cpu_share is not None for run in self.runs_of_both)
 
     def on_busy_machine(self, change: Change, metric: Metric) -> Change:
-        """Return a change with an interval that holds the change without other programs."""
+        """Return a change with an interval that allows for what other programs took during the tests, as far as it is
+        known.
+
+        `metric` is the metric of the change. The load counts as a change of speed, so the change of a time is converted
+        to one of speed and back.
+        """
         before = max((run.others_cpu_share or 0.0 for run, _ in self.pairs), default=0.0)
         after = max((run.others_cpu_share or 0.0 for _, run in self.pairs), default=0.0)
         return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
 
     @property
     def is_usable(self) -> bool:
-        """Tell whether the speed counts: it is VALID or an estimate, its figures have no flaws, and no accuracy gate
-        failed.
+        """Tell whether the speed counts.
+
+        It does if it is VALID or an estimate, if the figures have no flaws, and if no accuracy gate failed.
         """
         has_speed = bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
         return has_speed and self.accuracy != "UNSAFE" and not self.flaws
 
     @property
     def flaws(self) -> list[str]:
-        """The reasons why the figures may not be compared, without LoadGen's INVALID, which `is_valid` tells."""
+        """The reasons why the figures may not be compared, of the baseline's compared runs as well.
+
+        LoadGen's INVALID is not among them, since `is_valid` tells it.
+        """
         flaws = chain.from_iterable(run.flaws for run in self.runs_of_both or self.runs)
         return distinct_statements(flaw for flaw in flaws if flaw != INVALID)
 
     @property
     def doubt(self) -> Effect | None:
-        """Why the speed is not judged; None if it is.
+        """Why the speed is not judged: the machine was busy, or the tests were too short. None if it is judged.
 
-        Short tests are judged if there are enough rounds to show their scatter.
+        Short tests are judged if there are enough rounds to show their scatter. An unknown duration counts as long.
         """
         if self.background_load:
             return "busy machine"
@@ -262,7 +285,9 @@ class ExperimentResult:
 
     @property
     def effect(self) -> Effect:
-        """The effect of the change on the speed, or why that is not judged."""
+        """The effect of the experiment's change on the speed, or why it is not judged; "unknown" without a change that
+        counts.
+        """
         if self.gain is None:
             return "unknown"
         return self.doubt or EFFECT_BY_SIDE[self.gain.effect]
@@ -280,25 +305,25 @@ Results = Sequence[ExperimentResult]
 
 
 def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]:
-    """Return a result for each experiment that was begun or skipped, by its runs at full length if `final`, else by all
-    its other runs.
+    """Return a result for each experiment that was begun or skipped.
 
-    If the baseline's speed counts, the results have a change, else a void change. Without a baseline, they have none.
+    With `final` it is of the runs at full length, else of all other runs. If the baseline's speed counts, the results
+    have a change, else a void change. Without a baseline, they have none.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
     if base is None:
         return results
-    beside_base = [replace(result, base=base) for result in results]
-    changes = changes_from(base, beside_base, state.error)
+    compared_results = [replace(result, base=base) for result in results]
+    changes = changes_from(base, compared_results, state.error)
     if base.is_usable:
-        return [replace(result, change=changes.get(result.name)) for result in beside_base]
+        return [replace(result, change=changes.get(result.name)) for result in compared_results]
     reason = why_unusable(base)
     return [replace(result, void_change=changes.get(result.name), void_reason=reason) for result in results]
 
 
 def why_unusable(base: ExperimentResult) -> str:
-    """Return why no change from a baseline counts, in words."""
+    """Return in words why no change from this baseline counts: its accuracy, its flaws, or its speed."""
     if base.accuracy == "UNSAFE":
         return "the baseline's accuracy gate failed"
     if base.flaws:
@@ -309,8 +334,8 @@ def why_unusable(base: ExperimentResult) -> str:
 def changes_from(base: ExperimentResult, results: Results, error: float) -> dict[str, Change]:
     """Return the change of each result that did the same work as the baseline, by name.
 
-    All are judged together, so the chance that any equal result is called a change is at most `error`. If other
-    programs ran during its tests, a change has no interval or a wider one.
+    All are judged together, so the chance that any equal result is called a change is at most `error`. A result without
+    a ratio has no change. If other programs ran during the tests, a change has no interval or a wider one.
     """
     ratios = {}
     for result in results:
@@ -327,7 +352,10 @@ def changes_from(base: ExperimentResult, results: Results, error: float) -> dict
 
 
 def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
-    """Return the experiments that were begun or skipped, not yet compared with the baseline."""
+    """Return the experiments that have records, not yet compared with the baseline, in their order in the sweep.
+
+    With `final` the records are those at full length, else all others.
+    """
     items = list(state.sweep.experiments)
     if state.capped:
         items.append(state.capped)
@@ -339,7 +367,7 @@ def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
 
 
 def result_named(results: Results, name: str) -> ExperimentResult | None:
-    """Return the result of an experiment; None if it was not begun."""
+    """Return the result of the experiment of this name; None if it has no records."""
     for result in results:
         if result.name == name:
             return result
@@ -357,13 +385,13 @@ def values_of(runs: Iterable[ExperimentOutcome], metric: Metric) -> list[float]:
 
 
 def distinct_statements(statements: Iterable[str]) -> list[str]:
-    """Return each statement once. Statements that differ only in numbers are one: the last of them is returned."""
-    by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}
+    """Return each statement once. Of statements that differ only in their numbers, the last is returned."""
+    by_wording = {re.sub(r"\d[\d.,]*", "", text): text for text in statements}  # by the text without its numbers
     return [*by_wording.values()]
 
 
 def are_all_narrow(state: State, rounds: int) -> bool:
-    """Tell whether the intervals of all changes after `rounds` rounds are narrower than --within.
+    """Tell whether, after the first `rounds` rounds, the intervals of all changes are narrower than --within asks.
 
     False if an experiment has no change.
     """
@@ -378,15 +406,18 @@ def are_all_narrow(state: State, rounds: int) -> bool:
 
 
 def speedup(result: ExperimentResult) -> float:
-    """Return an experiment's speed as a multiple of the baseline's; 0 if there is no change."""
+    """Return an experiment's speed as a multiple of the baseline's, for sorting; 0 if there is no change
+    that counts.
+    """
     if result.gain is None:
         return 0.0
     return result.gain.mean
 
 
 def finalist_names(results: Results, count: int) -> list[str]:
-    """Return the baseline and the experiments worth a run at full length: the `count` fastest usable ones that are at
-    least as fast as the baseline.
+    """Return the names of the experiments worth a run at full length, the baseline first.
+
+    They are the `count` fastest usable experiments that are at least as fast as the baseline.
     """
     faster = []
     for result in results:
@@ -397,7 +428,9 @@ def finalist_names(results: Results, count: int) -> list[str]:
 
 
 def best_estimate(results: Results) -> ExperimentResult | None:
-    """Return the result with the highest estimated rate; None if no estimate counts."""
+    """Return the usable result with the highest estimated rate, for a sweep of estimates; None if no
+    estimate counts.
+    """
     usable = [result for result in results if result.is_usable]
     return max(usable, key=figure_or_zero, default=None)
 
@@ -407,14 +440,17 @@ def figure_or_zero(result: ExperimentResult) -> float:
 
 
 def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
-    """Return why an experiment's speed cannot be compared with the baseline's, by their settings. Empty if it can."""
+    """Return the differences in work that keep an experiment's speed from being compared with the baseline's.
+
+    Empty if it can be compared.
+    """
     return differences(work_of(item), work_of(base), IGNORED_BETWEEN_EXPERIMENTS)
 
 
 def work_of(item: Experiment) -> Comparable:
-    """Return the settings that decide on an experiment's work, with its rate if that is fixed, each as text.
+    """Return the settings that decide on an experiment's work, each as text, as the work of a Comparable.
 
-    A setting that is not given counts as its default.
+    A fixed rate is one of them. A setting that is not given counts as its default.
     """
     names = [*RunConfig.flags_by_effect("work")]
     if item.has_fixed_rate:

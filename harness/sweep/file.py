@@ -69,18 +69,21 @@ class Experiment:
 
     @property
     def is_estimate(self) -> bool:
-        """Tell whether it asks only for an estimate of the rate within the limits, not for a full test."""
+        """Tell whether the experiment asks only for an estimate of the rate within the limits, not for a full test."""
         return bool(self.settings.get("quick"))
 
     @property
     def has_fixed_rate(self) -> bool:
-        """Tell whether the speed follows from a configured rate, not from what the engine can do."""
+        """Tell whether the speed follows from a configured rate, not from what the engine can do.
+
+        Neither a search for the highest rate nor an estimate has such a rate.
+        """
         is_rated = SCENARIOS[scenario_of(self.settings)].pattern.is_rated
         return is_rated and self.settings.get("server_target_qps") != "max" and not self.is_estimate
 
 
 def without_endpoint(item: Experiment) -> ValuesByName:
-    """Return an experiment's settings without its endpoint."""
+    """Return the settings of an experiment except its endpoint, to compare what else differs."""
     return {name: value for name, value in item.settings.items() if name != "endpoint"}
 
 
@@ -94,8 +97,10 @@ class Sweep:
 
     @property
     def is_of_servers(self) -> bool:
-        """Tell whether the experiments differ only in their endpoint, so that one connection to each server serves all
-        rounds.
+        """Tell whether the experiments differ only in their endpoint.
+
+        One connection to each server then serves all rounds. False if an experiment has no endpoint or sets environment
+        variables.
         """
         for item in self.experiments:
             if not item.settings.get("endpoint") or item.env:
@@ -117,7 +122,10 @@ class VariableValues(BaseModel, extra="forbid"):
 
     @property
     def settings(self) -> SettingsByPart:
-        """The settings by part and name. The names of run.py's settings are in today's spelling, without dashes."""
+        """The settings of this part of a file, by part (set, engine, env) and name.
+
+        The names of run.py's settings are in today's spelling, without dashes.
+        """
         settings: SettingsByPart = {}
         for part in FILE_PARTS:
             for key, value in getattr(self, part).items():
@@ -164,14 +172,16 @@ class Source(NamedTuple):
     lines: LineNumbers
 
     def at(self, *where: str | int) -> str:
-        """Return `file:line` of the place `where`, or of the innermost place around it that the file has."""
+        """Return `file:line` of the place `where`, or of the innermost place around it that the file has; else of line
+        1.
+        """
         while where and where not in self.lines:
             where = where[:-1]
         return f"{self.path}:{self.lines.get(where, 1)}"
 
     @property
     def changes(self) -> list[tuple[tuple[ExperimentKind, int], Variant]]:
-        """The named experiments, each with its place in the file: the list that it is in, and its index."""
+        """The named experiments of the file, each with its place: the list that it stands in, and its index there."""
         changes: list[tuple[tuple[ExperimentKind, int], Variant]] = []
         for number, variant in enumerate(self.content.isolation):
             changes.append((("isolation", number), variant))
@@ -190,7 +200,7 @@ class PlannedExperiment(NamedTuple):
 
 
 def load_sweep(path: Path) -> Sweep:
-    """Read a sweep file, or one that comes with the program by its name.
+    """Read the sweep file at `path` or, if there is no such file, the file of this name that comes with the program.
 
     Raises a UsageError that names every mistake with its line.
     """
@@ -201,8 +211,8 @@ def load_sweep(path: Path) -> Sweep:
 def merged_sweep(sources: Sequence[Source]) -> Sweep:
     """Return the sweep of a file and the files that it extends.
 
-    The file itself is last in `sources`, and what it says replaces what earlier files say. Raises a UsageError that
-    names every mistake.
+    The file itself is last in `sources`, and what it says replaces what earlier files say. A stacked experiment adds to
+    all stacked ones before it; any other adds to the baseline. Raises a UsageError that names every mistake.
     """
     path = sources[-1].path
     contents = [source.content for source in sources]
@@ -211,20 +221,20 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     for content in contents:
         baseline = changed_settings(baseline, content.baseline.settings)
     about = last_text(content.baseline.about for content in contents)
-    items = [
+    planned = [
         PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
         *named_experiments(sources),
     ]
-    with_grid = [source for source in sources if source.content.grid]
-    if with_grid:  # grids are not merged: the last one replaces the others
-        axes, where = grid_of(with_grid[-1])
+    sources_with_grid = [source for source in sources if source.content.grid]
+    if sources_with_grid:  # Grids are not merged: the last one replaces the others.
+        axes, where = grid_of(sources_with_grid[-1])
         count = math.prod(map(len, axes.values()))
         if count > MOST_EXPERIMENTS:
             mistakes.append(f"{where}: {count:,} combinations; a sweep has at most {MOST_EXPERIMENTS:,}")
         else:
-            items += [PlannedExperiment(where, "grid", *combination) for combination in grid_combinations(axes)]
+            planned += [PlannedExperiment(where, "grid", *combination) for combination in grid_combinations(axes)]
     experiments, stacked_settings = list[tuple[str, Experiment]](), baseline
-    for item in items:
+    for item in planned:
         if item.kind == "stacked":
             stacked_settings = changed_settings(stacked_settings, item.change)
             settings = stacked_settings
@@ -241,31 +251,37 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
 
 
 def grid_of(source: Source) -> tuple[SettingsByPart, str]:
-    """Return the axes of a file's grid, and the line at which it stands. The file must have one."""
+    """Return the axes of a file's grid, each with its list of values, and `file:line` of the grid. The file must have
+    one.
+    """
     assert source.content.grid
     return source.content.grid.settings, source.at("grid")
 
 
 def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
-    """Return the experiments that have a name. An experiment replaces one of the same name in an earlier file."""
-    by_name = {}
+    """Return the experiments of all files that have a name, before they are made.
+
+    An experiment replaces one of the same name in an earlier file.
+    """
+    experiment_by_name = {}
     for source in sources:
         for place, variant in source.changes:
-            by_name[variant.name] = PlannedExperiment(source.at(*place), place[0], variant, variant.settings)
-    return list(by_name.values())
+            experiment_by_name[variant.name] = PlannedExperiment(source.at(*place), place[0], variant, variant.settings)
+    return list(experiment_by_name.values())
 
 
 def last_text(texts: Iterator[str]) -> str:
-    """Return the last text that is not empty; empty if there is none."""
+    """Return the last of the texts that is not empty; empty if all are."""
     non_empty = ["", *filter(None, texts)]
     return non_empty[-1]
 
 
 def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator[str]:
-    """Yield what is wrong with whole experiments, each with its place: bad names, values that run.py would refuse, and
-    a speed that follows from no rate that was given.
+    """Yield what is wrong with whole experiments, each with its place in the file.
 
-    If run.py would refuse the baseline, the settings of the other experiments are not checked.
+    Mistakes are bad names, values that run.py would refuse, several scenarios, and a test at a rate without a rate that
+    its speed could follow from. If run.py would refuse the baseline, the settings of the other experiments are not
+    checked.
     """
     names = set[str]()
     for where, item in experiments:
@@ -277,7 +293,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
         if not item.settings.keys() <= RunConfig.model_fields.keys():
-            continue  # `misnamed_settings` reports them
+            continue  # `misnamed_settings` has reported the unknown ones.
         try:
             config = RunConfig(**item.settings)
             if config.following_scenarios:
@@ -294,16 +310,20 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
                 break  # All experiments build on the baseline, so the others have the same mistake.
 
 
-def source_chain(path: Path, where: str = "", below: tuple[Path, ...] = ()) -> Iterator[Source]:
-    """Yield the file and all files that it extends, the furthest first. Raises UsageError if a file extends itself.
+def source_chain(path: Path, where: str = "", extending_files: tuple[Path, ...] = ()) -> Iterator[Source]:
+    """Yield the parsed file and all files that it extends, the furthest first. Raises UsageError if a file extends
+    itself.
 
-    `where` is the place that asks for the file. `below` are the files that extend it.
+    `where` is the place that asks for the file, for the message. `extending_files` are the resolved paths of the files
+    above it.
     """
-    if path.resolve() in below:
+    if path.resolve() in extending_files:
         raise UsageError(f"{where}: {path} extends itself.")
     source = parse_source(path, where)
     if source.content.extends is not None:
-        yield from source_chain(path.parent / source.content.extends, source.at("extends"), (*below, path.resolve()))
+        yield from source_chain(
+            path.parent / source.content.extends, source.at("extends"), (*extending_files, path.resolve())
+        )
     yield source
 
 
@@ -314,7 +334,7 @@ def parse_source(path: Path, where: str) -> Source:
     """
     try:
         text = read_text(path, LARGEST_SWEEP_FILE)
-        data = files.json_value(load_yaml(text))  # sweep.json cannot hold dates
+        data = files.json_value(load_yaml(text))  # dates as text, since sweep.json cannot hold dates
         lines = dict(places_in(yaml.compose(text, Loader=yaml.SafeLoader)))
     except OSError as error:
         name = f"{path!s:.200}"
@@ -333,13 +353,16 @@ def parse_source(path: Path, where: str) -> Source:
     try:
         return Source(path, SweepFile.model_validate(data), lines)
     except ValidationError as error:
-        empty = Source(path, SweepFile(), lines)
+        empty = Source(path, SweepFile(), lines)  # It has the lines, though its content is not valid.
         mistakes = [f"{empty.at(*mistake['loc'])}: {mistake_text(mistake)}" for mistake in error.errors()]
         raise UsageError("\n".join(mistakes)) from None
 
 
 def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[FilePlace, int]]:
-    """Yield the place and the line of every key and list item below `node`, whose own place is `path`."""
+    """Yield the place and the line of every key and list item below `node`, whose own place is `path`.
+
+    A place is the keys and list indexes that lead there. Nothing is below a single value or an empty file.
+    """
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*path, key.value), key.start_mark.line + 1
@@ -351,7 +374,7 @@ def places_in(node: yaml.Node | None, path: FilePlace = ()) -> Iterator[tuple[Fi
 
 
 def mistake_text(mistake: ErrorDetails) -> str:
-    """Return a mistake that pydantic found as one line. For an unknown key, it suggests a known one."""
+    """Return a mistake that pydantic found in a file as one line. For an unknown key, it suggests a known one."""
     place, message = mistake["loc"], mistake["msg"]
     if mistake["type"] == "extra_forbidden":
         key = str(place[-1])
@@ -361,8 +384,10 @@ def mistake_text(mistake: ErrorDetails) -> str:
 
 
 def misnamed_settings(source: Source) -> Iterator[str]:
-    """Yield mistakes in the names of a file, each with its line: secrets, settings that run.py does not have or a sweep
-    may not set, and duplicate experiments.
+    """Yield mistakes in the names that a file uses, each with its line.
+
+    They are secrets, settings that run.py does not have or a sweep may not set, and a second experiment of the same
+    name.
     """
     for path in source.lines:
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
@@ -384,7 +409,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
 def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the name of a setting of run.py. `section` has all settings beside it.
 
-    A setting that is given twice, in two spellings, is reported only once.
+    A setting that is given twice, in two spellings, is reported only once: for the spelling that is not today's.
     """
     flags = list(RunConfig.model_fields)
     name = setting(key)
@@ -399,12 +424,17 @@ def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
 
 
 def changed_settings(start: SettingsByPart, change: SettingsByPart) -> SettingsByPart:
-    """Return `start` with the values of `change` on top. A null removes a value."""
+    """Return the settings of `start` with those of `change` on top. The value None (null in a file)
+    removes a setting.
+    """
     return {place: value for place, value in (start | change).items() if value is not None}
 
 
 def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsByPart]]:
-    """Yield every combination of one value of each axis, with a name such as "max_num_seqs-8+seed-1"."""
+    """Yield an experiment for every combination of one value of each axis, with the settings of the combination.
+
+    The experiment's name says the combination, such as "max_num_seqs-8+seed-1".
+    """
     for values in itertools.product(*axes.values()):
         settings = dict(zip(axes, values, strict=True))
         name = "+".join(f"{key}-{value}" for (_, key), value in settings.items())
@@ -417,7 +447,8 @@ def make_experiment(
 ) -> Experiment:
     """Return an experiment with these settings. `variant` has its name and whatever else its file says of it.
 
-    Unless the settings say otherwise, a failed accuracy gate does not end it, and metrics are recorded.
+    Unless the settings say otherwise, a failed accuracy gate does not end the experiment, and metrics are recorded. The
+    differences from `baseline`, the baseline's settings, are listed in words.
     """
     engine = values_of_part(settings, "engine")
     flags = {"no_exit_on_accuracy_fail": True, "extra_metrics": True, **values_of_part(settings, "set")}
@@ -434,7 +465,10 @@ def values_of_part(settings: SettingsByPart, part: FilePart) -> ValuesByName:
 
 
 def changes_in_words(settings: SettingsByPart, baseline: SettingsByPart) -> Iterator[str]:
-    """Yield each setting that is not the baseline's, in words, in the order of FILE_PARTS."""
+    """Yield each setting that is not as in the baseline, in words, in the order of FILE_PARTS.
+
+    A setting that only the baseline has is named as missing.
+    """
     for part in FILE_PARTS:
         for key in baseline | settings:
             part_of_setting, name = key

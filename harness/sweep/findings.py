@@ -68,18 +68,18 @@ class SweepReport:
 
     @property
     def is_timed(self) -> bool:
-        """Tell whether any experiment measured a speed."""
+        """Tell whether any experiment measured or was to estimate a speed; else the sweep is on accuracy alone."""
         return any(result.speed or result.experiment.is_estimate for result in self.rows)
 
     @property
     def judged(self) -> list[ExperimentResult]:
-        """The experiments whose speed counts and was compared with the baseline's, fastest first."""
+        """The results whose speed counts and was compared with the baseline's, fastest first."""
         results = [result for result in self.rows if result.effect != "unknown" and result.is_usable]
         return sorted(results, key=speedup, reverse=True)
 
     @cached_property
     def scores(self) -> dict[str, Judgement]:
-        """The judgement on each experiment with compared answers: whether it keeps the baseline's score.
+        """The judgement on each experiment whose answers were compared: whether it keeps the baseline's score, by name.
 
         Empty for a comparison of servers, whose answers are not judged.
         """
@@ -89,36 +89,38 @@ class SweepReport:
 
     @cached_property
     def judgements(self) -> list[Judgement]:
-        """The judgements of --fail-if: of each condition on each experiment, also on those that were not measured.
+        """The judgements of --fail-if, of each condition on each experiment; empty without conditions.
 
-        If experiments failed their accuracy gate, the gate's judgement comes first. Empty without conditions.
+        If experiments failed their accuracy gate, the gate's judgement comes first. Experiments that were not measured
+        are NOT JUDGED, except in a bisection, whose experiments follow from each other.
         """
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
         if not conditions:
             return []
-        changes = [result for result in self.rows if result.name != BASELINE]
-        unsafe = [result.name for result in changes if result.accuracy == "UNSAFE"]
-        judgements = list(regression.judge_gate(unsafe))
-        for result in changes:
+        changed_results = [result for result in self.rows if result.name != BASELINE]
+        unsafe_names = [result.name for result in changed_results if result.accuracy == "UNSAFE"]
+        judgements = list(regression.judge_gate(unsafe_names))
+        for result in changed_results:
             judgements += [self.judge(result, condition) for condition in conditions]
         if not self.state.bisection:
             judgements += self.judgements_of_missing(conditions)
         return judgements
 
     def judgements_of_missing(self, conditions: Sequence[Condition]) -> Iterator[Judgement]:
-        """Yield for each condition on each experiment that was not begun that it was not judged."""
+        """Yield NOT JUDGED for each condition on each experiment that was not begun."""
         begun = {result.name for result in self.rows}
         for item in self.state.sweep.experiments:
             if item.name not in {BASELINE, *begun}:
                 for condition in conditions:
-                    named = condition._replace(text=f"{item.name}: {condition.text}")
-                    yield regression.not_judged(named, "it was not measured")
+                    condition_with_name = condition._replace(text=f"{item.name}: {condition.text}")
+                    yield regression.not_judged(condition_with_name, "it was not measured")
 
     def judge(self, result: ExperimentResult, condition: Condition) -> Judgement:
-        """Judge an experiment by the same rules as finished runs.
+        """Judge an experiment by a condition, by the same rules as finished runs.
 
         NOT JUDGED if there are no answers to compare, or if the metric may not be judged. A metric other than the one
-        that the experiment is ranked by has a change of its own; values that are not above 0 have none.
+        that the experiment is ranked by has a change of its own. There is no change if a pair has a value that is not
+        above 0.
         """
         condition = condition._replace(text=f"{result.name}: {condition.text}")
         metric, pair = condition.metric, self.pairs.get(result.name)
@@ -131,7 +133,7 @@ class SweepReport:
             return regression.not_judged(condition, refusal)
         values, ratios = result.values(metric), result.ratios(metric)
         change = result.change
-        if len(ratios) != len(values):
+        if len(ratios) != len(values):  # A pair has no ratio.
             change = None
         elif metric is not result.metric:
             change = self.changes(metric).get(result.name)
@@ -141,7 +143,11 @@ class SweepReport:
         return regression.judge_values(condition, before, after, change)
 
     def changes(self, metric: Metric) -> dict[str, Change]:
-        """Return the change of a metric in each experiment that may be judged by it, by name, judged together."""
+        """Return the change of a metric in each experiment that may be judged by it, by name.
+
+        All are judged together, so that chance misleads in a fixed share of sweeps only. On a busy machine, the
+        intervals are wider.
+        """
         ratios = {}
         for row in self.rows:
             if row.name == BASELINE or self.refusal_of_speed(row, metric):
@@ -179,12 +185,12 @@ class SweepReport:
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
-    """Return the change of one of its metrics, judged by itself."""
+    """Return the change of a metric of one experiment, judged by itself. The experiment must have a ratio of it."""
     return changes_by_rounds({"": result.ratios(metric)}, state.error)[""]
 
 
 def document(report: SweepReport, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()) -> Document:
-    """Return the finding of a sweep as a document. `further_lines` come after its own lines."""
+    """Return the finding of a sweep as a document. `further_lines` come after the sweep's own lines."""
     own_lines = list(finding_lines(report))
     tone = tone_of(report)
     return Document(
@@ -193,7 +199,11 @@ def document(report: SweepReport, sections: Sequence[Section] = (), further_line
 
 
 def tone_of(report: SweepReport) -> Tone:
-    """Return the tone of a page: that of a condition that fails or is not judged, else of a change that helped."""
+    """Return the tone of a sweep's title: that of a condition that fails or is not judged, else that of a change that
+    helped.
+
+    Empty if there is none of these.
+    """
     verdicts = {judgement.verdict for judgement in report.judgements}
     for verdict in DECIDING_VERDICTS:
         if verdict in verdicts:
@@ -204,7 +214,7 @@ def tone_of(report: SweepReport) -> Tone:
 
 
 def finding_title(report: SweepReport) -> str:
-    """Return what was found. If there are conditions, the gravest verdict on them comes first."""
+    """Return what was found. With conditions, the title begins with the gravest verdict on them."""
     if not report.judgements:
         return finding_text(report)
     gravest = regression.gravest(report.judgements)
@@ -214,7 +224,9 @@ def finding_title(report: SweepReport) -> str:
 
 
 def finding_text(report: SweepReport) -> str:
-    """Return the best change, or why no change can be given, or what was found about accuracy alone."""
+    """Return the best change in words or, if no change can be given, why; in a sweep without speeds, the finding on
+    accuracy.
+    """
     base = report.baseline
     if not base or not base.complete:
         return "the baseline did not complete, so no speedup can be given"
@@ -235,15 +247,15 @@ def finding_text(report: SweepReport) -> str:
 
 
 def accuracy_finding(report: SweepReport) -> str:
-    """Return what was found in a sweep that measured no speed."""
-    lost = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
-    if not lost:
+    """Return what was found in a sweep that measured no speed: which experiments lost accuracy, if any."""
+    unsafe_names = [result.name for result in report.rows if result.accuracy == "UNSAFE"]
+    if not unsafe_names:
         return "accuracy is all that was measured"
-    return f"{' and '.join(lost)} lost accuracy"
+    return f"{' and '.join(unsafe_names)} lost accuracy"
 
 
 def best_change(judged: Results) -> str:
-    """Return a sentence on the fastest change that helped, or else on the fastest change.
+    """Return a sentence on the fastest change that helped or, if none did, on the fastest change.
 
     `judged` has the fastest first. If all of them are doubtful, none is said to have helped or not.
     """
@@ -251,7 +263,7 @@ def best_change(judged: Results) -> str:
     if len(judged) == 1:
         return change_sentence(fastest, "is")
     if all(result.doubt for result in judged):
-        return change_sentence(fastest, "helped:")  # the sentence on a doubtful change has a verb of its own
+        return change_sentence(fastest, "helped:")  # The verb is not used for a doubtful change.
     for result in judged:
         if result.effect == "helped":
             return change_sentence(result, "helped:")
@@ -276,7 +288,10 @@ def change_sentence(result: ExperimentResult, verb: str) -> str:
 
 
 def sweep_subject(report: SweepReport) -> str:
-    """Return the sweep's name, the number of its experiments with their time, and what all of its runs share."""
+    """Return the sweep's name, the number of its experiments with their time, and what all of its runs have in common.
+
+    That is such as scenario, model and machine. A comparison of servers names no server here.
+    """
     state = report.state
     names = {record.experiment for record in state.records if record.seconds}
     seconds = sum(record.seconds for record in state.records)
@@ -284,7 +299,7 @@ def sweep_subject(report: SweepReport) -> str:
     for result in report.rows:
         subjects += [run.about for run in result.complete if run.about]
     if state.sweep.is_of_servers:
-        subjects = [parts[:-1] for parts in subjects]  # the last part is the server, which has a line of its own
+        subjects = [parts[:-1] for parts in subjects]  # The last part is the server, which has its own line.
     parts = [f'Sweep "{state.sweep.name}"', f"{plural(len(names), 'experiment')} in {clock(seconds)}"]
     if subjects:
         parts += subject.common_parts(subjects)
@@ -292,8 +307,10 @@ def sweep_subject(report: SweepReport) -> str:
 
 
 def finding_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the lines under the title: the conditions, what helped and hurt, accuracy, what does not count, what did
-    not finish, and how intervals were made.
+    """Yield the lines under the title of a sweep's report, as far as they apply.
+
+    They are on the conditions, what helped and hurt, accuracy, what does not count, what did not finish, and how
+    intervals were made.
     """
     state, base = report.state, report.baseline
     for judgement in report.judgements:
@@ -320,7 +337,9 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def effect_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the experiments by what their change did and, if there are several, how many were compared."""
+    """Yield a line for each effect with the experiments that have it and, if there are several changes, how many were
+    compared.
+    """
     for effect, (remark, tone) in EFFECT_REMARKS.items():
         changes = []
         for result in report.judged:
@@ -336,7 +355,9 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
-    """Yield the experiments that have a figure but did other work than the baseline."""
+    """Yield a line for each experiment that has a figure but did other work than the baseline, with the settings that
+    differ.
+    """
     for result in report.rows:
         flags = [flag_name(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
         if result.figure and flags:
@@ -345,7 +366,10 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
 
 
 def uncounted_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the experiments whose speed does not count: those that are INVALID, and those with flaws."""
+    """Yield the experiments whose speed does not count: those that are INVALID, and those with flaws.
+
+    Experiments at full length are among them.
+    """
     results = (*report.rows, *report.finalists)
     invalid = []
     for result in results:
@@ -363,7 +387,9 @@ def uncounted_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def full_length_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the fastest of the experiments that ran at full length, if any did."""
+    """Yield a line on the fastest of the experiments that ran at full length; nothing if none has a
+    speed that counts.
+    """
     results = [result for result in report.finalists if result.is_usable and result.speed]
     if not results:
         return
@@ -385,7 +411,7 @@ def speed_or_zero(result: ExperimentResult) -> float:
 
 
 def unfinished_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the runs that did not finish, and the runs that are left out of all figures."""
+    """Yield a line for each experiment with a run that did not finish, and for each with runs that are in no figure."""
     for result in (*report.rows, *report.finalists):
         failure = result.failure
         if failure:
@@ -397,7 +423,11 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def server_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield the address of each server; for all but the baseline, also how TTFT p99 and answers differ from it."""
+    """Yield the address of each server of a comparison; for all but the baseline, also how TTFT p99 differs from it.
+
+    Then come the lines on how the answers differ from the baseline's. On a busy machine, the interval of TTFT p99
+    allows for that.
+    """
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)
         yield Line(result.name, ", ".join(config.endpoint))
@@ -425,7 +455,8 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
-    decided = {name for name, pair in report.pairs.items() if not pair.differing}  # equal answers have equal scores
+    # Equal answers have equal scores, so there is nothing left to show for them.
+    decided = {name for name, pair in report.pairs.items() if not pair.differing}
     for name, judgement in report.scores.items():
         if judgement.verdict != "NOT JUDGED":
             decided.add(name)
@@ -440,9 +471,9 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def score_loss(result: ExperimentResult, base: ExperimentResult | None) -> str:
-    """Return an experiment's score and how far it is from the baseline's.
+    """Return an experiment's score and how far it is from the baseline's, in words.
 
-    If one of them is not known, or for the baseline itself, only that the gate fails.
+    For the baseline itself, and if one of the scores is not known, the text says only that the gate fails.
     """
     if base is None or result is base or result.score is None or base.score is None:
         return "the gate fails"

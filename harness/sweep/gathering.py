@@ -24,7 +24,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     tasks: dict[Path, State] = {}
     for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):
         state = read_state(path.parent)
-        if state not in tasks.values():  # else a copy of a task
+        if state not in tasks.values():  # Otherwise it is a copy of a task.
             tasks[path.parent] = state
     if not tasks:
         raise UsageError(f"--gather {results_dir}: no task left a sweep.json in {results_dir}/EXP/sweeps/.")
@@ -44,7 +44,8 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
 
 
 def relocated_records(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """Yield the records of a task with paths relative to the common folder.
+    """Yield the records of a task with paths relative to `folder`, the common folder. `path` is the folder of the
+    task's sweep.
 
     The task's name becomes part of the node, so that experiments are compared only with the baseline of their task.
     """
@@ -57,15 +58,19 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
 
 
 def notes_text(tasks: dict[Path, State]) -> str:
-    """Return which experiments have no result yet, and how the nodes differ, in words; empty if neither."""
+    """Return which experiments have no complete run yet, and in what the tasks' machines differ, in words; empty if
+    neither.
+
+    `tasks` has the state of each task by its folder.
+    """
     first_task = next(iter(tasks.values()))
     machine = Comparable.of_machine(first_task.system)
-    done, differing_names = {BASELINE}, set[str]()
+    complete_names, differing_names = {BASELINE}, set[str]()
     for state in tasks.values():
-        done.update(record.experiment for record in state.records if record.status == "complete")
+        complete_names.update(record.experiment for record in state.records if record.status == "complete")
         changes = differences(machine, Comparable.of_machine(state.system), IGNORED_BETWEEN_MACHINES)
         differing_names.update(difference.name for difference in changes)
-    missing = [item.name for item in first_task.sweep.experiments if item.name not in done]
+    missing = [item.name for item in first_task.sweep.experiments if item.name not in complete_names]
     texts = []
     if missing:
         texts.append(f"no result of {', '.join(missing)}: submit the array again")

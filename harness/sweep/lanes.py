@@ -29,15 +29,17 @@ class Lane:
         return {"CUDA_VISIBLE_DEVICES": self.gpu}
 
     def pin(self) -> None:
-        """Keep the calling thread, and every process that it starts, on the lane's cores."""
+        """Keep the calling thread, and every process that it starts, on the lane's cores, if the lane has cores of its
+        own.
+        """
         if self.cores:
             os.sched_setaffinity(0, self.cores)
 
 
 def choose_lanes(side_by_side: bool) -> list[Lane]:
-    """Return one lane for the machine or, side by side, one for each visible GPU.
+    """Return a single lane for the whole machine or, with `side_by_side`, one for each visible GPU.
 
-    Raises UsageError for fewer than two GPUs.
+    Raises UsageError for fewer than two GPUs side by side.
     """
     if not side_by_side:
         return [Lane()]
@@ -48,7 +50,7 @@ def choose_lanes(side_by_side: bool) -> list[Lane]:
 
 
 def visible_gpus() -> list[str]:
-    """Return the visible GPUs, as CUDA_VISIBLE_DEVICES names them; their indexes if it is not set."""
+    """Return the visible GPUs, as CUDA_VISIBLE_DEVICES names them; their indexes if the variable is not set."""
     count = len(nvml.gpus())
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -57,7 +59,7 @@ def visible_gpus() -> list[str]:
 
 
 def divide_lanes(gpus: list[str], cores: set[int]) -> list[Lane]:
-    """Return a lane for each GPU, with its block of neighboring cores.
+    """Return a lane for each GPU, with a block of neighboring cores, all of about the same size.
 
     If there are more GPUs than cores, several GPUs share a core.
     """

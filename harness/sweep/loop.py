@@ -39,7 +39,7 @@ MOST_LEFT_NAMED = 3  # experiments that a note names, of those for which no time
 
 
 def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner: Runner | None = None) -> int:
-    """Run what is chosen and not finished yet, and return the exit code.
+    """Run the chosen experiments that are not finished yet, write the report, and return the exit code.
 
     `runner` replaces the one that starts run.py. The report is written however the sweep ends, unless it is interrupted
     outside of a job. Raises BenchmarkError if the sweep fails.
@@ -65,7 +65,10 @@ def run_sweep(state: SweepState, lanes: Sequence[Lane], display: Display, runner
 
 
 def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
-    """Write the report of a sweep that failed, as far as the disk allows, and return its error with the remedy."""
+    """Write the status and the report of a sweep that failed, as far as the disk allows, and return its error.
+
+    If experiments were recorded, the error's message ends with how to resume the sweep.
+    """
     folder, has_records = state.folder, bool(state.kept.records)
     with contextlib.suppress(BenchmarkError, OSError):
         folder.fail("failed", str(error))
@@ -74,12 +77,16 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
     message = f"{str(error).removesuffix('.')}."
     if has_records:
         message += " --resume continues from here."
-    error.args = (message,)  # the error itself is returned, since its type decides the exit code
+    error.args = (message,)  # The error itself is returned: its type decides the exit code.
     return error
 
 
 def run_to_exit(state: SweepState, lanes: Sequence[Lane]) -> NoReturn:
-    """Run a sweep, send it to MLflow if asked, and end this process. What libraries print goes to engine.log."""
+    """Run a sweep, send it to MLflow if asked, and end this process with the sweep's exit code.
+
+    What libraries print goes to engine.log. With --json, the verdicts are printed, and all other text goes to standard
+    error.
+    """
     log = state.folder.path / "engine.log"
     try:
         with one_line_errors(), progress.screen(log) as (console, errors):
@@ -95,7 +102,7 @@ def run_to_exit(state: SweepState, lanes: Sequence[Lane]) -> NoReturn:
 
 
 def print_verdicts(folder: Path, console: Console) -> None:
-    """Print the verdicts of --fail-if as they are stored. An interrupted comparison may have none."""
+    """Print the stored verdicts of --fail-if, which are JSON; nothing if there are none, as after an interruption."""
     verdicts = folder / VERDICTS_FILE
     if verdicts.exists():
         console.file.write(verdicts.read_text())
@@ -103,10 +110,10 @@ def print_verdicts(folder: Path, console: Console) -> None:
 
 
 def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: int) -> Runner:
-    """Return the runner of the jobs: a process of run.py for each job.
+    """Return the runner of the jobs: a function that starts run.py for each job.
 
-    If the sweep compares servers at one load, it is this process, with connections that are kept for all rounds. Raises
-    BenchmarkError if a server cannot be tested. `lock` is the file descriptor of the sweep's lock.
+    If the sweep compares servers at one load, the jobs run in this process, with connections that stay open for all
+    rounds. Raises BenchmarkError if a server cannot be tested. `lock` is the file descriptor of the sweep's lock.
     """
     configs = []
     if state.kept.sweep.is_of_servers:
@@ -119,14 +126,14 @@ def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: 
 
 
 def has_one_load(config: RunConfig) -> bool:
-    """Tell whether a server is tested at a single level of concurrency or at one given rate."""
+    """Tell whether a server is tested at one load only: a single level of concurrency, or a given rate."""
     return len(config.levels) == 1 or type(config.server_target_qps) is float
 
 
 def run_rounds(state: SweepState, crew: Crew, lanes: Sequence[Lane]) -> bool:
-    """Run all rounds, then the experiments that follow from them. Return whether the sweep was interrupted.
+    """Run all rounds, then the experiments that follow from their results. Return whether the sweep was interrupted.
 
-    If the time limit left something out, keep a note on that in the state. For a comparison of servers with fewer than
+    If the time limit left something out, a note in the state says so. For a comparison of servers with fewer than
     FEWEST_PAIRS tests of each, the note also says how many minutes so many tests take.
     """
     state.folder.set_status("running")
@@ -152,7 +159,7 @@ def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
     The code is that of the interruption, of the bisection, or of the verdicts of --fail-if, which are also written to a
     file; else DONE. Raises BenchmarkError if the baseline did not complete.
     """
-    processes.ignore_signals()  # All tests are done, and a signal must not lose the report now.
+    processes.ignore_signals()  # All tests are done. A signal must not prevent the report now.
     display.stage("writing the report")
     folder = state.folder
     if interrupted:
@@ -165,11 +172,11 @@ def finish_sweep(state: SweepState, interrupted: bool, display: Display) -> int:
     last_screen.show(display.console, report.document(results, folder.path), folder.path / "report.html")
     if interrupted:
         return INTERRUPTED
-    base = results.baseline
-    if not base or not base.complete:
+    baseline = results.baseline
+    if not baseline or not baseline.complete:
         reason = "it was not run"
-        if base:
-            reason = base.records[0].reason
+        if baseline:
+            reason = baseline.records[0].reason
         raise BenchmarkError(f"the baseline did not complete: {reason}.")
     if state.kept.bisection:
         return bisect_report.exit_code(results)
@@ -193,42 +200,44 @@ def begin_sweep(  # noqa: PLR0913
     """Return the state of a new sweep or, with `again`, of the last sweep of its name, which is resumed.
 
     `chosen` are the experiments to run, the baseline first. `skipped` says why an experiment cannot run, by its name.
-    `within` and `fail_if` are the values of the flags. Raises UsageError if there is nothing to resume.
+    `within` and `fail_if` are the values of the flags. `bisection` is given for a bisection. Raises UsageError if there
+    is nothing to resume.
     """
     if again:
         folder, state = resume_sweep(sweep, results_dir, bisection)
     else:
         folder = open_run(results_dir / "sweeps", sweep.name)
         state = State(processes.command_line(), now(), system.detect(), sweep, (), bisection=bisection)
-    kind = SweepState
+    state_type = SweepState
     if bisection:
-        kind = BisectState
-    return kind(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
+        state_type = BisectState
+    return state_type(folder, replace(state, within=within, fail_if=fail_if), chosen, options, skipped)
 
 
 def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
-    """Return a comparison of servers with the test length of the last comparison of its name.
+    """Return a comparison of servers with the test length of the last comparison of its name, so that this can be
+    resumed.
 
-    The last one can be resumed only with the same settings. Without an earlier one, the comparison is returned as it
-    is.
+    Only a comparison with the same settings can be. Without an earlier comparison, the sweep is returned as it is.
     """
-    earlier = [state for _, state in sweeps_named(sweep.name, results_dir)]
-    if not earlier:
+    earlier_states = [state for _, state in sweeps_named(sweep.name, results_dir)]
+    if not earlier_states:
         return sweep
-    seconds = earlier[-1].sweep.experiments[0].settings.get("min_duration")
+    min_duration_s = earlier_states[-1].sweep.experiments[0].settings.get("min_duration")
     experiments = []
     for item in sweep.experiments:
         settings = {name: value for name, value in item.settings.items() if name != "min_duration"}
-        if seconds is not None:
-            settings["min_duration"] = seconds
+        if min_duration_s is not None:
+            settings["min_duration"] = min_duration_s
         experiments.append(replace(item, settings=settings))
     return replace(sweep, experiments=tuple(experiments))
 
 
 def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
-    """Return the folders of the sweeps of a name with their states, the latest last."""
+    """Return the folder and the state of each sweep of this name, the latest last; empty if there is none."""
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(name)}*/sweep.json"))
     states = [(path.parent, report.read_state(path.parent)) for path in paths]
+    # The pattern of the paths also fits longer names, so the names are compared.
     return [(path, state) for path, state in states if state.sweep.name == name]
 
 
@@ -251,9 +260,9 @@ def resume_sweep(sweep: Sweep, results_dir: Path, bisection: Bisection | None = 
         raise UsageError(f"{path} was made with different {names}; run without --resume.")
     if sweep.is_of_servers:  # All experiments of a round run in one server session, so a partial round is repeated.
         complete_runs = Counter(record.round for record in before.records if record.status == "complete")
-        of_whole_rounds = []
+        whole_round_records = []
         for record in before.records:
             if complete_runs[record.round] == len(sweep.experiments):
-                of_whole_rounds.append(record)
-        before = replace(before, records=tuple(of_whole_rounds))
+                whole_round_records.append(record)
+        before = replace(before, records=tuple(whole_round_records))
     return RunFolder(results_dir / "sweeps", path.name), before

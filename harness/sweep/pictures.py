@@ -31,33 +31,38 @@ MOST_LABELLED = 10  # points that can all have their names beside them
 
 
 def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
-    """Draw the pictures that have data into a folder, and return them by name."""
+    """Draw the pictures of a sweep that have enough data into a folder, and return them by name.
+
+    They are the speed of each experiment, the speed by a changed setting, and speed against accuracy.
+    """
     drawn = dict[str, tuple[str, list[Panel]]]()
-    bars = [result for result in report.rows if result.gain or result is report.baseline]
-    if len(bars) > 1:
-        drawn["speedups"] = "Speed of each experiment", [speedup_bars(bars)]
+    compared_results = [result for result in report.rows if result.gain or result is report.baseline]
+    if len(compared_results) > 1:
+        drawn["speedups"] = "Speed of each experiment", [speedup_bars(compared_results)]
     curve = setting_curve(report.rows)
     if curve:
         drawn["setting"] = "Speed by the setting that changes", [curve]
-    points = [result for result in report.rows if has_trade_off(result)]
-    if len(points) > 1:
-        drawn["pareto"] = "Speed against accuracy", [trade_off(points)]
+    scored_results = [result for result in report.rows if has_trade_off(result)]
+    if len(scored_results) > 1:
+        drawn["pareto"] = "Speed against accuracy", [trade_off(scored_results)]
     return save_pictures(drawn, folder)
 
 
 def has_trade_off(result: ExperimentResult) -> bool:
-    """Tell whether a result has a score and a speed that does not follow from a configured rate."""
+    """Tell whether a result has both a score and a speed. A speed that follows from a configured rate
+    does not count.
+    """
     return bool(result.speed) and result.score is not None and not result.experiment.has_fixed_rate
 
 
 def speedup_bars(results: Results) -> Bars:
-    """Return a bar for each experiment's speed relative to the baseline, with its interval.
+    """Return a bar for each experiment's speed relative to the baseline, with its interval if it has one.
 
     A bar is red if the speed does not count, and hollow if the result is not conclusive for any reason.
     """
     rows = []
     for result in results:
-        gain = result.gain or Change(1.0, 1.0, 1.0)  # the baseline has no gain
+        gain = result.gain or Change(1.0, 1.0, 1.0)  # The baseline has no gain, so it gets one of 1.
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
         part = StackedPart(0.0, gain.mean, color_of(result), is_hollow=not is_clear)
         bar = Bar(result.name, f"{gain.mean:.2f}", [part])
@@ -104,9 +109,10 @@ def setting_curve(results: Results) -> LinePanel | None:
 
 
 def changed_number(results: Results) -> str | None:
-    """Return the setting in which experiments differ, if they differ in only one and all its values are numbers.
+    """Return the name of the setting in which experiments differ, if they differ in only one and its values are
+    numbers.
 
-    An experiment may lack the setting. None for any other differences.
+    Else None. An experiment may lack the setting.
     """
     names = set(chain.from_iterable(map(settings_of, results)))
     changed = []
@@ -183,11 +189,11 @@ def trade_off(results: Results) -> LinePanel:
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:
-    """Return the points that no other point beats in both coordinates, sorted by the first coordinate."""
+    """Return the points that no other point beats in both coordinates (speed and score), sorted by speed."""
     front = list[Point]()
     highest_score = -inf
     for speed, score in sorted(points, reverse=True):
-        if score > highest_score:  # every faster point has a lower score
+        if score > highest_score:  # Every faster point has a lower score.
             front.append((speed, score))
             highest_score = score
     return front[::-1]

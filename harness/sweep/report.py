@@ -60,13 +60,16 @@ def document(
 
 
 def read_results(folder: Path, state: State) -> SweepReport:
-    """Return the results of each experiment so far, those at full length apart, with the answers that are compared."""
+    """Return the results of each experiment so far, with the answers that are compared. `folder` is the sweep's.
+
+    Results of runs at full length are kept apart as finalists.
+    """
     rows = experiment_rows(state)
     return SweepReport(state, rows, experiment_rows(state, final=True), pairs_of(folder, state, rows))
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
-    """Write plots/, report.md and report.html into a sweep's folder.
+    """Write plots/, report.md and report.html into a sweep's folder, and return the results.
 
     Without `state`, the state is read from the folder. Raises UsageError if it cannot be read.
     """
@@ -75,14 +78,14 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
     own_files.replace_links(folder)
     pictures = draw_pictures(report, folder / own_files.PLOTS)
     early_end = ended_early(folder, reported=True)
-    shared, by_run = deviations(folder, state.records)
+    shared_deviations, deviations_by_run = deviations(folder, state.records)
     further_lines = [
         Line("did not finish", early_end or "", "bad"),
-        Line(subject.NOT_COMPARABLE, "; ".join(shared), "careful"),
+        Line(subject.NOT_COMPARABLE, "; ".join(shared_deviations), "careful"),
     ]
-    page_of = document(report, folder, [*report_sections(report, by_run, pictures)], further_lines)
-    files.write_text(folder / "report.md", to_markdown(page_of))
-    files.write_text(folder / "report.html", page.page(page_of))
+    report_document = document(report, folder, [*report_sections(report, deviations_by_run, pictures)], further_lines)
+    files.write_text(folder / "report.md", to_markdown(report_document))
+    files.write_text(folder / "report.html", page.page(report_document))
     return report
 
 
@@ -90,17 +93,18 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
     """Return the answers of experiments compared with the baseline's, by name. Raises UsageError for a damaged file.
 
     They are compared if the accuracy gate is inconclusive, a condition is about answers, or the sweep compares servers.
+    Empty if the baseline's answers were not kept; an experiment with other samples is left out.
     """
     tests = accuracy_tests(folder, rows)
     base = tests.pop(BASELINE, None)
     if base is None:
         return {}
     conditions = [regression.parse_condition(text) for text in state.fail_if]
-    is_judged = state.sweep.is_of_servers or any(condition.is_of_answers for condition in conditions)
+    are_all_compared = state.sweep.is_of_servers or any(condition.is_of_answers for condition in conditions)
     inconclusive = {result.name for result in rows if result.accuracy == "INCONCLUSIVE"}
     pairs = {}
     for name, test in tests.items():
-        if is_judged or name in inconclusive:
+        if are_all_compared or name in inconclusive:
             pair = answer_comparison.compare_answers(base, test, same_splitter=True)
             if pair:
                 pairs[name] = pair
@@ -108,7 +112,9 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
 
 
 def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
-    """Return the folder of each experiment's accuracy test by name. It is the first run that kept its samples."""
+    """Return the folder of an accuracy test for each experiment that has one, by name: the first run
+    with its samples.
+    """
     tests: dict[str, Path] = {}
     for result in rows:
         for record in result.records:
@@ -125,7 +131,7 @@ def report_sections(
 ) -> Iterator[Section]:
     """Yield the sections: pictures, method, all experiments, those at full length, all runs, and the command.
 
-    `by_run` has the deviations of each run from MLPerf's rules.
+    `by_run` has the deviations of each run from MLPerf's rules that not all runs have, by the run's folder.
     """
     state, system = report.state, report.state.system
     if pictures:
@@ -148,7 +154,11 @@ def report_sections(
 
 
 def run_row(record: ExperimentRecord, reasons: Sequence[str]) -> list[object]:
-    """Return a row of the table of runs. `reasons` are those why this run, unlike the others, is not comparable."""
+    """Return a row of the table of runs: experiment, round, outcome, seconds, and a link to the run's report.
+
+    `reasons` are those why this run, unlike the others, is not comparable with MLPerf's results. A run without a folder
+    has no link.
+    """
     round_name = "full length" if record.final else record.number
     outcome = joined_text(": ", record.status, record.reason)
     if reasons:
@@ -167,7 +177,10 @@ SAFETY_NOTE = (
 
 
 def about_lines(report: SweepReport) -> Iterator[str]:
-    """Yield what the sweep is for, and how many rounds its changes rest on."""
+    """Yield what the sweep is for, if its file says so, and how many rounds its changes rest on.
+
+    With few rounds, the text says how to see the scatter.
+    """
     if report.state.sweep.about:
         yield report.state.sweep.about
     rounds = max((record.number for record in report.state.records), default=0)
@@ -181,7 +194,12 @@ def about_lines(report: SweepReport) -> Iterator[str]:
 
 
 def experiment_table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
-    """Return a row for each experiment. `judgements` are those on its score against the baseline's, by name."""
+    """Return the table of experiments: description, change, metrics, LoadGen's verdict, accuracy, and what bounds the
+    speed.
+
+    `judgements` are those on an experiment's score against the baseline's, by name. Columns without a value are left
+    out.
+    """
 
     def accuracy(result: ExperimentResult) -> str:
         judgement = judgements.get(result.name)
@@ -211,7 +229,9 @@ def bound_text(result: ExperimentResult) -> str:
 
 
 def validity_text(result: ExperimentResult) -> str | None:
-    """Return LoadGen's verdict; without a complete run, why there is none."""
+    """Return LoadGen's verdict; without a complete run, the status and the reason of the run that did not finish, if
+    any.
+    """
     if result.complete:
         return VALIDITY_WORDS[result.is_valid]
     if result.failure is None:
@@ -220,7 +240,7 @@ def validity_text(result: ExperimentResult) -> str | None:
 
 
 def change_text(result: ExperimentResult) -> str:
-    """Return the change as text; a dash if there is none.
+    """Return the change of speed as text; a dash if there is none.
 
     It is struck out if the experiment's speed or the baseline's does not count.
     """
@@ -234,7 +254,9 @@ def change_text(result: ExperimentResult) -> str:
 
 
 def experiment_text(result: ExperimentResult) -> str:
-    """Return the description of an experiment, then its changes as code."""
+    """Return the description of an experiment, then its changes as code in parentheses, as Markdown. Either may be
+    missing.
+    """
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
     return MarkdownText(
         joined_text(" ", about and escape_text(cell(about)), changes and f"(`{code_text(cell(changes))}`)")
@@ -242,9 +264,10 @@ def experiment_text(result: ExperimentResult) -> str:
 
 
 def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
-    """Return a metric for the table; a dash if it is not known.
+    """Return the mean of a metric for the table; a dash if it is not known.
 
-    A speed that does not count is struck out. A score also has its distance from the baseline's.
+    A speed that does not count is struck out. A score also has its distance from the baseline's, if the baseline has
+    one.
     """
     figure = result.numbers.get(metric.name)
     if figure is None:
@@ -262,7 +285,10 @@ ROW_HEAD = (*(metric.short for metric in metrics_of("sweep row")), "seconds", "e
 
 
 def record_cells(label: str, record: ExperimentRecord) -> list[str]:
-    """Return one experiment's outcome as a row under ROW_HEAD, latencies in ms. A run that failed has its reason."""
+    """Return a finished run as a row under ROW_HEAD: metrics, seconds, and the experiment's `label` with its verdict.
+
+    A run that did not complete has its reason in place of the verdict.
+    """
     values = record.outcome.values
     figures = [values.get(metric.name) for metric in metrics_of("sweep row")]
     figures.append(round(record.seconds) or None)
@@ -273,7 +299,10 @@ def record_cells(label: str, record: ExperimentRecord) -> list[str]:
 
 
 def verdict_text(run: ExperimentOutcome) -> str:
-    """Return the accuracy gate's verdict, that a run is INVALID if it is, and its estimate, in words."""
+    """Return the outcome of a run in words: the accuracy gate's verdict, INVALID if it is, and its estimated rate.
+
+    What the run does not have is left out.
+    """
     texts = []
     if run.verdict:
         texts.append(GATE_WORDS[run.verdict])
@@ -286,8 +315,10 @@ def verdict_text(run: ExperimentOutcome) -> str:
 
 
 def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return why the numbers are not comparable with MLPerf: the reasons that all complete runs share, and the further
-    reasons of each run, by its folder.
+    """Return why the numbers of a sweep are not comparable with MLPerf's.
+
+    The first list has the reasons that all complete runs share; the dictionary has the further reasons of each run, by
+    its folder. Both are empty without a complete run.
     """
     by_run = dict[str, list[str]]()
     for record in records:
@@ -302,7 +333,7 @@ def deviations(folder: Path, records: Sequence[ExperimentRecord]) -> tuple[list[
 
 
 def deviations_of_run(folder: Path) -> list[str]:
-    """Return a run's deviations; empty if its folder is gone."""
+    """Return a run's deviations from MLPerf's rules, in words; empty if its folder is gone."""
     if not (folder / "config.json").exists():
         return []
     return [*map(str, facts_of(folder).deviations)]

@@ -36,13 +36,15 @@ class Servers:
     sides: dict[tuple[str, bool], steps.PreparedRun] = field(default_factory=dict)
 
     def __call__(self, job: Job, lane: Lane, watch: Watch) -> ExperimentRecord:
-        """Run one job in this process. Raises BenchmarkError if the test fails.
+        """Run one job against its server in this process, and return its record. An interruption is recorded, too.
 
-        LoadGen waits for every answer and cannot be stopped, so no other job can follow a failed one in this process.
+        Raises BenchmarkError if the test fails. LoadGen waits for every answer and cannot be stopped, so no other job
+        can follow a failed one in this process. `watch` is not asked for the same reason.
         """
         begin, key = time.monotonic(), (job.item.name, job.final)
         folder = open_run(self.place / job.item.name, str(job.round + 1))
         try:
+            # The first job of a server begins the session that later rounds use again.
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
             outcome = from_summary(rendering.build_report(measure_side(side, folder)))
             if outcome.verdict:
@@ -59,22 +61,24 @@ class Servers:
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
     def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
-        """Begin to measure a server. It gets the requests and the test length of the first server."""
-        first = next(iter(self.sides.values()), None)
-        session = first.session if first else None
+        """Begin to measure a server: prepare a run with a session. It gets the requests and the test length of the
+        first server.
+        """
+        first_side = next(iter(self.sides.values()), None)
+        session = first_side.session if first_side else None
         side = steps.begin(config_of(item, self.place), folder, self.display, same_requests=session)
-        first_plan = first.run.plan if first else side.run.plan
+        first_plan = first_side.run.plan if first_side else side.run.plan
         side.run.adopt(match_length(side.run.plan, first_plan))
         return side
 
 
 def config_of(item: Experiment, place: Path) -> RunConfig:
-    """Return the settings of an experiment, with the model that its server offers."""
+    """Return the settings of an experiment, with the model that its server offers. `place` is the sweep's folder."""
     return config_of_served_model(RunConfig(**item.settings | {"results_dir": place / item.name}))
 
 
 def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
-    """Run the tests of one run against a server, and return its folder.
+    """Run the tests of one run against a server in `folder`, and return the path of this folder.
 
     If both tests were asked for, only the server's first run has an accuracy test: repetition shows nothing new.
     """
@@ -91,18 +95,22 @@ def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
     return folder.path
 
 
-def match_length(plan: Plan, first: Plan) -> Plan:
-    """Return the plan with the number of queries and the rate of the first server's plan.
+def match_length(plan: Plan, first_plan: Plan) -> Plan:
+    """Return the plan with the number of queries, the rate and the duration of the first server's plan.
 
-    If that has no rate, the plan is returned as it is. A closed loop gets a fixed number of queries, a multiple of its
-    slots, because a test that ends by time ends with some slots empty.
+    If the first plan has no rate, the plan is returned as it is. A closed loop gets a fixed number of queries, a
+    multiple of its slots, because a test that ends by time ends with some slots empty.
     """
-    if first.target_qps is None:
+    if first_plan.target_qps is None:
         return plan
-    if plan.concurrency and not first.fewest_queries:
-        queries_a_slot = ceil(max(first.min_queries, first.target_qps * first.min_duration_s) / plan.concurrency)
+    if plan.concurrency and not first_plan.fewest_queries:
+        wanted_queries = max(first_plan.min_queries, first_plan.target_qps * first_plan.min_duration_s)
+        queries_a_slot = ceil(wanted_queries / plan.concurrency)
         queries = queries_a_slot * plan.concurrency
-        first = replace(first, fewest_queries=queries, min_duration_s=NO_MIN_DURATION_S)
+        first_plan = replace(first_plan, fewest_queries=queries, min_duration_s=NO_MIN_DURATION_S)
     return replace(
-        plan, target_qps=first.target_qps, fewest_queries=first.fewest_queries, min_duration_s=first.min_duration_s
+        plan,
+        target_qps=first_plan.target_qps,
+        fewest_queries=first_plan.fewest_queries,
+        min_duration_s=first_plan.min_duration_s,
     )

@@ -67,12 +67,12 @@ class SweepState:
     announcement: str = ""  # the latest plan, for the screen
 
     def keep(self, **changes: object) -> None:
-        """Change the kept state of the sweep and write it to the folder."""
+        """Change fields of the stored state and write the state to sweep.json, so that the sweep can be resumed."""
         self.kept = replace(self.kept, **changes)  # type: ignore[arg-type]
         report.write_state(self.folder.path, self.kept)
 
     def put(self, record: ExperimentRecord) -> None:
-        """Keep a record. It replaces an earlier record of the same run."""
+        """Store a record in sweep.json. It replaces an earlier record of the same run."""
         records = [earlier for earlier in self.kept.records if earlier.key != record.key]
         self.keep(records=(*records, record))
 
@@ -81,7 +81,8 @@ class SweepState:
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
-        """Return the next job of a lane; None if no job is left or there is no time for one.
+        """Return the next job of a lane, which is then reserved for it; None if no job is left or there is no time for
+        one.
 
         If the time left is too short for one job of a round, it is kept for the finalists.
         """
@@ -91,20 +92,20 @@ class SweepState:
         return None
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield the jobs that a lane may run, in order.
+        """Yield the jobs that a lane may run, in order, the finalists last.
 
         Each round begins with the baseline, so that the others are compared with a baseline on their own GPU. If rounds
         alternate, every second round runs backwards and ends with the baseline. With --within, the rounds end once all
         intervals are narrow enough, but only after as many rounds forwards as backwards.
         """
         options = self.options
-        changes = sorted(self.chosen[1:], key=attrgetter("priority"), reverse=True)
+        experiments = sorted(self.chosen[1:], key=attrgetter("priority"), reverse=True)
         for number in range(options.repeat):
             is_odd = number % 2 == 1
             may_end = self.kept.within and number >= FEWEST_ROUNDS and not is_odd
             if may_end and are_all_narrow(self.kept, number):
                 break
-            turn = self.turn([self.chosen[0], *changes], number, lane)
+            turn = self.turn([self.chosen[0], *experiments], number, lane)
             if options.alternate and is_odd:
                 turn.reverse()
             yield from turn
@@ -112,10 +113,11 @@ class SweepState:
             yield from self.turn(self.finalists, 0, lane, final=True)
 
     def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
-        """Return the jobs of one round (`number`): the baseline and the open jobs. `items` begins with the baseline.
+        """Return the open jobs of one round (`number`), the baseline's first. `items` begins with the baseline.
 
-        Empty if all jobs but the baseline are done, unless rounds alternate: the baseline is then the last of a round
-        that runs backwards, so it may be the only one that is left.
+        The baseline's job is always there, as the others are compared with it. Empty if all other jobs are done, unless
+        rounds alternate: the baseline is then the last of a round that runs backwards, so it may be the only one that
+        is left. `final` asks for jobs at full length.
         """
         base, *jobs = (Job(item, number, final) for item in items)
         open_jobs = [job for job in jobs if self.is_open(job, lane)]
@@ -124,9 +126,9 @@ class SweepState:
         return [base, *open_jobs]
 
     def is_open(self, job: Job, lane: Lane) -> bool:
-        """Tell whether a job can be started: it is not running and has not ended.
+        """Tell whether a job can be started on a lane: it is not running and has not ended.
 
-        A job that is to be tried again counts as ended only if it is complete.
+        A job that the user wants to try again counts as ended only if it is complete.
         """
         key, ended_statuses = job.key(lane), ENDED_STATUSES
         if job.item.name in self.options.again:
@@ -135,13 +137,13 @@ class SweepState:
         return key not in self.reserved and key not in ended
 
     def reserve(self, job: Job, lane: Lane) -> bool:
-        """Reserve a job for this lane if there is time for it. Returns whether it was reserved.
+        """Reserve a job for this lane if there is time for it, and return whether it was reserved.
 
-        Once there was no time for a job, no further job of a round is reserved, only finalists that fit into the time
-        left. Sets `out_of_time`.
+        Once there was no time for a job of a round, which sets `out_of_time`, no further job of a round is reserved,
+        only finalists that fit into the time left.
         """
         seconds = self.seconds_of(job)
-        if job.item.is_estimate:  # The best estimate is confirmed later: by a search as long, and a full test.
+        if job.item.is_estimate:  # Later, a search as long as the estimate and a full test must confirm the best one.
             seconds = 2 * seconds + SHORTEST_FULL_TEST_S
         is_late = self.is_late(seconds)
         if is_late:
@@ -170,7 +172,8 @@ class SweepState:
         """Plan what follows from the results of the rounds, and return whether anything does.
 
         In a sweep of estimates, that is first the best estimate with a cap on running requests, then one finalist: the
-        best estimate, which is confirmed. In any other sweep, it is the finalists that were asked for.
+        best estimate, which is confirmed. In any other sweep, it is the finalists that were asked for. Nothing follows
+        once the finalists are planned.
         """
         results, has_estimates = experiment_rows(self.kept), self.chosen[0].is_estimate
         if has_estimates:
@@ -191,7 +194,7 @@ class SweepState:
         return bool(self.finalists)
 
     def full(self, item: Experiment) -> Experiment:
-        """Return an experiment at full official length.
+        """Return an experiment at full official length: without the settings that shorten it.
 
         An estimate becomes a search for its rate. So that the search and two full tests fit into the time left, a full
         test is shorter than MLPerf's duration if needed, but not shorter than SHORTEST_FULL_TEST_S.
@@ -201,17 +204,17 @@ class SweepState:
             settings["server_target_qps"] = "max"
             seconds_left = self.began + self.options.limit - time.monotonic()
             search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
-            seconds_a_test = (seconds_left - search_s) / 2
-            longest = item.settings.get("min_duration", "auto")
-            if longest == "auto":
-                longest = MIN_DURATION_S
-            seconds = min(longest, max(SHORTEST_FULL_TEST_S, seconds_a_test))
+            test_s = (seconds_left - search_s) / 2
+            longest_s = item.settings.get("min_duration", "auto")
+            if longest_s == "auto":
+                longest_s = MIN_DURATION_S
+            seconds = min(longest_s, max(SHORTEST_FULL_TEST_S, test_s))
             if seconds < MIN_DURATION_S:
                 settings["min_duration"] = round(seconds, 1)
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
-        """Return the experiments that the time limit left out, or the word "finalists" if only those were."""
+        """Return the names of the experiments that the time limit left out, or "finalists" if only those were."""
         labels = []
         for job in self.jobs(Lane()):
             if job.item.name != BASELINE:
@@ -236,7 +239,8 @@ class SweepState:
 def cap_fastest(results: Results) -> Experiment | None:
     """Return the fastest estimated experiment with a cap on running requests that keeps TPOT near its limit.
 
-    None if no estimate counts, the cap is not known, or the experiment has a cap that is as low.
+    None if no estimate counts, the cap is not known, or the experiment has a cap that is as low. The new cap replaces
+    an old one in the experiment's list of changes.
     """
     best = best_estimate(results)
     running = best.numbers.get(CAP_METRIC.name) if best else None
@@ -245,7 +249,7 @@ def cap_fastest(results: Results) -> Experiment | None:
     about = f"{best.name} with as many requests running as keep TPOT's p99 at 95 % of its limit, by its estimate"
     item, cap = best.experiment, round(running)
     settings = item.settings | {CAP_FLAG: cap}
-    replaced = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
-    changes = [change for change in item.changes if change != replaced]
+    old_change = change_text(CAP_FLAG, item.settings.get(CAP_FLAG))
+    changes = [change for change in item.changes if change != old_change]
     changes.append(change_text(CAP_FLAG, cap))
     return replace(item, name=CAPPED_KIND, about=about, kind="capped", settings=settings, changes=tuple(changes))
