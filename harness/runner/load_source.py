@@ -34,25 +34,30 @@ class RateSource:
     before: TestPart | None = None  # the part before the performance test, for any plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run that comes before the performance test. None if nothing does."""
+        """Return the part of the run that comes before the performance test, for what a user is told. None if nothing
+        does.
+        """
         return self.before
 
     def least_s(self, plan: Plan) -> float | None:
-        """Return the fewest seconds that a run takes after its engine's start.
+        """Return the fewest seconds that a run with this source takes after its engine's start.
 
-        None if --minutes has no meaning for it.
+        None if --minutes has no meaning for it, as with a load that the user gave.
         """
         return None
 
     def find(self, bench: Bench) -> Plan:
-        """Return the plan with its load, and with a note about it.
+        """Return the plan with its load, and with a note on how the load was found. A given load stays as it is.
 
         Tests on the way are recorded at once. Raises NotAcceptedError if no load keeps the limits.
         """
         return bench.plan
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        """Return the plan for another attempt after the last test. None if another attempt would not help."""
+        """Return the plan for another attempt after the last full test, whose result this is.
+
+        None if another attempt would not help, which is so if the user gave the load.
+        """
         return None
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:

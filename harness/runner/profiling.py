@@ -22,7 +22,10 @@ LONGEST_RAMP_S = 30.0  # seconds of load before the profiler is turned on
 
 
 def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
-    """Profile the engine and write the result, even if it is a failure. The measured results are valid in any case."""
+    """Run the measured load again under the engine's profiler, write profile.json, and return the profile.
+
+    A failure is written as well, as a profile with its reason: the measured results are valid in any case.
+    """
     session.display.stage("profiling", "load")
     folder, engine, requests = session.folder.sub(PROFILE_FOLDER), session.engine, session.library.requests
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
@@ -30,7 +33,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     if plan.config.sort_by_length:
         requests = sorted(requests, key=prompt_length, reverse=True)
     try:
-        if plan.engine_state.prefix_caching:  # the profile must not use prefixes that the tests left in the cache
+        if plan.engine_state.prefix_caching:  # The tests have left prefixes in the cache, which would be reused.
             session.measure(engine.reset_prefix_cache())
         # The load of the scenario without end, on the run's samples over and over.
         sender = sending.pattern_sender(plan, engine.concurrency)
@@ -50,10 +53,10 @@ def prompt_length(request: Prompt) -> int:
 
 
 def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
-    """Return the seconds of load after which the engine is as busy as in the middle of a test.
+    """Return the seconds of load after which the engine is as busy as in the middle of a test, at most LONGEST_RAMP_S.
 
     This is about the time of one answer. By Little's law, it is the number of requests in flight divided by their rate
-    in the measured test.
+    in the measured test. If their number is not fixed, it is the measured mean latency; 0 if that is not known either.
     """
     in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)
     if in_flight is None and measured.latency_ms:
@@ -64,7 +67,10 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
 
 
 async def profile_window(engine: Engine, work: Coroutine[object, object, object], ramp: float) -> None:
-    """Keep the load up. Turn the profiler on after the ramp, and off after the window. Raises EngineError."""
+    """Keep the load up; turn the profiler on after the ramp, and off after WINDOW_S. Then end the load.
+
+    `work` sends the load without end. `ramp` is in seconds. Raises EngineError if the load ends before.
+    """
     loading = asyncio.create_task(work)
     try:
         await wait_under_load(loading, ramp)
@@ -77,11 +83,12 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
 
 
 async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
-    """Wait for some seconds. Raises EngineError if the load ends meanwhile."""
+    """Wait for some seconds while the load runs. Raises EngineError, with the reason, if the load ends meanwhile."""
     done, _ = await asyncio.wait([loading], timeout=seconds)
     if not done:
         return
     error = loading.exception()
+    # Several requests may have failed at once; the first error stands for all.
     if isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     reason = first_line(error) if error else "no samples"

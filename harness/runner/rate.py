@@ -17,7 +17,10 @@ from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate
 
 
 def rate_source(config: RunConfig) -> RateSource:
-    """Return the source of a run's load, chosen by its load pattern and by the load that the user gave."""
+    """Return the source of a run's load, chosen by its load pattern and by the load that the user gave.
+
+    Without a case of its own, the load is the one that the user gave.
+    """
     pattern = config.scenario_rules.pattern
     # LoadGen sends the queries of Server at a rate, even in an accuracy test. No other accuracy test needs a load.
     if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):
@@ -43,7 +46,10 @@ def rate_source(config: RunConfig) -> RateSource:
 
 
 def require_time(plan: Plan) -> None:
-    """Raise UsageError if --minutes is too short for a run. A shortened test would not be VALID."""
+    """Raise UsageError if --minutes is too short for a run. A shortened test would not be VALID.
+
+    Nothing is checked without --minutes, and if the source of the load has no least time.
+    """
     given_minutes, source = plan.config.minutes, rate_source(plan.config)
     least_s = source.least_s(plan)
     if given_minutes is None or least_s is None or 60 * given_minutes >= least_s:
@@ -53,9 +59,8 @@ def require_time(plan: Plan) -> None:
 
 
 def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
-    """Return the seconds that are left of --minutes, which count from the engine's start.
-
-    Infinite without --minutes.
+    """Return the seconds that are left of --minutes, which count from the engine's start; infinite
+    without --minutes.
     """
     if not run.config.minutes:
         return inf
@@ -63,10 +68,13 @@ def left_s(run: BenchmarkRun, session: LoadGenSession) -> float:
 
 
 def find_rate(run: BenchmarkRun, session: LoadGenSession) -> None:
-    """Complete the plan with its target rate, if it was not given."""
+    """Complete the run's plan with its target rate or other load, if it was not given, and say how long the test takes.
+
+    A quick estimate has no test after it.
+    """
     bench = Bench(run, session, until=monotonic() + left_s(run, session))
     plan_with_rate = rate_source(run.config).find(bench)
-    if plan_with_rate is run.plan:
+    if plan_with_rate is run.plan:  # The user gave the load.
         return
     run.adopt(plan_with_rate)
     if run.config.quick:

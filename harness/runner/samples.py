@@ -13,9 +13,10 @@ from harness.workloads.sample_library import Library
 
 
 def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library | None]:
-    """Return the plan as far as it needs no engine, and the samples of a workload.
+    """Return the plan as far as it needs no engine, and the samples of the user's workload; None if the run uses
+    MLPerf's.
 
-    The samples are None if the run uses MLPerf's.
+    Raises UsageError if the settings do not fit each other or the workload, or if --minutes is too short.
     """
     workload = custom.load(config, tokenizer)
     request_set = workload.request_set if workload else None
@@ -33,14 +34,17 @@ def prepare_plan(config: RunConfig, tokenizer: Tokenizer) -> tuple[Plan, Library
 
 
 def official_samples(plan: Plan, tokenizer: Tokenizer) -> Library:
-    """Return MLPerf's samples. Raises UsageError if one does not fit the context."""
+    """Return MLPerf's samples for a plan. Raises UsageError if one of them does not fit the model's context."""
     library = cnn_dailymail.load(plan.config, tokenizer, plan.samples)
     cnn_dailymail.check_lengths(library, plan.max_model_len, plan.max_new_tokens)
     return library
 
 
 def read_samples(config: RunConfig) -> tuple[Plan, Library]:
-    """Return the plan, and the samples as the run will send them. Raises UsageError if they cannot be read."""
+    """Return the plan, and the samples as the run will send them: MLPerf's or those of the user's workload.
+
+    Raises UsageError if they cannot be read.
+    """
     tokenizer = pretrained.load_tokenizer(config)
     plan, library = prepare_plan(config, tokenizer)
     if library is None:
@@ -49,7 +53,7 @@ def read_samples(config: RunConfig) -> tuple[Plan, Library]:
 
 
 def are_local(config: RunConfig) -> bool:
-    """Return whether the samples need no download, since they are in a file, come with this program, or are drawn."""
+    """Tell whether the samples need no download: they are in a file, come with this program, or are drawn at random."""
     if config.is_official_workload:
         return bool(config.dataset_path or config.model_spec.data)
     return not config.workload.startswith(HUB_PREFIX)

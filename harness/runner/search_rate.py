@@ -40,27 +40,36 @@ class SearchedRate(RateSource):
         return plan.min_duration_s + SEARCH_S
 
     def total(self, plan: Plan) -> str:
-        """Return the parts of the run, and how long it takes at most or how many tests may follow."""
+        """Return the parts of the run in words, and how long it takes at most or how many tests may follow."""
         sentence = super().total(plan)
         if plan.config.minutes:
             return f"{sentence}; about {minutes(60 * plan.config.minutes)} at most"
         return f"{sentence}; up to {MOST_FULL_TESTS - 1} more full tests may follow"
 
     def find(self, bench: Bench) -> Plan:
+        """Search the highest rate by short tests, and return the plan of the first full test.
+
+        Raises NotAcceptedError if no rate keeps the limits, and UsageError if --minutes is too short for a full test.
+        """
         measurements = search.search(bench)
         return plan_from_search(bench.plan, measurements, bench.left_s)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
+        """Return the plan of another full test at a better rate; None if no other rate helps or there is no time."""
         if not is_correctable(plan, result):
             return None
         return retry_plan(plan, result, tests, self.next_rate(plan, tests))
 
     def next_rate(self, plan: Plan, tests: DoneTests) -> float | None:
-        """Return the rate of another full test. None if no other is worth it."""
+        """Return the rate of another full test, from all tests so far. None if no other is worth it."""
         return FullTests(tests.attempts, probes_without_refusals(tests.probes), Goal.of(plan), tests.lone).next_rate
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
-        """Return the plan of the full test that counts, with a note about all tests and a test that had no time."""
+        """Return the plan of the full test that counts, with a note about all tests.
+
+        The note also says if a further test had no time, and if the server's state changed under the load. If no full
+        test held, the plan keeps the last rate.
+        """
         goal = Goal.of(plan)
         full_tests = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
         note = full_tests.summary
@@ -83,6 +92,9 @@ class CurveRate(RateSource):
     corrections = 2
 
     def outlook(self, plan: Plan) -> TestPart | None:
+        """Return the part of the run before the performance test: a short test at each rate that --minutes has time
+        for.
+        """
         goal = Goal.of(plan)
         seconds_by_rate = {rate: probe_s(rate, goal) for rate in fitting_rates(plan)}
         fewest_queries = round(min(rate * seconds for rate, seconds in seconds_by_rate.items()))
@@ -91,11 +103,15 @@ class CurveRate(RateSource):
         return TestPart(f"{len(seconds_by_rate)} rates", text, total_s)
 
     def least_s(self, plan: Plan) -> float | None:
-        """Return the seconds for the highest rate alone, since the lowest are left out first."""
+        """Return the seconds for the highest rate alone, since the lowest rates are left out first."""
         return curve_s(given_rates(plan)[-1:], Goal.of(plan))
 
     def find(self, bench: Bench) -> Plan:
-        """Test the given rates. Return the plan with the best rate."""
+        """Test the given rates, lowest first, and return the plan with the best of them.
+
+        Rates for which --minutes has no time are left out. If all rates hold, a higher one is tested as well: only a
+        rate that does not hold shows the server's capacity.
+        """
         plan = bench.plan
         rates = fitting_rates(plan)
         unfit = ", ".join(number(rate) for rate in given_rates(plan) if rate not in rates)
@@ -103,11 +119,15 @@ class CurveRate(RateSource):
             bench.say(f"left out for --minutes {plan.config.minutes:g}: {unfit} queries/s")
         for rate in rates:
             bench.test(at_rate(plan, rate))
-        if all(probe.has_held for probe in bench.run.facts.probes):  # the capacity is not known yet
+        if all(probe.has_held for probe in bench.run.facts.probes):
             bench.test(at_rate(plan, MOST_RISE_RATIO * rates[-1]))
         return plan_from_curve(plan, bench.run.facts.probes)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
+        """Return the plan of a full test at the next lower given rate that held; None if the last test was VALID.
+
+        None also if a lower rate would not help, if there is none, or if there is no time.
+        """
         if result.valid or not is_correctable(plan, result):
             return None
         rate = best_given_rate(plan, tests.all, below=plan.target_qps or 0.0)
@@ -125,7 +145,10 @@ class QuickEstimate(RateSource):
         return 0.0
 
     def find(self, bench: Bench) -> Plan:
-        """Write an estimate of the rates that keep the limits. Return the plan with the estimate as a note."""
+        """Estimate the rates that keep the limits, and write the estimate. Return the plan with the estimate as a note.
+
+        No full test follows. Raises EndpointError if no request was answered in the time that there is.
+        """
         ceiling_s = quick.CEILING_S
         if bench.plan.config.minutes:
             ceiling_s = 60 * bench.plan.config.minutes
@@ -136,7 +159,7 @@ class QuickEstimate(RateSource):
             raise EndpointError(f"no request was answered within {minutes(ceiling_s)}: see the server's log.")
         plan = bench.plan
         full_at = None
-        if plan.config.max_in_flight != given_max_in_flight:  # the measurements have lowered it
+        if plan.config.max_in_flight != given_max_in_flight:  # The measurements have lowered it.
             full_at = plan.config.max_in_flight
         estimate = quick.estimate_of(measurements, quick.goals(plan), bench.run.facts.command, full_at)
         files.write_json(bench.run.folder.path / quick.FILE, estimate.model_dump())
@@ -144,25 +167,31 @@ class QuickEstimate(RateSource):
 
 
 def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
-    """Return the probes in which no request was refused. In the other probes, too many requests were in flight."""
+    """Return the probes in which the server refused no request. Others do not show latencies at their rate."""
     return [probe for probe in probes if not probe.refused]
 
 
 def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | None) -> Plan | None:
-    """Return the plan of another full test at a rate. None if there is no rate or no time."""
+    """Return the plan of another full test at this rate, with a note on the last one. None without a rate or enough
+    time.
+    """
     if not rate or tests.left_s < Goal.of(plan).reserved_s(rate):
         return None
     return plan.with_note(f"{attempt_text(plan, result, tests)}; retrying at {number(rate)}", target_qps=rate)
 
 
 def is_correctable(plan: Plan, result: TestResult) -> bool:
-    """Return whether another rate may change the result of a test. It cannot if the test was too short or failed."""
+    """Tell whether another rate may change the result of a full test.
+
+    It may if the test was VALID (with room), if a latency was over its limit, or if enough queries still left LoadGen
+    unsure. It does not help a test that was too short or failed otherwise.
+    """
     is_unsure = "early_stopping" in result.failed and (result.queries or 0) >= SURE_QUERIES
     return bool(plan.target_qps and (result.valid or is_unsure or "latency" in result.failed))
 
 
 def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
-    """Return in words how the last full test ended."""
+    """Return in words at which rate the last full test ran, how it ended, and why."""
     last = tests.attempts[-1]
     reason = ""
     if last.has_held:
@@ -175,7 +204,8 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
 def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf) -> Plan:
     """Return the plan with the highest rate that a full test is expected to keep in the `left_s` seconds that are left.
 
-    Raises NotAcceptedError if a single request already exceeds a limit, UsageError if --minutes is too short.
+    If such a test takes too long, the rate is lowered a little. Raises NotAcceptedError if a single request already
+    exceeds a limit, UsageError if --minutes is too short.
     """
     goal, lone = Goal.of(plan), measurements.lone
     if lone.is_over(goal):
@@ -183,8 +213,11 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
             f"a single request is over the limits (TTFT {number(1000 * lone.ttft_s)} ms and TPOT "
             f"{number(1000 * lone.tpot_s)} ms): no rate keeps them; see --tpot-limit."
         )
-    if not measurements.probes:
-        raise too_short(plan, measurements.burst.qps(lone) if measurements.burst else 1 / lone.latency_s, left_s)
+    if not measurements.probes:  # There was no time for one, so the rate is only guessed.
+        guessed_rate = 1 / lone.latency_s
+        if measurements.burst:
+            guessed_rate = measurements.burst.qps(lone)
+        raise too_short(plan, guessed_rate, left_s)
     candidate, best_rate = measurements.candidate, first_rate(measurements)
     rate = goal.rate_in_time(best_rate, left_s)
     if rate is None or rate < LOWERED_SHARE * best_rate:
@@ -203,7 +236,8 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
 def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
     """Return the error for --minutes that are too few for a full test at about this rate.
 
-    `left_s` are the seconds that are left of them. The minutes that it names also leave time for a search.
+    `left_s` are the seconds that are left of --minutes. The minutes that the message names also leave time for a
+    search.
     """
     given_s, goal = 60 * (plan.config.minutes or inf), Goal.of(plan)
     needed_s = max(given_s - left_s, SEARCH_S) + goal.reserved_s(rate)
@@ -215,15 +249,16 @@ def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
 
 
 def given_rates(plan: Plan) -> list[float]:
-    """Return the rates that the user gave, in ascending order. Empty if the user gave no list."""
+    """Return the rates that the user gave, in ascending order; empty if the user gave no list of rates."""
     rates = plan.config.server_target_qps
     return sorted(rates) if isinstance(rates, tuple) else []
 
 
 def fitting_rates(plan: Plan) -> list[float]:
-    """Return the given rates that --minutes has time for.
+    """Return the given rates that --minutes has time for, in ascending order; all of them without --minutes.
 
-    The lowest rates are left out first, since their tests take longest and say least about the limit.
+    The lowest rates are left out first, since their tests take longest and say least about the limit. The highest
+    always stays.
     """
     rates, goal = given_rates(plan), Goal.of(plan)
     if not plan.config.minutes:
@@ -238,15 +273,15 @@ def curve_s(rates: Sequence[float], goal: Goal) -> float:
 
     The full test may be at any of the rates, so the longest counts.
     """
-    probed = [*rates, MOST_RISE_RATIO * rates[-1]]
-    probes_s = sum(probe_s(rate, goal) for rate in probed)
+    probed_rates = [*rates, MOST_RISE_RATIO * rates[-1]]
+    probes_s = sum(probe_s(rate, goal) for rate in probed_rates)
     return probes_s + max(goal.reserved_s(rate) for rate in rates)
 
 
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
     """Return the plan with the highest of the given rates that is VALID and that a full test can keep steadily.
 
-    If no rate is VALID, or none would last, the lowest rate is used.
+    If no rate is VALID, or none would last, it has the lowest rate. A note says why this rate was chosen.
     """
     rates, held = given_rates(plan), given_rates_that_held(plan, probes)
     rate, choice = best_given_rate(plan, probes), "the highest that is VALID"
@@ -263,7 +298,7 @@ def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
 def best_given_rate(plan: Plan, probes: list[Outcome], below: float = inf) -> float | None:
     """Return the highest of the given rates below `below` that held and that the engine's capacity allows.
 
-    None if there is no such rate.
+    None if there is no such rate. Near its capacity, a server holds a rate in a short probe but not in a full test.
     """
     highest = rate_that_waits_allow(probes, Goal.of(plan))
     fitting = [rate for rate in given_rates_that_held(plan, probes) if rate < below and rate <= highest]
@@ -271,5 +306,6 @@ def best_given_rate(plan: Plan, probes: list[Outcome], below: float = inf) -> fl
 
 
 def given_rates_that_held(plan: Plan, probes: list[Outcome]) -> list[float]:
+    """Return the given rates whose probe held, in ascending order."""
     rates_that_held = {probe.load for probe in probes if probe.has_held}
     return [rate for rate in given_rates(plan) if rate in rates_that_held]

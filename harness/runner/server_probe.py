@@ -25,8 +25,11 @@ class ServerProbe(NamedTuple):
 
 @cache
 def probe_servers(config: RunConfig) -> ServerProbe:
-    """Ask the servers for one streamed answer, as a run does it. Raises UsageError or EndpointError."""
-    # One streamed answer shows how the server takes a prompt and delivers an answer.
+    """Ask the servers for one streamed answer, as a run does it, and return what it shows.
+
+    It shows how the servers take a prompt and deliver an answer. Raises UsageError or EndpointError if they do not
+    answer. The result is cached, as several checks use it.
+    """
     server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))
     probe_config = RunConfig.from_mapping(server_flags | {"concurrency": 1})
     engine = OpenAI(probe_config, probe_config.least_context)
@@ -45,11 +48,15 @@ def probe_servers(config: RunConfig) -> ServerProbe:
 
 
 def api_text(config: RunConfig) -> str:
+    """Return the name of the server and the way in which it takes prompts."""
     args = probe_servers(config).engine.args
     return f"{args['server']}; {args['exchange']}"
 
 
 def prefix_cache(config: RunConfig) -> str:
+    """Return whether the server's prefix cache is on, in words, by its metrics; if on, how to turn it
+    off or avoid it.
+    """
     setting = re.search(r'enable_prefix_caching="(\w+)"', probe_servers(config).metrics)
     if not setting:
         return "its metrics do not show it; each run reports what came from a cache"
@@ -59,6 +66,10 @@ def prefix_cache(config: RunConfig) -> str:
 
 
 def delivery_text(config: RunConfig) -> str:
+    """Return in how many messages the server sent an answer of how many tokens.
+
+    Raises UsageError if it bundles tokens: then TTFT and TPOT would measure a buffer.
+    """
     delivery = probe_servers(config).delivery
     if not delivery or not delivery.messages:
         return "not streamed"
@@ -69,7 +80,11 @@ def delivery_text(config: RunConfig) -> str:
 
 
 def chat_template(config: RunConfig) -> str:
-    """Return whether the server has a chat template. Raises an error if the run needs one and the server has none."""
+    """Return whether the server has a chat template, in words.
+
+    If the run uses the chat API, the server must have one: its error is raised. Otherwise none is needed, and the error
+    is only told.
+    """
     if config.endpoint_api == "chat":
         probe_servers(config)
         return "the server has one"

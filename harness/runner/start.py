@@ -28,7 +28,10 @@ STAGES = (
 
 
 def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float, display: Display) -> None:
-    """Start an engine, show meanwhile what it is doing, and note its facts. Raises EngineError if the start hangs."""
+    """Start an engine, show meanwhile what it is doing, and record its version, arguments and kernels in `facts`.
+
+    Raises EngineError if nothing happens in the engine's log for `stall_timeout` seconds, or if the start fails.
+    """
     log = folder.path / "engine.log"
     watch = StartWatch(log, stall_timeout)
 
@@ -49,7 +52,10 @@ def start(engine: Engine, facts: Facts, folder: RunFolder, stall_timeout: float,
 
 
 def stage(log: Path) -> str:
-    """Return what a starting engine does now, and how far it is if its log says so. Empty before the first sign."""
+    """Return what a starting engine does now, and how far it is if its log says so.
+
+    That is the last line of the log that one of STAGES describes. Empty if there is no log or no such line yet.
+    """
     try:
         text = log.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
     except OSError:

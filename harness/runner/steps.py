@@ -50,9 +50,9 @@ from harness.workloads.sample_library import Library
 
 
 def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
-    """Return a line for each thing for which a user may want to stop a run.
+    """Return what a run would do, a line for each thing for which a user may want to stop it.
 
-    These are machine, samples, tests, minutes, disk, and comparability.
+    These are model, machine, samples, tests, minutes, disk space, and comparability with MLPerf's results.
     """
     config, source = plan.config, rate_source(plan.config)
     weights = "as the server has it" if config.endpoint else quantization.format_of(config)
@@ -78,7 +78,7 @@ def lines(plan: Plan, library: Library, gpus: list[nvml.GPU]) -> list[str]:
 
 
 def machine(plan: Plan, gpus: list[nvml.GPU]) -> str:
-    """Return the hardware that computes the answers, as far as this process chooses it."""
+    """Return in words the hardware that computes the answers, as far as it is known: servers, GPUs or CPU cores."""
     if plan.config.endpoint:
         return f"the servers behind {', '.join(plan.config.endpoint)}"
     if not gpus:
@@ -112,10 +112,11 @@ def run_benchmark(
     """Run the benchmark once in its folder. Raises BenchmarkError.
 
     The run uses the engine of the `earlier` run of the same command, if there is one. Its own engine is stopped before
-    the report, unless another run follows and can use it.
+    the report, unless another run follows (`is_last` is false) and can use it. A quick estimate has no tests and no
+    report.
     """
     display.stage("loading model, tokenizer and data")
-    doctor.require(config)  # ends the run if something that it needs is missing
+    doctor.require(config)  # It raises an error if something that the run needs is missing.
     prepared = begin(config, folder, display, earlier)
     run, session, tokenizer = prepared
     evaluation = None
@@ -125,7 +126,7 @@ def run_benchmark(
         display.stage(f"stopping {session.engine.name}")
     if is_last or not config.is_in_process:
         session.engine.close()
-    if config.quick:  # an estimate is written into the folder, but not into the history
+    if config.quick:  # An estimate is written into the folder, but not into the history.
         run.folder.set_status("complete")
         return RunEnd(DONE, prepared)
     return RunEnd(exit_code(config, evaluation, report(run)), prepared)
@@ -167,15 +168,16 @@ def begin(
 
 
 def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
-    """Say what a run would do, and read everything that it would read except the engine.
+    """Say what a run would do, read everything that it would read except the engine, and return the exit code.
 
-    Return the exit code. Raises BenchmarkError if the run would raise one before its engine starts.
+    Raises BenchmarkError if the run would raise one before its engine starts.
     """
     config = discovery.config_of_served_model(config)
     say(config.headline)
     doctor.require(config)
     limits = run_limits(config, nvml.gpus())
-    if limits and not are_local(config):  # say so before anything is downloaded
+    # Before a download, the limits are told for a mean prompt that is assumed; else below, for the samples' own.
+    if limits and not are_local(config):
         for line in limits.lines(MeanLengths(ASSUMED_PROMPT, config.max_new_tokens, is_assumed=True)):
             say(line)
     plan, library = read_samples(config)
@@ -188,7 +190,7 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
-    """Start the run's engine. Return the session in which its tests run."""
+    """Start the run's engine, record what is known of it, and return the session in which the run's tests run."""
     config, busy_gpus = run.config, background_load.busy_gpus()
     if config.is_in_process:
         warning = cuda_toolkit.set_cuda_home(config.engine_args)
@@ -207,30 +209,44 @@ def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
 
 
 def continue_session(run: BenchmarkRun, library: Library, earlier: PreparedRun) -> LoadGenSession:
-    """Return the session of a run on the engine that an earlier run of the same command has started."""
-    engine, facts, known = earlier.session.engine, run.facts, earlier.run.facts
-    facts.engine, facts.engine_start_s, facts.engine_args = known.engine, known.engine_start_s, known.engine_args
-    facts.kernels, facts.concurrency, facts.checkpoint = known.kernels, known.concurrency, known.checkpoint
-    with contextlib.suppress(OSError):  # the engine goes on writing to the log of the run that started it
+    """Return the session of a run on the engine that an earlier run of the same command has started.
+
+    What is known of the engine is taken over from the earlier run.
+    """
+    engine, facts, earlier_facts = earlier.session.engine, run.facts, earlier.run.facts
+    facts.engine, facts.engine_start_s, facts.engine_args = (
+        earlier_facts.engine,
+        earlier_facts.engine_start_s,
+        earlier_facts.engine_args,
+    )
+    facts.kernels, facts.concurrency, facts.checkpoint = (
+        earlier_facts.kernels,
+        earlier_facts.concurrency,
+        earlier_facts.checkpoint,
+    )
+    with contextlib.suppress(OSError):  # The engine goes on writing to the log of the run that started it.
         os.link(earlier.run.folder.path / "engine.log", run.folder.path / "engine.log")
     note = f"the engine was started by {earlier.run.folder.name}"
-    if run.config.backend == "vllm":  # vLLM has other defaults for a server than for prompts that all come at once
+    if run.config.backend == "vllm":  # Its defaults for a server differ from those for prompts that all come at once.
         note += f", with vLLM's defaults for {earlier.run.config.scenario}"
     run.adopt(replace(run.plan, engine_state=engine.engine_state).with_note(note))
     return open_session(run, engine, library, earlier.session.busy_gpus)
 
 
 def open_session(run: BenchmarkRun, engine: Engine, library: Library, busy_gpus: list[int]) -> LoadGenSession:
-    """Return the session of a run whose engine runs, and say how long its tests take."""
+    """Say how long the tests take, and return a session for them. The run's engine must be running.
+
+    `busy_gpus` are the GPUs that other programs used before the engine started.
+    """
     run.display.say(rate_source(run.config).total(run.plan))
     gc.collect()
-    gc.freeze()  # the garbage collector need not look through loaded objects while measuring
+    gc.freeze()  # While measuring, the garbage collector then does not look through all loaded objects.
     watchdog = Watchdog(engine, run.config.stall_timeout)
     return LoadGenSession(run.folder, engine, library, run.display, watchdog, busy_gpus=busy_gpus)
 
 
 def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) -> Accuracy | None:
-    """Run the tests for accuracy, performance and compliance, and the profile.
+    """Run the tests that were asked for: accuracy, performance and compliance; then the profile.
 
     Return the accuracy, None if not tested. A failed accuracy gate ends the tests, unless the user asked to continue.
     """
@@ -241,7 +257,7 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
         session.display.stage("scoring")
         evaluation = accuracy.evaluate_answers(folder, run.plan, session.library, tokenizer)
         session.display.leave_line(f"accuracy {evaluation.verdict}: {answer.scores_text(evaluation)}")
-        session.began += time.monotonic() - begin  # --minutes does not count the accuracy test
+        session.began += time.monotonic() - begin  # --minutes does not count the accuracy test.
         if has_failed_gate(config, evaluation):
             return evaluation
     if config.mode != "accuracy":
@@ -256,7 +272,11 @@ def run_tests(run: BenchmarkRun, session: LoadGenSession, tokenizer: Tokenizer) 
 
 
 def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
-    """Run the performance test, and again at another rate if the first one was wrong or had room."""
+    """Run the performance test, and again at another rate as long as the source of the load has a better one.
+
+    Tests before the last are recorded as attempts. If an attempt is the one that counts, its logs take the place of the
+    performance test's. Last, a line with the result is printed.
+    """
     attempts, source = run.facts.attempts, rate_source(run.config)
     lone = None
     if run.facts.lone_request_s:
@@ -265,7 +285,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = test_outcome.outcome_of(test, run.plan, session.folder.path)
         tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
-        if len(attempts) >= source.corrections:
+        if len(attempts) >= source.corrections:  # No further attempt is allowed.
             break
         better_plan = source.correct(run.plan, test.result, tests)
         if not better_plan:
@@ -275,12 +295,12 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     final_plan = source.conclude(run.plan, tests)
     if final_plan is not run.plan:
         best = valid_attempt_at(attempts, final_plan.target_qps)
-        if best and attempt.load != final_plan.target_qps:
+        if best and attempt.load != final_plan.target_qps:  # An earlier attempt is better than the last one.
             attempts[attempts.index(best)] = move_attempt(session, attempt, len(attempts) + 1)
             (run.folder.path / best.folder).rename(run.folder.path / TEST_FOLDERS["performance"])
             attempt = best
         run.adopt(final_plan)
-    if run.plan.concurrency or run.config.batches:  # show the test as a row of the curve, as the tests before
+    if run.plan.concurrency or run.config.batches:  # The test is the last row of a curve.
         bench.leave_row(run.display, bench.keep_test(run, run.plan, attempt))
         return
     speed = "no tokens"
@@ -290,7 +310,7 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
 
 
 def valid_attempt_at(attempts: Sequence[Outcome], rate: float | None) -> Outcome | None:
-    """Return the first VALID attempt at a rate. None if there is none."""
+    """Return the first VALID attempt at this rate; None if there is none."""
     for attempt in attempts:
         if attempt.valid and attempt.load == rate:
             return attempt
@@ -298,16 +318,22 @@ def valid_attempt_at(attempts: Sequence[Outcome], rate: float | None) -> Outcome
 
 
 def move_attempt(session: LoadGenSession, attempt: Outcome, number: int) -> Outcome:
-    """Move the logs of a performance test out of the way of another. Return the outcome with its new folder."""
+    """Move the logs of a performance test to Attempts/<number>, so that another can follow or take its place.
+
+    Return the outcome with its new folder.
+    """
     folder = session.folder.sub("Attempts") / str(number)
     (session.folder.path / attempt.folder).rename(folder)
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 
 
 def report(run: BenchmarkRun) -> Summary:
-    """Write every file that is made from the run's logs, and show the result. Return the summary."""
+    """Write every file that is made from the run's logs, show the result, and return the summary.
+
+    The run is added to the history and, if asked, sent to MLflow.
+    """
     config, display = run.config, run.display
-    processes.ignore_signals()  # every test is done, and a signal must not lose the run now
+    processes.ignore_signals()  # Every test is done, so a signal must not lose the run now.
     display.stage("writing the report")
     run.facts.stages = display.stages
     run.save()
@@ -325,19 +351,20 @@ def report(run: BenchmarkRun) -> Summary:
 
 def report_partial(folder: RunFolder, console: Console) -> None:
     """Write the report of a run that ended early, and show its last screen. Does nothing if no test finished."""
-    with contextlib.suppress(BenchmarkError, OSError):  # if no test finished, there is nothing to report
+    with contextlib.suppress(BenchmarkError, OSError):  # The error says that no test finished.
         show(console, answer.document(rendering.build_report(folder.path)), folder.path / "report.html")
 
 
 def has_failed_gate(config: RunConfig, evaluation: Accuracy | None) -> bool:
+    """Tell whether the accuracy gate failed and ends the run; the user may have asked to continue all the same."""
     return evaluation is not None and evaluation.verdict == "FAIL" and not config.no_exit_on_accuracy_fail
 
 
 def exit_code(config: RunConfig, evaluation: Accuracy | None, summary: Summary) -> int:
-    """Return the exit code of a run.
+    """Return the exit code of a run: NOT_ACCEPTED if the accuracy gate or a compliance test failed, else DONE.
 
-    It is NOT_ACCEPTED if the accuracy gate or a compliance test failed. With --exit-on-invalid this also goes for an
-    INVALID performance test and for errors that LoadGen logged in it.
+    With --exit-on-invalid it is also NOT_ACCEPTED for an INVALID performance test and for errors that LoadGen logged in
+    it.
     """
     if has_failed_gate(config, evaluation):
         return NOT_ACCEPTED

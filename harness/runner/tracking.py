@@ -17,15 +17,16 @@ NOT_INSTALLED = f"MLflow is not installed: `{install_command('mlflow')}`"
 
 
 def check_installed(is_wanted: bool) -> None:
-    """Raise UsageError if a run shall be sent to MLflow but MLflow is missing, before anything is measured."""
+    """Raise UsageError if a run is to be sent to MLflow but MLflow is missing. Called before anything is measured."""
     if is_wanted and find_spec("mlflow") is None:
         raise UsageError(f"{NOT_INSTALLED}; or remove --mlflow.")
 
 
 def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[[str], None]) -> None:
-    """Send a finished folder to MLflow, if the user asked for it.
+    """Send a finished folder to MLflow, if the user asked for it by a flag or by MLflow's environment variable.
 
-    This happens in a separate process, so that no error there can fail the run.
+    This happens in a separate process, so that no error there can fail the run: `say` prints how it ended. If it failed
+    or took too long, the text has the command that sends the folder later.
     """
     if not wanted and not os.environ.get("MLFLOW_TRACKING_URI"):
         return
@@ -48,7 +49,7 @@ def send_to_mlflow(folder: Path, wanted: bool, results_dir: Path, say: Callable[
 
 
 def later_command(folder: Path, results_dir: Path) -> str:
-    """Return a clause with the command that sends a folder later."""
+    """Return a clause with the command that sends a folder later, for a message."""
     flags = ""
     if results_dir != Path("results"):
         flags = f" --results-dir {results_dir}"

@@ -32,16 +32,22 @@ class TrialRate(RateSource):
     before = TestPart("calibration", f"at most {minutes(TRIAL_S)}", TRIAL_S, "at most ")
 
     def find(self, bench: Bench) -> Plan:
+        """Run a short trial, and return the plan with the rate that it shows."""
         return self.planned(bench.plan, bench.trial(bench.plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the rate that LoadGen has to expect after a trial, and a note on its source."""
+        """Return the plan with the rate that LoadGen has to expect after a trial, and a note on where the rate comes
+        from.
+        """
         rate = OFFLINE_MARGIN * trial.samples_per_sec
         note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
         return plan.with_note(note, target_qps=rate)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        """Return the plan with the rate that the test itself showed, if the test ran short. None otherwise."""
+        """Return the plan with the rate that the test itself showed, if the test ended before the minimum duration.
+
+        None if it was long enough, or if LoadGen gives no rate.
+        """
         if not (result.ran_short and result.samples and result.samples_per_sec):
             return None
         test_as_trial = Trial(result.samples, result.samples / result.samples_per_sec)
@@ -56,6 +62,9 @@ class LatencyTrial(TrialRate):
     """
 
     def outlook(self, plan: Plan) -> TestPart | None:
+        """Return the part of the run before the performance test: a short test of each smaller batch or, with one size,
+        a trial.
+        """
         count = len(plan.config.batches) - 1
         if count <= 0:
             return super().outlook(plan)
@@ -63,16 +72,22 @@ class LatencyTrial(TrialRate):
         return probes_part(f"{count} smaller {noun}", count)
 
     def find(self, bench: Bench) -> Plan:
+        """Test each smaller batch size for a short time, and return the plan of the largest size.
+
+        A trial of each size shows the latency that LoadGen has to expect. Without several sizes, only the trial is run.
+        """
         plan = bench.plan
-        *smaller, largest = sorted(plan.config.batches) or [plan.samples_per_query]
-        for size in smaller:
+        *smaller_sizes, largest_size = sorted(plan.config.batches) or [plan.samples_per_query]
+        for size in smaller_sizes:
             probe_plan = as_probe(replace(plan, samples_per_query=size))
             bench.test(self.planned(probe_plan, bench.trial(probe_plan)))
-        full_plan = replace(plan, samples_per_query=largest)
+        full_plan = replace(plan, samples_per_query=largest_size)
         return self.planned(full_plan, bench.trial(full_plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the latency that LoadGen has to expect for a query, and a note on its source."""
+        """Return the plan with the latency that LoadGen has to expect for a query, and a note on where
+        it comes from.
+        """
         mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected_ms = LATENCY_MARGIN * mean_ms
         queries = ceil(trial.samples / plan.samples_per_query)
@@ -90,6 +105,11 @@ class HistoryRate(TrialRate):
     corrections = 0
 
     def find(self, bench: Bench) -> Plan:
+        """Return the plan with a share of the last Offline run's rate; without such a run, of the rate that a trial
+        shows.
+
+        With an endpoint, the GPUs that compute are not known, so they are not compared.
+        """
         config = bench.plan.config
         gpus = None
         if not config.endpoint:
@@ -101,6 +121,7 @@ class HistoryRate(TrialRate):
         return share_of(bench.plan, rate, origin)
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
+        """Return the plan with a share of the rate that a trial shows."""
         return share_of(plan, trial.samples_per_sec, f"{trial}; the history has no Offline run of this set-up")
 
 
@@ -109,28 +130,32 @@ def last_offline_rate(
 ) -> tuple[float, str] | None:
     """Return the requests/s of the last VALID Offline run of this set-up on `gpus`, and where this rate comes from.
 
-    None if the history has no such run.
+    None if the history has no such run. `gpus` is None for an endpoint, whose GPUs are not known. A line of an old
+    version does not say what was asked of the engine, and is taken to fit.
     """
-    offline = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
+    offline_scenario = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
     settings = plan.setup | {"category": plan.config.category, "batch_size": None}
     planned_run = Comparable(plan.work, settings, {"gpus": gpus})
-    last = None
+    last_rate = None
     for line in history_lines:
         earlier_run = Comparable.from_history(line)
         if not earlier_run.work:  # an old line without its work
             earlier_run = earlier_run._replace(work=plan.work)
-        if line.get("scenario") != offline or differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN):
+        if line.get("scenario") != offline_scenario or differences(planned_run, earlier_run, IGNORED_IN_OFFLINE_RUN):
             continue
         match line:
             case {"tokens_per_sec": int() | float() as speed, "mean_new_tokens": int() | float() as length}:
                 if speed > 0 and length > 0:
                     origin = f"{speed:,.1f} tokens/s / {length:.1f} tokens per request, from Offline run {line['run']}"
-                    last = speed / length, origin
-    return last
+                    last_rate = speed / length, origin
+    return last_rate
 
 
-def share_of(plan: Plan, full: float, origin: str) -> Plan:
-    """Return the plan with a share of the rate at which the engine completes a full load."""
+def share_of(plan: Plan, full_rate: float, origin: str) -> Plan:
+    """Return the plan with the scenario's share of `full_rate`, the rate at which the engine completes a full load.
+
+    A server that answers at a rate within limits cannot keep the full rate. `origin` says where the rate comes from.
+    """
     share = plan.config.scenario_rules.offline_share or 1.0
-    rate = share * full
+    rate = share * full_rate
     return plan.with_note(f"server_target_qps = {number(rate)} queries/s ({share} x {origin})", target_qps=rate)
