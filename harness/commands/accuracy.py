@@ -20,7 +20,8 @@ def accuracy(
 ) -> None:
     """Score another program's accuracy log against a data set, and write accuracy.txt beside the log."""
     text = score_log(log, dataset, model, TOKEN_BYTES[dtype])
-    if sentence_splitter()[0] != "nltk punkt_tab":
+    splitter_name, _ = sentence_splitter()
+    if splitter_name != "nltk punkt_tab":  # MLPerf splits sentences by these data.
         warn("NLTK's punkt_tab data are missing or damaged: rougeLsum is approximate.")
     say(text.strip())
 

@@ -56,10 +56,14 @@ class CompareConfig(RunConfig):
     BASIC = f"category within rounds minutes resume fail_if {RunConfig.BASIC}"
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each setting or combination of settings that a comparison does not take."""
+        """Yield a sentence for each setting or combination of settings that a comparison does not take.
+
+        A comparison takes servers (`endpoint`) or finished runs (`side`), but not both.
+        """
         yield from super().problems()
         if len(self.side or self.endpoint) < 2 or (self.side and self.endpoint):
             yield "compare needs at least two servers, or at least two finished runs."
+        # A word such as host:8000 was read as the name of a run, but is the address of a server.
         without_scheme = [side for side in self.side if re.fullmatch(HOST_AND_PORT, side)]
         if without_scheme:
             yield f"{without_scheme[0]}: a server's address begins with its scheme: http://{without_scheme[0]}"
@@ -85,11 +89,11 @@ class CompareConfig(RunConfig):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Return the settings of a short test at a load that most servers take, except for settings that are given.
 
-        With MLPerf's own samples, the answers are compared, too.
+        With MLPerf's own samples, the answers are compared, too. `given` has the names of the given settings.
         """
         defaults: dict[str, object] = {"mode": "performance"}
         pattern = SCENARIOS[scenario_of(self.values(given))].pattern
-        if not isinstance(pattern, Poisson):  # LoadGen judges tests with Poisson arrivals, which keep their length
+        if not isinstance(pattern, Poisson):  # LoadGen judges tests with Poisson arrivals, so these keep their length.
             defaults["min_duration"] = self.test_seconds
         if self.is_official_workload:
             all_samples = self.model_spec.task("datacenter", "concurrency").samples
@@ -97,6 +101,7 @@ class CompareConfig(RunConfig):
             defaults["total_sample_count"] = min(DEFAULT_SAMPLES, all_samples)
         if not given & {"scenario", *SCENARIO_BY_FLAG}:
             defaults["concurrency"] = DEFAULT_CONCURRENCY
+        # What follows from the defaults is computed as if the user had given them.
         implied = {name: value for name, value in defaults.items() if name not in given}
         return super().implications(given | frozenset(implied)) | implied
 
@@ -107,18 +112,21 @@ class CompareConfig(RunConfig):
         A test has at least SHORTEST_TEST_S and at most LONGEST_TEST_S. On a slow server a test lasts longer, since it
         has at least the fewest requests of its scenario.
         """
-        tests = FEWEST_PAIRS * max(2, len(self.endpoint))
-        seconds = TEST_SHARE * 60 * self.minutes / tests - OVERHEAD_S
+        test_count = FEWEST_PAIRS * max(2, len(self.endpoint))
+        seconds = TEST_SHARE * 60 * self.minutes / test_count - OVERHEAD_S
         return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))
 
     @property
     def takes_minutes(self) -> bool:
-        """Tell whether --minutes may be given. Always, since the minutes are those of the whole comparison."""
+        """Tell whether --minutes may be given: always, since the minutes are those of the whole comparison."""
         return True
 
 
 def parse_sides(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words of a command line, with the servers and runs before the first flag as flags."""
+    """Yield the words of a command line, with the servers and runs before the first flag turned into flags.
+
+    A word with :// is a server's address, any other word names a run.
+    """
     has_flag = False
     for word in words:
         has_flag = has_flag or word.startswith("-")
@@ -131,7 +139,10 @@ def parse_sides(words: Sequence[str]) -> Iterator[str]:
 
 
 def compare(config: CompareConfig) -> int:
-    """Compare finished runs; or test servers in turns by a sweep, which ends the process with its exit code."""
+    """Compare finished runs and return the exit code; or test servers in turns, by a sweep.
+
+    The sweep ends the process with its own exit code. Raises UsageError for a condition that is not valid.
+    """
     if config.side:
         from harness.commands.report import compare_runs
 
@@ -144,14 +155,16 @@ def compare(config: CompareConfig) -> int:
     from harness.sweep.lanes import Lane
 
     check_installed(config.mlflow)
+    # A condition that is not valid is an error before any test.
     for text in config.fail_if:
         regression.parse_condition(text)
     processes.install_signal_handlers()
     sweep = sweep_of(config)
+    # Only a comparison with the same settings can be resumed, so the test keeps its length.
     if config.resume and "min_duration" not in config.named_settings:
         sweep = loop.with_earlier_length(sweep, config.results_dir)
     options = sweep_state.SweepOptions(
-        repeat=2 * config.rounds,  # a round of --rounds is A B B A, which is two rounds of a sweep
+        repeat=2 * config.rounds,  # A round of --rounds is A B B A, two rounds of a sweep.
         limit=60 * config.minutes,
         alternate=True,
         mlflow=config.mlflow,
@@ -171,12 +184,12 @@ def compare(config: CompareConfig) -> int:
 
 
 def sweep_of(config: CompareConfig) -> Sweep:
-    """Return the comparison as a sweep.
+    """Return the comparison of servers as a sweep.
 
     The first server is the baseline; each of the others is an experiment, whose name is the server's letter.
     """
     settings = RunConfig.non_default_settings(to_jsonable_python(vars(config)))
-    for name in (*SWEEP_FLAGS, "minutes"):  # flags of the comparison, not of its runs
+    for name in (*SWEEP_FLAGS, "minutes"):  # flags of the comparison, which its runs do not have
         settings.pop(name, None)
     letters = run_letters(len(config.endpoint))
     servers = [{"endpoint": address} for address in config.endpoint]

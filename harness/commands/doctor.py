@@ -28,6 +28,7 @@ STATUS_STYLES = {"ok": "green", "note": "yellow", "failed": "red", "unknown": "y
 
 def doctor(config: RunConfig) -> None:
     """Print a line for each thing that a run needs, or all as JSON. Raises UsageError if something is missing."""
+    # Importing transformers below must not import torch, which is slow.
     hide_torch()
     from harness.runner.doctor import findings
 
@@ -42,11 +43,12 @@ def doctor(config: RunConfig) -> None:
 
 
 def names_with_status(results: Sequence["Finding"], status: str) -> list[str]:
+    """Return the names of the findings that have this status."""
     return [result.name for result in results if result.status == status]
 
 
 def show(results: Sequence["Finding"]) -> None:
-    """Print a row for each finding, and below it the command that remedies it, on a line of its own.
+    """Print a row for each finding and, on a line of its own, the command that remedies it if there is one.
 
     What is not needed comes last, in one line.
     """
@@ -71,11 +73,15 @@ def show(results: Sequence["Finding"]) -> None:
 
 
 def hide_torch() -> None:
-    """Let transformers do without torch in this process, since torch takes up to 20 s to import."""
+    """Import transformers without torch in this process, since torch takes up to 20 s to import.
+
+    Nothing is done for a torch that is already imported.
+    """
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     if "torch" not in sys.modules:
         sys.modules["torch"] = None  # type: ignore[assignment]
-        importlib.import_module("transformers").AutoTokenizer  # noqa: B018  # transformers looks for torch once
+        # transformers looks for torch only once, at this first use. Later imports of torch work as usual.
+        importlib.import_module("transformers").AutoTokenizer  # noqa: B018
         del sys.modules["torch"]
 
 

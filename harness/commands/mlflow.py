@@ -53,10 +53,10 @@ class TrackedRun(NamedTuple):
 
 
 def send(folder: Path, results_dir: Path) -> str:
-    """Log a folder, and return a message on where.
+    """Log a folder to MLflow, and return a message on where.
 
     Raises UsageError if the folder has nothing to log or MLflow is not installed, and TrackingError if the server does
-    not accept it. Unless set otherwise, a server that does not answer is given up soon.
+    not accept it. Unless the user set otherwise, a server that does not answer is given up soon.
     """
     tracked_run = entry(folder)
     environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
@@ -68,7 +68,12 @@ def send(folder: Path, results_dir: Path) -> str:
         raise UsageError(f"{NOT_INSTALLED}.") from None
     try:
         return Store(results_dir).log(tracked_run, f"{tracked_run.started} {tracked_run.name}")
-    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:  # a store's driver may be missing
+    except (
+        MlflowException,
+        SQLAlchemyError,
+        OSError,
+        ImportError,
+    ) as error:  # ImportError: a store's driver may be missing
         raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None
 
 
@@ -79,6 +84,10 @@ class Store:
     """
 
     def __init__(self, results_dir: Path) -> None:
+        """Connect to the store that MLFLOW_TRACKING_URI names or, without it, open mlflow.db in the results folder.
+
+        The experiment is made if the store does not have it. A file store keeps the uploaded files beside it.
+        """
         from mlflow import MlflowClient
 
         uri = environ.get("MLFLOW_TRACKING_URI")
@@ -99,41 +108,45 @@ class Store:
         else:
             self.experiment_id = self.client.create_experiment(name, artifact_location=artifacts)
 
-    def log(self, item: TrackedRun, identity: str) -> str:
-        """Log a run and its children, and return a message on where.
+    def log(self, tracked_run: TrackedRun, identity: str) -> str:
+        """Log a run with its values, files and children, and return a message on where.
 
-        `identity` distinguishes the run from all others: a run with the same identity is updated.
+        `identity` distinguishes the run from all others: a run with the same identity is updated. A run that is not
+        known to be complete counts as failed; without a time in its status, it ends when it began.
         """
-        started_ms = milliseconds(item.started)
-        run_id = self.find_or_create_run(item, identity, started_ms)
-        self.log_values(run_id, item, started_ms)
-        if item.folder:
-            self.upload_files(run_id, item.folder)
-        for child in item.children:
+        started_ms = milliseconds(tracked_run.started)
+        run_id = self.find_or_create_run(tracked_run, identity, started_ms)
+        self.log_values(run_id, tracked_run, started_ms)
+        if tracked_run.folder:
+            self.upload_files(run_id, tracked_run.folder)
+        for child in tracked_run.children:
             tags = {**child.tags, "mlflow.parentRunId": run_id}
             self.log(child._replace(tags=tags), f"{identity} {child.name}")
         end_ms, state = started_ms, "FAILED"
-        if item.status and item.status.time:
-            end_ms = milliseconds(item.status.time)
-        if item.status and item.status.status == "complete":
+        if tracked_run.status and tracked_run.status.time:
+            end_ms = milliseconds(tracked_run.status.time)
+        if tracked_run.status and tracked_run.status.status == "complete":
             state = "FINISHED"
         self.client.set_terminated(run_id, state, end_ms)
-        return f"logged {item.name} to {self.place}"
+        return f"logged {tracked_run.name} to {self.place}"
 
-    def log_values(self, run_id: str, item: TrackedRun, time_ms: int) -> None:
-        """Log the parameters, tags and known numbers of a run. `time_ms` is the time of the numbers."""
+    def log_values(self, run_id: str, tracked_run: TrackedRun, time_ms: int) -> None:
+        """Log the parameters, tags and known numbers of a run. `time_ms` is the time of the numbers.
+
+        Parameters are cut to MLflow's limit; unknown numbers are left out.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
-        params = [Param(key, setting_text(value)[:LONGEST_PARAMETER]) for key, value in item.params.items()]
-        tags = [RunTag(key, str(value)) for key, value in item.tags.items()]
+        params = [Param(key, setting_text(value)[:LONGEST_PARAMETER]) for key, value in tracked_run.params.items()]
+        tags = [RunTag(key, str(value)) for key, value in tracked_run.tags.items()]
         figures = []
-        for key, value in item.numbers.items():
+        for key, value in tracked_run.numbers.items():
             if value is not None:
                 figures.append(Metric(key, float(value), time_ms, 0))
         self.client.log_batch(run_id, params=params, tags=tags, metrics=figures)
 
     def upload_files(self, run_id: str, folder: Path) -> None:
-        """Upload UPLOADED_FILES of a folder, without links and LEFT_OUT_FILES."""
+        """Upload UPLOADED_FILES of a folder, each into the same subfolder, without links and LEFT_OUT_FILES."""
         for pattern in UPLOADED_FILES:
             for path in sorted(folder.glob(pattern)):
                 if path.is_symlink() or not path.is_file() or path.name in LEFT_OUT_FILES:
@@ -143,14 +156,16 @@ class Store:
                     subfolder = None
                 self.client.log_artifact(run_id, str(path), subfolder)
 
-    def find_or_create_run(self, item: TrackedRun, identity: str, started_ms: int) -> str:
+    def find_or_create_run(self, tracked_run: TrackedRun, identity: str, started_ms: int) -> str:
         """Return the id of the MLflow run with this identity, which is created if this store does not have it."""
         tag = hashlib.sha256(identity.encode()).hexdigest()
         earlier_runs = self.client.search_runs([self.experiment_id], f"tags.{IDENTITY_TAG} = '{tag}'", max_results=1)
         if earlier_runs:
             return str(earlier_runs[0].info.run_id)
         tags = {IDENTITY_TAG: tag}
-        new_run = self.client.create_run(self.experiment_id, start_time=started_ms, run_name=item.name, tags=tags)
+        new_run = self.client.create_run(
+            self.experiment_id, start_time=started_ms, run_name=tracked_run.name, tags=tags
+        )
         return str(new_run.info.run_id)
 
 
@@ -164,7 +179,8 @@ UNFINISHED_SWEEPS = {  # the message if the folder's lock is held, if it is not,
 def entry(folder: Path) -> TrackedRun:
     """Return a folder of run.py, mmlu.py or sweep.py as an MLflow run.
 
-    Raises UsageError if it is none, or is not finished. A sweep may have failed or been interrupted.
+    Raises UsageError if it is no such folder, or is not finished. A sweep may have failed or been interrupted, but not
+    be running.
     """
     run_status = run_folder.status_of(folder)
     status = run_status.status if run_status else "not a run folder"
@@ -183,7 +199,10 @@ def entry(folder: Path) -> TrackedRun:
 
 
 def benchmark(folder: Path) -> TrackedRun:
-    """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine."""
+    """Return a run of run.py as an MLflow run: its settings, metrics, verdicts and machine.
+
+    Without a performance or an accuracy test, the numbers of that test are None, and a tag says that it was not run.
+    """
     facts = benchmark_run.facts_of(folder)
     summary = read(folder / "summary.json", Summary)
     meta, test, score = summary.meta, summary.result, summary.accuracy
@@ -207,7 +226,10 @@ def benchmark(folder: Path) -> TrackedRun:
 
 
 def latency_numbers(summary: Summary) -> dict[str, float | None]:
-    """Return the percentiles of the requests that count, by names such as `ttft_p50_ms`."""
+    """Return the latencies of the requests that count, by names such as `ttft_p50_ms`; empty without a test.
+
+    A kind of latency that was not measured is left out.
+    """
     numbers: dict[str, float | None] = {}
     if not summary.result:
         return numbers
@@ -220,12 +242,12 @@ def latency_numbers(summary: Summary) -> dict[str, float | None]:
 
 
 def engine_params(engine_args: Mapping[str, object]) -> dict[str, object]:
-    """Return the engine's arguments with names that cannot be those of settings."""
+    """Return the engine's arguments with a prefix, so that their names are not those of settings."""
     return {f"engine.{name}": value for name, value in engine_args.items()}
 
 
 def mmlu(folder: Path) -> TrackedRun:
-    """Return an MMLU evaluation as an MLflow run."""
+    """Return an MMLU evaluation as an MLflow run: its settings, the numbers of overall.json, and its machine."""
     facts = read(folder / "config.json", MMLUFacts)
     summary = read(folder / "overall.json", Overall)
     numbers = {key: value for key, value in summary if isinstance(value, int | float) and key != "schema_version"}
@@ -257,7 +279,10 @@ def sweep(folder: Path) -> TrackedRun:
 
 
 def machine_tags(system: System, gpus: list[str] | None) -> dict[str, str]:
-    """Return the machine of a run as tags; `gpus` is None if they are not known, as behind an endpoint."""
+    """Return the machine of a run as tags: revision of the program, GPU, CPU and versions of packages.
+
+    `gpus` is None if they are not known, as behind an endpoint.
+    """
     tags = {"git_revision": system.git_revision or "unknown", "gpu": gpu_names(gpus), "cpu": system.cpu}
     for name, version in system.packages.items():
         tags[f"version.{name}"] = version
@@ -265,7 +290,9 @@ def machine_tags(system: System, gpus: list[str] | None) -> dict[str, str]:
 
 
 def milliseconds(started: str) -> int:
-    """Return a time in milliseconds since 1970. Raises UsageError for text that is not a time."""
+    """Return a stored time in milliseconds since 1970, as MLflow takes it. Raises UsageError for text that is not a
+    time.
+    """
     try:
         time = datetime.fromisoformat(started)
     except ValueError:

@@ -9,7 +9,10 @@ DESCRIPTION = "Evaluate a model on MMLU: 57 subjects, answers by the likelihood 
 
 
 def evaluation_run(config: MMLUConfig) -> NoReturn:
-    """Run the evaluation in its own folder, and end the process with the exit code."""
+    """Run the evaluation in a folder of its own, and end the process with the exit code.
+
+    If it fails or is interrupted, the reason is printed and stored in the folder's status.
+    """
     # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
     from harness.engines.discovery import config_of_served_model

@@ -115,10 +115,10 @@ class Arguments(NamedTuple):
 
 
 def problems(arguments: Arguments) -> Iterator[str]:
-    """Yield a sentence for each combination of flags that is not allowed."""
+    """Yield a sentence for each combination of flags and operands that is not allowed."""
     run, matrix, baseline, plot = arguments.run, arguments.matrix, arguments.baseline, arguments.plot
-    subjects = [bool(run), bool(arguments.compare), arguments.last is not None]
-    if sum(subjects) != 1:
+    ways_to_name_runs = [bool(run), bool(arguments.compare), arguments.last is not None]
+    if sum(ways_to_name_runs) != 1:
         yield "give one RUN_DIR, or --compare RUN RUN ..., or --last N; -h lists the flags."
     if baseline and not (run and arguments.fail_if):
         yield "--baseline needs a RUN before it, and --fail-if after it."
@@ -126,7 +126,7 @@ def problems(arguments: Arguments) -> Iterator[str]:
         yield "--fail-if, --may-differ and --json need --baseline."
     if arguments.check and (baseline or matrix or not run):
         yield "--check takes one RUN."
-    has_picture_of_comparison = plot and not matrix
+    has_picture_of_comparison = plot and not matrix  # A single run has no comparison to draw.
     if run and (arguments.page or has_picture_of_comparison):
         yield "--page needs --compare or --last, --plot one of them or --matrix."
     if arguments.csv and (baseline or arguments.check):
@@ -143,25 +143,26 @@ command = make_command(report, ABOUT, examples=EXAMPLES, rewrite=take_several("-
 
 
 def read_runs(names: list[str], results_dir: Path) -> list[comparison.ComparedRun]:
-    """Return the finished runs with these names, each once. Warns of copies that are left out.
+    """Return the finished runs that the words name, each once. Warns of copies that are left out.
 
-    Raises UsageError if a name is that of no finished run.
+    Raises UsageError if a word names no finished run.
     """
     runs = []
     for folder in find.folders(names, results_dir):
         runs.append(comparison.read_run(folder.resolve()))
-    originals, copies = comparison.without_copies(runs)
-    warn_of_left_out(copies)
+    originals, reasons = comparison.without_copies(runs)
+    warn_of_left_out(reasons)
     return originals
 
 
 def warn_of_left_out(reasons: list[str]) -> None:
+    """Print a warning for each reason why a path was left out."""
     for reason in reasons:
         warn(f"left out: {reason}")
 
 
 def folders_of(arguments: Arguments) -> list[Path]:
-    """Return the folders of the runs to compare: those of --compare or the last ones of --last.
+    """Return the folders of the runs to compare: those named after --compare or, without it, the last ones of --last.
 
     Raises UsageError if there are no such runs.
     """
@@ -171,7 +172,11 @@ def folders_of(arguments: Arguments) -> list[Path]:
 
 
 def render(arguments: Arguments) -> None:
-    """Write the report of one run or sweep again, and a run's numbers to a CSV file if the user asks for that."""
+    """Write the report of one run or sweep again, and print where it is.
+
+    With --csv, also write a run's numbers to that file. Raises UsageError if there are several runs, or --csv is given
+    for a sweep.
+    """
     folder = find.find_run(arguments.run, arguments.results_dir, "one is rendered at a time, --compare takes several.")
     if arguments.csv and not (folder / "config.json").exists():
         raise UsageError(f"--csv writes a run's numbers; {folder} is not a run.")
@@ -185,8 +190,10 @@ def render(arguments: Arguments) -> None:
 
 
 def print_matrix(arguments: Arguments, axes: list[str]) -> None:
-    """Print a table of the runs or, with --of, of one of their metrics across the axes; write the files that are asked
-    for, and print in which settings the runs differ.
+    """Print a table of the runs by the axes or, with --of, of one metric, and in which settings the runs differ.
+
+    With --csv and --plot, also write the table and a picture. Raises UsageError for an axis or a metric that the runs
+    do not have.
     """
     runs = read_runs(arguments.run, arguments.results_dir)
     matrix = Matrix.of([run.summary for run in runs], axes, arguments.reference)
@@ -202,7 +209,7 @@ def print_matrix(arguments: Arguments, axes: list[str]) -> None:
 def check_run(folder: Path) -> int:
     """Print `consistent`, or each difference between a run's files and its logs, and return the exit code.
 
-    Warns of files that are missing, and of scores that could not be computed again. These are no differences.
+    Warns of files that are missing, and of scores that could not be computed again; these count as no difference.
     """
     result = consistency.check_run(folder)
     say("\n".join(result.differences) or "consistent")
@@ -214,13 +221,13 @@ def check_run(folder: Path) -> int:
 
 
 def compare_runs(folders: list[Path], csv: Path | None, plot: Path | None, page: Path | None) -> None:
-    """Print the comparison, and write its table, picture and page to the files that are asked for.
+    """Print the comparison of runs, and write its table, picture and page to the files that are given.
 
     If the folders are copies of one run, print that instead. Raises UsageError if files were asked for then, or if
     there are not enough runs.
     """
-    runs, left_out = comparison.load_runs(folders)
-    warn_of_left_out(left_out)
+    runs, reasons = comparison.load_runs(folders)
+    warn_of_left_out(reasons)
     if len(runs) < 2:
         if csv or plot or page:
             raise UsageError("--csv, --plot and --page take two runs or more; these are copies of one.")
@@ -245,9 +252,9 @@ def show(document: Document) -> None:
 
 
 def judge_against_baseline(arguments: Arguments) -> int:
-    """Print whether the runs are worse than the baseline, and return the exit code.
+    """Print whether the runs are worse than the baseline by the conditions of --fail-if, and return the exit code.
 
-    Raises UsageError if a run is its own baseline or a condition is not valid.
+    With --json, only JSON is printed. Raises UsageError if a run is its own baseline or a condition is not valid.
     """
     before = read_runs(arguments.baseline, arguments.results_dir)
     after = read_runs(arguments.run, arguments.results_dir)
@@ -267,9 +274,10 @@ def judge_against_baseline(arguments: Arguments) -> int:
 
 
 def settings_that_may_differ(texts: list[str], runs: list[comparison.ComparedRun]) -> list[str]:
-    """Return the settings that --may-differ names, with commas between them or repeated.
+    """Return the names of the settings that --may-differ allows to differ. `texts` are the flag's values.
 
-    Raises UsageError for a setting that the runs do not have.
+    A value may have several names with commas between them, as flags or as settings. Raises UsageError for a setting
+    that the runs do not have.
     """
     names_of_runs = set[str]()
     for run in runs:

@@ -30,8 +30,8 @@ EXAMPLES = (
 def benchmark_command(config: RunConfig) -> NoReturn:
     """Run the benchmark for each scenario in its own folder, and end the process with the exit code.
 
-    The runs share one engine. A run that fails, or whose exit code is not 0, is the last. With --dry-run, only show
-    what would run.
+    The runs share one engine. A run that fails, or whose exit code is not 0, is the last; a line names the runs that it
+    left out. With --dry-run, only show what would run.
     """
     # These imports are slow, and `-h` should not wait for them.
     from harness.core import processes, progress
@@ -52,9 +52,9 @@ def benchmark_command(config: RunConfig) -> NoReturn:
         earlier = None
         for run in runs:
             if run is not runs[0]:
-                processes.set_signal_handlers(handlers)  # the report of a run ignores signals
+                processes.set_signal_handlers(handlers)  # The last run's report ignored signals.
                 folder = run_folder.open_run(config.results_dir, f"{run.category}-{run.scenario}")
-            if len(runs) > 1:  # the command that a run keeps repeats this run alone
+            if len(runs) > 1:  # A run records its command, which shall repeat this run alone.
                 sys.argv[1:] = words_of_run(arguments, config, run)
             code, earlier = run_in_folder(run, folder, consoles, earlier, is_last=run is runs[-1])
             if code != DONE:
@@ -74,10 +74,11 @@ def run_in_folder(
     earlier: "PreparedRun | None",
     is_last: bool,
 ) -> "tuple[int, PreparedRun | None]":
-    """Run the benchmark once in its folder.
+    """Run the benchmark once in its folder, and return the exit code and the run for those that follow.
 
-    Return the exit code, and the run for those that follow; None after an error. `consoles` are those of standard
-    output and of standard error.
+    After an error, the run is None, and tests that had finished are reported. `earlier` is the run before, whose engine
+    may be used; `consoles` are those of standard output and of standard error. With --json, standard output gets only
+    the summary.
     """
     from harness.core import progress
     from harness.engines.discovery import config_of_served_model
@@ -87,7 +88,7 @@ def run_in_folder(
     shown_on = errors if config.json else console
     try:
         with progress.Display(shown_on) as display:
-            config = config_of_served_model(config, display.say)  # before all else, since the server may be missing
+            config = config_of_served_model(config, display.say)  # first of all, since the server may be missing
             display.say(config.headline)
             display.say(f"results: {folder.path}")
             from harness.runner import steps
@@ -96,7 +97,7 @@ def run_in_folder(
         if config.json:
             console.file.write((folder.path / "summary.json").read_text())
             console.file.flush()
-            if getattr(console.file, "is_full", False):  # all other output is in the run folder, too
+            if getattr(console.file, "is_full", False):  # The disk behind standard output is full.
                 errors.print("error: standard output: No space left on device.", markup=False)
                 code = code or ENGINE_FAILED
         return code, run
@@ -108,11 +109,12 @@ def run_in_folder(
 
 
 def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> list[str]:
-    """Return the words of a command line with several scenarios that repeat one of its runs alone.
+    """Return the words of a command line with several scenarios, changed so that they repeat one of its runs alone.
 
-    They lack the flags that only the other runs use, and name the run's scenario.
+    Flags that only the other runs use are removed, with their values, and the run's scenario is named.
     """
     left_out = {"--scenario", *map(flag_name, config.named_settings - run.named_settings)}
+    # Flags without a value.
     switches = {flag_name(name) for name, info in RunConfig.model_fields.items() if info.annotation is bool}
     words_left, following = list[str](), iter(words)
     for word in following:
@@ -120,7 +122,7 @@ def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> lis
         if name not in left_out:
             words_left.append(word)
         elif not equals and name not in switches:
-            next(following, None)  # the value of the flag
+            next(following, None)  # The next word is the flag's value.
     return [*words_left, "--scenario", run.scenario]
 
 

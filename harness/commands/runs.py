@@ -35,6 +35,7 @@ def runs(
         return
     lines = []
     for line in history.read_history(results_dir):
+        # The history also has the lines of runs whose folders are gone.
         if (results_dir / str(line["run"])).is_dir():
             lines.append(line)
     if not lines:
@@ -44,9 +45,10 @@ def runs(
 
 
 def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Table:
-    """Return a row for each run. The runs of each scenario are together, the best first.
+    """Return a table with a row for each run. The runs of each scenario are together, the best first.
 
-    Runs whose figures do not count come last in their scenario, and runs without the metric after the others.
+    `lines` are those of the history. Runs whose figures do not count come last in their scenario; among runs of a kind,
+    those without the metric come last.
     """
 
     def rank(line: Mapping[str, Any]) -> tuple[str, bool, float]:
@@ -55,7 +57,7 @@ def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Tabl
         if value is None:
             order = inf
         elif metric.better == "higher":
-            order = -value
+            order = -value  # The best is first.
         else:
             order = value
         return str(line.get("scenario")), is_flawed, order
@@ -69,7 +71,7 @@ def run_table(lines: Iterable[Mapping[str, Any]], metric: Metric) -> tables.Tabl
 
 
 def result_text(line: Mapping[str, Any]) -> str:
-    """Return a run's result: its test's verdict, a failed accuracy gate, and whether the machine was busy.
+    """Return a run's result in words: its test's verdict, a failed accuracy gate, and whether the machine was busy.
 
     A run without a performance test has the verdict of its accuracy gate alone.
     """

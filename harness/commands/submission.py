@@ -21,7 +21,7 @@ def write_system(
 ) -> None:
     """Describe this machine, and list what you must fill in."""
     facts = facts_of(run) if run else None
-    here = detect()
+    here = detect()  # this machine
     machine = facts.system if facts else here
     # The checkout of a run may have been another one, on the same machine.
     is_here = machine == here.model_copy(update={"git_revision": machine.git_revision})

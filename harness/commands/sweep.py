@@ -92,7 +92,7 @@ def sweep(
         return DONE
     tracking.check_installed(mlflow)
     reasons = choice.find_unsupported(whole_sweep)
-    gpu_lanes = lanes.choose_lanes(gpus == "side-by-side")  # before any folder is made, since this may fail
+    gpu_lanes = lanes.choose_lanes(gpus == "side-by-side")  # It may fail, so it comes before any folder is made.
     if dry_run:
         run_folder.check_writable(results_dir)
         choice.show_plan(whole_sweep, chosen, reasons)
@@ -102,7 +102,7 @@ def sweep(
         timeout=timeout,
         limit=60 * (time_limit or inf),
         finalists=finalists,
-        again=only,  # experiments that are named are tried again if they failed
+        again=only,  # Experiments that are named are tried again if they failed.
         alternate=alternate,
         mlflow=mlflow,
     )
@@ -124,9 +124,10 @@ def run_bisection(
     resume: bool,
     dry_run: bool,
 ) -> int:
-    """Find the difference between GOOD and BAD that makes a condition hold, or with `dry_run` show what would run.
+    """Find the difference between GOOD and BAD that makes a condition of --fail-if hold.
 
-    Ends the process with the exit code. Raises UsageError if the sides cannot be bisected.
+    `sides` are the words for GOOD and BAD, `pythons` the interpreters of their environments. Ends the process with the
+    exit code; with `dry_run`, only shows what would run and returns. Raises UsageError if the sides cannot be bisected.
     """
     if not fail_if:
         raise UsageError("--bisect needs --fail-if CONDITION, which tells BAD from GOOD: 'output_tokens_per_s<-3%'.")
