@@ -32,10 +32,11 @@ REQUESTS_PER_SLOT = 2  # requests in flight for each that the engine can compute
 def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Display) -> int:
     """Run one MMLU evaluation from the questions to the report, and return the exit code.
 
-    Also adds it to the history and the index, and sends it to MLflow if asked.
+    The evaluation is also added to the history and the index, and sent to MLflow if asked. Raises BenchmarkError if the
+    questions, the engine or a file fails.
     """
     facts = MMLUFacts(config=recorded_settings(config), **benchmark_run.first_facts())
-    write_json(run.path / "config.json", facts.model_dump(mode="json"))
+    write_json(run.path / "config.json", facts.model_dump(mode="json"))  # It is completed at the end.
     display.say(f"MMLU, {config.model}, {config.num_fewshot}-shot")
 
     subjects = questions.chosen_subjects(config.subjects)
@@ -79,7 +80,9 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
 
 
 def recorded_settings(config: MMLUConfig) -> dict[str, JsonValue]:
-    """Return the settings as config.json holds them: without secrets, and with the resolved context and data source."""
+    """Return the settings as config.json stores them: without secrets, and with the resolved context and
+    data source.
+    """
     settings = config.model_dump()
     settings["engine_arg"] = [secrets.hide_word(pair) for pair in config.engine_arg]
     settings["max_model_len"] = config.context
@@ -98,8 +101,8 @@ def ask_all(
 ) -> list[MMLUAnswer]:
     """Return the engine's answers in the order of the prompts.
 
-    `letters` are the tokens of the four choices. Raises EngineError if the engine fails or stalls, or BenchmarkError if
-    the disk with `folder`, the run's, is full.
+    `letters` are the tokens of the four choices. So many requests are in flight that the engine is always busy. Raises
+    EngineError if the engine fails or stalls, or BenchmarkError if the disk with `folder`, the run's, is full.
     """
     counters = progress.Counters(issued=len(prompts))
 

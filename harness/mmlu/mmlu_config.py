@@ -42,13 +42,16 @@ class MMLUConfig(ServerFlags):
         """
 
     def implications(self, given: frozenset[str]) -> dict[str, object]:
-        """Return the settings that follow from others. Raises UsageError for subjects that MMLU does not have."""
-        chosen_subjects(self.subjects)
+        """Return the settings that follow from others. Raises UsageError for subjects that MMLU does not have.
+
+        `given` has the names of the settings that the user gave.
+        """
+        chosen_subjects(self.subjects)  # only to raise the error before anything is loaded
         return super().implications(given)
 
     @property
     def run(self) -> RunConfig:
-        """The engine's settings as those of a run, which an engine is started from."""
+        """The settings of the engine as those of a benchmark run, from which an engine is started."""
         engine_settings = self.values(self.named_settings & set(ServerFlags.model_fields))
         return RunConfig.from_mapping(
             engine_settings | {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
@@ -56,14 +59,14 @@ class MMLUConfig(ServerFlags):
 
     @property
     def context(self) -> int:
-        """The most tokens of a prompt and its answer together."""
+        """The most tokens of a prompt and its answer together: as given or, for auto, as the model's row says."""
         if self.max_model_len == "auto":
             return self.model_spec.mmlu_context
         return self.max_model_len
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the questions; None for the hub."""
+        """The folder of the questions: the given one or the model's own; None to download MMLU from the hub."""
         return self.dataset_path or self.model_spec.mmlu
 
     @property

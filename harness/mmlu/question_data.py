@@ -64,22 +64,23 @@ class QuestionSet(NamedTuple):
 
 
 def chosen_subjects(text: str) -> list[str]:
-    """Return the subjects in a comma-separated list of subjects and domains.
+    """Return the subjects in a comma-separated list of subjects and domains, each once and in order of the alphabet.
 
-    Raises UsageError for names that MMLU does not have.
+    "all" and the name of a domain stand for several subjects. Raises UsageError for a name that MMLU does not have, and
+    for an empty list.
     """
-    groups = {"all": SUBJECTS}
+    subjects_by_group = {"all": SUBJECTS}
     for domain, names in DOMAINS.items():
-        groups[domain.lower().replace(" ", "_")] = names
+        subjects_by_group[domain.lower().replace(" ", "_")] = names
     chosen = set[str]()
-    for part in text.split(","):
-        word = part.strip().lower().replace(" ", "_")
+    for item in text.split(","):
+        word = item.strip().lower().replace(" ", "_")
         if not word:
             continue
-        if word not in groups and word not in DOMAIN_OF:
-            hint = given_values.spelling_hint(word, [*groups, *SUBJECTS])
+        if word not in subjects_by_group and word not in DOMAIN_OF:
+            hint = given_values.spelling_hint(word, [*subjects_by_group, *SUBJECTS])
             raise UsageError(f"--subjects: MMLU has no subject {word!r}{hint}")
-        chosen.update(groups.get(word, [word]))
+        chosen.update(subjects_by_group.get(word, [word]))
     if not chosen:
         raise UsageError("--subjects takes names of subjects or domains, with commas between them.")
     return sorted(chosen)
@@ -89,7 +90,8 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
     """Return the questions to ask, and the first `shots` dev questions of each subject as examples.
 
     The questions come from the folder `path`, or from the hub if it is None. At most `limit` are asked, all if it is
-    None. Raises UsageError if a subject has no test questions or too few dev questions, or a file cannot be read.
+    None; `seed` draws them. Raises UsageError if a subject has no test questions or too few dev questions, or a file
+    cannot be read.
     """
     source = str(path or HUB)
     test = questions_by_subject(read_rows(path, "test", subjects), subjects)
@@ -110,7 +112,7 @@ def load_questions(path: Path | None, subjects: Sequence[str], shots: int, limit
 
 
 def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> list[Question]:
-    """Return `limit` questions, or all if it is None, drawn from each subject in proportion to its size.
+    """Return `limit` questions, or all if it is None, drawn from each subject in proportion to the subject's size.
 
     Each subject's questions are shuffled by the seed and placed evenly over [0, 1), with a random offset for each
     subject. The `limit` questions with the lowest places are taken, so a smaller limit asks a part of the questions of
@@ -131,7 +133,7 @@ def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> lis
 def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> QuestionsBySubject:
     """Return the questions of each subject in their stored order. Rows of other subjects are left out.
 
-    Raises UsageError if a question is not valid.
+    `rows` have the place of a row, for the message, and its columns. Raises UsageError if a question is not valid.
     """
     questions: QuestionsBySubject = {subject: [] for subject in subjects}
     for where, record in rows:
@@ -144,7 +146,7 @@ def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]
 def check_columns(where: str, record: Mapping[str, Any]) -> None:
     """Raise UsageError if a row lacks one of COLUMNS, as those of other data sets do, such as MMLU-Pro.
 
-    `where` names the row in the error.
+    `where` is the place of the row, for the message.
     """
     for column in COLUMNS:
         if column not in record:
@@ -152,15 +154,17 @@ def check_columns(where: str, record: Mapping[str, Any]) -> None:
 
 
 def check_question(where: str, record: Mapping[str, Any], number: int) -> Question:
-    """Return a row as a question. The answer may be a letter or an index.
+    """Return a row as a question, the one with this number in its subject. The answer may be a letter or an index.
 
-    Raises UsageError if the row has no question, not four choices, or no valid answer.
+    Raises UsageError if the row has no question, not four choices, or no valid answer. `where` is the place of the row,
+    for the message.
     """
     check_columns(where, record)
     text, choices, answer = record["question"], record["choices"], record["answer"]
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"{where} contains no question.")
-    if not (isinstance(choices, list) and len(choices) == 4 and all(isinstance(choice, str) for choice in choices)):
+    has_four = isinstance(choices, list) and len(choices) == 4
+    if not has_four or not all(isinstance(choice, str) for choice in choices):
         raise UsageError(f"{where} does not have four choices.")
     index = answer
     if isinstance(answer, str) and len(answer) == 1:
@@ -171,7 +175,7 @@ def check_question(where: str, record: Mapping[str, Any], number: int) -> Questi
 
 
 def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion]:
-    """Yield the rows of a split from a folder in any known form, or from the hub if `path` is None.
+    """Yield the rows of a split, such as test, from a folder in any known form, or from the hub if `path` is None.
 
     The files may be in the folder itself or in its folder `data`. Raises UsageError if there is no such folder, or if
     it has no questions of this split.
@@ -193,7 +197,10 @@ def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterato
 
 
 def folder_rows(root: Path, split: str, subjects: Sequence[str]) -> Iterator[StoredQuestion] | None:
-    """Return the rows of a split in a folder; None if the folder has no files of a known form."""
+    """Return the rows of a split from the files in a folder; None if the folder has no files of a known form.
+
+    Known forms are folders that `datasets` saved, the original CSV files, and Parquet files.
+    """
     folders = saved_folders(root)
     if folders:
         return rows_of_saved_folders(folders, split)
@@ -207,7 +214,9 @@ def folder_rows(root: Path, split: str, subjects: Sequence[str]) -> Iterator[Sto
 
 
 def saved_folders(root: Path) -> list[Path]:
-    """Return the folders that `datasets` saved: `root` itself, or folders in it."""
+    """Return the folders that `datasets` saved: `root` itself or, if it is none, folders in it. Empty if there are
+    none.
+    """
     files = sorted(root.glob("dataset_dict.json")) or sorted(root.glob("*/dataset_dict.json"))
     return [file.parent for file in files]
 
@@ -220,7 +229,7 @@ def rows_of_saved_folders(folders: Sequence[Path], split: str) -> Iterator[Store
 
 
 def csv_files(root: Path, split: str) -> list[Path]:
-    """Return the original CSV files of a split, compressed or not."""
+    """Return the original CSV files of a split; if there are none, the compressed ones."""
     pattern = f"{split}/*_{split}.csv"
     return data_files(root, pattern) or data_files(root, f"{pattern}.gz")
 
@@ -248,7 +257,10 @@ def rows_of_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 
 
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
-    """Return the Parquet files in the layout of the hub: all subjects in one folder, or a folder for each subject."""
+    """Return the Parquet files of a split in the layout of the hub.
+
+    They have all subjects in one folder or, if there are no such files, are in a folder for each subject.
+    """
     tables = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
     if tables:
         return tables
@@ -260,7 +272,7 @@ def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]
 def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
     """Yield the rows of Parquet files.
 
-    Raises UsageError if a file cannot be read, is only a pointer of Git LFS, or is too large.
+    Raises UsageError if a file cannot be read, is only a pointer of Git LFS, or has more rows than MMLU can have.
     """
     from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
 
@@ -279,9 +291,10 @@ def rows_of_parquet(tables: Sequence[Path]) -> Iterator[StoredQuestion]:
 
 
 def rows_of_records(records: Sequence[Mapping[str, Any]], source: str, folder: str) -> Iterator[StoredQuestion]:
-    """Yield rows that have COLUMNS. The subject is their column `subject`, or else the folder's name.
+    """Yield rows that have COLUMNS, each with its place and its subject.
 
-    Raises UsageError if a column is missing or the folder is not named after a subject.
+    The subject is the column `subject` or, if it is empty or missing, the folder's name. Raises UsageError if one of
+    COLUMNS is missing, or if there is no column `subject` and the folder is not named after a subject.
     """
     for number, record in enumerate(records):
         where = f"{source}: row {number}"

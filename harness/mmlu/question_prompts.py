@@ -18,7 +18,7 @@ class QuestionPrompt(NamedTuple):
 
 
 def question_text(question: Question) -> str:
-    """Return a question with its choices, up to "Answer:", which the letter follows."""
+    """Return a question with its choices, up to "Answer:", after which the letter of an answer comes."""
     lines = [question.text.strip()]
     for letter, choice in zip(LETTERS, question.choices, strict=True):
         lines.append(f"{letter}. {choice}")
@@ -26,7 +26,7 @@ def question_text(question: Question) -> str:
 
 
 def prompt_text(question: Question, examples: Sequence[Question]) -> str:
-    """Return the prompt, examples first, in the words and layout of the paper and of lm-eval's `mmlu`."""
+    """Return the prompt of a question, examples first, in the words and layout of the paper and of lm-eval's `mmlu`."""
     subject = question.subject.replace("_", " ")
     parts = [f"The following are multiple choice questions (with answers) about {subject}."]
     for example in examples:
@@ -42,7 +42,7 @@ def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: 
     """
     prompts = dict[Question, QuestionPrompt]()
     unfit = data.test  # questions whose prompt is too long, or that have none yet
-    for count in range(shots, -1, -1):
+    for count in range(shots, -1, -1):  # the number of examples
         if not unfit:
             break
         texts = [prompt_text(question, first_examples(data, question, count)) for question in unfit]
@@ -64,12 +64,12 @@ def build_prompts(data: QuestionSet, shots: int, tokenizer: Tokenizer, context: 
 
 
 def first_examples(data: QuestionSet, question: Question, count: int) -> list[Question]:
-    """Return the first `count` examples of a question's subject."""
+    """Return the first `count` examples of a question's subject; fewer if the subject does not have as many."""
     return data.examples.get(question.subject, [])[:count]
 
 
 def longest_prompt(prompts: Sequence[QuestionPrompt]) -> tuple[int, Question]:
-    """Return the tokens of the longest prompt, and its question."""
+    """Return the number of tokens of the longest prompt, and its question. There must be a prompt."""
     longest = prompts[0]
     for prompt in prompts:
         if len(prompt.tokens) > len(longest.tokens):
@@ -78,9 +78,9 @@ def longest_prompt(prompts: Sequence[QuestionPrompt]) -> tuple[int, Question]:
 
 
 def letter_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Return the token ids of the four letters as they follow a prompt.
+    """Return the token ids of the letters A to D as they follow a prompt.
 
-    Raises UsageError unless each is a single, different token.
+    Raises UsageError unless each letter is a single token of its own, since an answer is chosen by the next token.
     """
     start = tokenizer(prompt)["input_ids"]
     ids = list[int]()

@@ -45,7 +45,7 @@ def write_results(
 ) -> tuple[Overall, Document]:
     """Write all result files into the run's folder, or none if one fails.
 
-    `seconds` is how long the answers took. Returns the content of overall.json and the report.
+    `seconds` is how long the answers took; `rows` are the answers. Returns the content of overall.json and the report.
     """
     summary = overall_of(rows, seconds, data.test_questions, config.num_fewshot, deviations(config, data, rows))
     domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
@@ -68,7 +68,7 @@ def write_results(
 
 
 def subject_entries(subjects: ScoresByName) -> dict[str, dict[str, object]]:
-    """Return the content of by_subject.json."""
+    """Return the content of by_subject.json: the domain and the score of each subject, by the subject's name."""
     entries = {}
     for name, score in subjects.items():
         entries[name] = {"domain": DOMAIN_OF[name], **score._asdict()}
@@ -79,7 +79,7 @@ SCORE_COLUMNS = ("accuracy %", "std. error", "95 % interval", "right", "question
 
 
 def score_cells(score: Score) -> list[object]:
-    """Return the cells of a score under SCORE_COLUMNS."""
+    """Return the cells of a score under SCORE_COLUMNS. Shares are in percent."""
     interval = f"{percent(score.low)} to {percent(score.high)}"
     return [percent(score.accuracy), percent(score.standard_error), interval, score.correct, score.n]
 
@@ -135,7 +135,7 @@ def settings_table(evaluation: Evaluation) -> Table:
 
 
 def fit_text(config: MMLUConfig, summary: Overall) -> str:
-    """Return a sentence on how many prompts did not fit with all their examples."""
+    """Return a sentence on how many prompts did not fit with all their examples, or that all did."""
     questions = summary.shortened_prompts["questions"]
     if not questions:
         return "All examples fitted into every prompt."
@@ -147,7 +147,10 @@ def fit_text(config: MMLUConfig, summary: Overall) -> str:
 
 
 def deviations(config: MMLUConfig, data: QuestionSet, rows: Sequence[MMLUAnswer]) -> list[str]:
-    """Return why the number is not the model's MMLU score; empty if it is."""
+    """Return why the accuracy is not the model's MMLU score, in words; empty if it is.
+
+    Reasons are another model or data, dummy weights, a part of the questions or subjects, and shortened prompts.
+    """
     reasons = []
     if config.model_spec.deviation:
         reasons.append(config.model_spec.deviation)
@@ -168,8 +171,9 @@ def deviations(config: MMLUConfig, data: QuestionSet, rows: Sequence[MMLUAnswer]
 
 
 def detail_lines(data: QuestionSet, rows: Sequence[MMLUAnswer]) -> str:
-    """Return the text of details.jsonl: each row of samples.csv with the texts of its question, choices and
-    examples.
+    """Return the text of details.jsonl, a line for each answer.
+
+    A line has the row of samples.csv and the texts of the question, the choices and the examples.
     """
     lines = []
     for question, answer in zip(data.test, rows, strict=True):
@@ -182,7 +186,9 @@ def detail_lines(data: QuestionSet, rows: Sequence[MMLUAnswer]) -> str:
 
 
 def document(evaluation: Evaluation) -> Document:
-    """Return the main page: the accuracy with its interval, by domain and by subject, the speed, and the cautions."""
+    """Return the report's main page: the accuracy with its interval, by domain and by subject, speed, cache, and
+    cautions.
+    """
     summary = evaluation.summary
     low, high = summary.interval_95
     interval = f"{percent(low)} to {percent(high)} %; {summary.correct:,} of {summary.n:,} right"
@@ -203,6 +209,7 @@ def document(evaluation: Evaluation) -> Document:
 
 
 def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
+    """Return the mean accuracy of the subjects in words, and how many subjects have few questions, if any."""
     text = f"mean of the {summary.subjects} subjects {percent(summary.macro_average)} %"
     small = sum(score.n < FEW_QUESTIONS for score in subjects.values())
     if small:
@@ -211,7 +218,9 @@ def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
 
 
 def cache_text(summary: Overall) -> str:
-    """Return in words which share of the prompt tokens came from the prefix cache."""
+    """Return in words which share of the prompt tokens came from the prefix cache; unknown if the server does not
+    report it.
+    """
     hits = "unknown"
     if summary.cache_hit_rate is not None:
         hits = f"{percent(summary.cache_hit_rate, 1)} %"
@@ -219,7 +228,10 @@ def cache_text(summary: Overall) -> str:
 
 
 def title(summary: Overall) -> str:
-    """Return the accuracy as a title. It says so if the accuracy is no better than guessing."""
+    """Return the accuracy as a title, with its standard error if there is one.
+
+    The title says so if the accuracy is not clearly better than guessing, or clearly worse.
+    """
     text = f"{percent(summary.overall_accuracy)} % right"
     if summary.standard_error is not None:
         text += f" (standard error {percent(summary.standard_error)})"
@@ -231,7 +243,9 @@ def title(summary: Overall) -> str:
 
 
 def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
-    """Return the size of the evaluation, its model and machine and, unless it used an endpoint, its engine."""
+    """Return what was evaluated: number of examples, model, questions, machine and, unless it used an endpoint, the
+    engine.
+    """
     system = facts.system
     machine = f"{system.cores} CPU cores"
     if system.gpus:
@@ -244,12 +258,12 @@ def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
 
 
 def score_panels(domains: ScoresByName, subjects: ScoresByName) -> list[Panel]:
-    """Return the panels of accuracy by domain and by subject."""
+    """Return the panels of accuracy by domain and by subject. A panel without scores is left out."""
     return [score_bars(scores) for scores in (domains, subjects) if scores]
 
 
 def score_bars(scores: ScoresByName) -> Bars:
-    """Return bars with 95 % intervals, domain after domain. Within a domain the best comes first.
+    """Return a panel of bars with 95 % intervals, domain after domain. Within a domain the best comes first.
 
     `scores` are those of domains or of subjects. Bars of subjects have the color of their domain, named in the legend.
     """
@@ -270,7 +284,10 @@ def accuracy_of(item: tuple[str, Score]) -> float:
 
 
 def score_bar(name: str, score: Score, color: str, legend: str) -> Bar:
-    """Return a bar with its interval. It is hollow if the score is of few questions."""
+    """Return a bar with its interval and the number of questions. It is hollow if there are few questions.
+
+    `legend` is the text for the bar's color in the legend, empty if it has none.
+    """
     is_hollow = score.n < FEW_QUESTIONS
     parts = [StackedPart(0.0, 100 * score.accuracy, color, is_hollow, legend)]
     interval = 100 * score.low, 100 * score.high

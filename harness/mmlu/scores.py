@@ -64,10 +64,10 @@ class Score(NamedTuple):
 
 
 def score_of(rows: Iterable[MMLUAnswer]) -> Score:
-    """Return the score of answers, with its Wilson interval.
+    """Return the score of answers, with its Wilson interval. There must be at least one answer.
 
-    There must be at least one. The standard error is the sample standard deviation of right (1) and wrong (0), divided
-    by sqrt(n); None for a single question.
+    The standard error is the sample standard deviation of right (1) and wrong (0), divided by sqrt(n); None for a
+    single question.
     """
     n = correct = 0
     for answer in rows:
@@ -85,7 +85,10 @@ ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
 def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
-    """Return the scores by "domain" or "subject" (`name`), in the order of the domains, then of the alphabet."""
+    """Return the score of each domain or each subject, as `name` ("domain" or "subject") says.
+
+    They are in the order of the domains, then of the alphabet.
+    """
     ordered_rows = sorted(rows, key=sort_key)
     return {key: score_of(group) for key, group in groupby(ordered_rows, attrgetter(name))}
 
@@ -98,7 +101,7 @@ def sort_key(answer: MMLUAnswer) -> tuple[int, str]:
 def overall_of(
     rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
 ) -> Overall:
-    """Return the content of overall.json.
+    """Return the content of overall.json. There must be at least one answer.
 
     `seconds` is how long the answers took, `test_questions` the number of all questions of the subjects, `shots` the
     number of examples, and `notes` say why the accuracy is not the model's MMLU score.
@@ -148,7 +151,7 @@ def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
 
 
 def sample_cells(answer: MMLUAnswer) -> dict[str, object]:
-    """Return a row of samples.csv by column."""
+    """Return the row of an answer in samples.csv, by column. `number` is the question's index in its subject."""
     prompt, choice = answer.prompt, answer.choice
     cells: dict[str, object] = {
         "subject": answer.subject,
