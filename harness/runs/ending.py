@@ -25,7 +25,8 @@ FILES_WITHOUT_RESULTS = ("config.json", "engine.log", "status.json")  # files of
 
 
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
-    """Print in one line on `errors` why a run cannot go on, and keep the reason in its status. Return the exit code.
+    """Print in one line on `errors` why a run cannot go on, store the reason in the run's status, and return the exit
+    code.
 
     If the disk is full, that is the reason for an engine that failed or a file that could not be written. An error in
     one of the run's own files is no mistake of the user's, so it has another exit code. An unexpected error also has a
@@ -40,8 +41,8 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
     error = benchmark_error_of(error)
     if isinstance(error, UsageError) and is_within(error.path, run.path):
         error = BenchmarkError(str(error))
-    interrupted = isinstance(error, KeyboardInterrupt)
-    if interrupted:
+    is_interrupted = isinstance(error, KeyboardInterrupt)
+    if is_interrupted:
         code, line = INTERRUPTED, "interrupted"
     elif isinstance(error, BenchmarkError):
         code, line = error.exit_code, str(error)
@@ -52,8 +53,8 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
         code, line = ENGINE_FAILED, f"{type(error).__name__}: {first_line(error)}"
     line = printable_text(line_of(secrets.hide_text(line)))
     with suppress(OSError):  # a full disk must not keep the process alive
-        run.fail("interrupted" if interrupted else "failed", line)
-    errors.print(line if interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
+        run.fail("interrupted" if is_interrupted else "failed", line)
+    errors.print(line if is_interrupted else f"error: {line}", style="red", markup=False, soft_wrap=True)
     if run.path.is_dir():
         label = "partial results" if has_results(run.path) else "run folder"
         errors.print(f"{label}: {run.path}", markup=False, soft_wrap=True)
@@ -61,11 +62,12 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
 
 
 def has_results(folder: Path) -> bool:
-    """Tell whether a run left anything beside its settings, its status and its log."""
+    """Tell whether a run left any file beside its settings, its status and its log."""
     return any(path.is_file() and path.name not in FILES_WITHOUT_RESULTS for path in folder.rglob("*"))
 
 
 def is_within(path: Path | None, folder: Path) -> bool:
+    """Tell whether a path is in a folder. False for no path (None)."""
     return path is not None and path.resolve().is_relative_to(folder.resolve())
 
 
@@ -89,7 +91,8 @@ def exit(code: int, log: Path) -> NoReturn:
 def explain(error: EngineError, log: Path) -> str:
     """Return the error's message with its root cause, which vLLM's processes write only to their log.
 
-    The message also names the log, and has no hint to look above, since it stands alone.
+    The message also names the log if there is one. vLLM's hint to look above is removed, since the message stands
+    alone.
     """
     cause, sentence = root_cause(log), str(error).replace(" See root cause above.", "")
     if cause and cause not in sentence:
@@ -100,13 +103,14 @@ def explain(error: EngineError, log: Path) -> str:
 
 
 def process_death(text: str) -> tuple[str, bool]:
-    """Return which of the engine's processes died first according to its log, and whether it died by a signal.
+    """Return which of the engine's processes died first according to the text of its log, and whether a signal ended
+    it.
 
-    The text also says where Python was, if the log shows it. The text is empty if no process died.
+    The first is a text, which also says where Python was if the log shows it. It is empty if no process died.
     """
     worker_end = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal_error = re.search(r"(?m)^Fatal Python error: (.+)$", text)
-    signal_number = None
+    signal_number = None  # not known, or it did not die by a signal
     if worker_end and worker_end[2]:
         signal_number = int(worker_end[2])
     elif fatal_error:
@@ -123,7 +127,9 @@ def process_death(text: str) -> tuple[str, bool]:
 
 
 def signal_named(description: str) -> int | None:
-    """Return the number of the signal with this description, such as "Segmentation fault"; None if there is none."""
+    """Return the number of the signal that the system describes so, such as "Segmentation fault"; None if there is
+    none.
+    """
     for number in signal.valid_signals():
         if signal.strsignal(number) == description:
             return number
@@ -147,7 +153,10 @@ def root_cause(log: Path) -> str:
 
 
 def first_exception(text: str) -> str:
-    """Return the first exception in a log with its message, without those that only point to another; empty if none."""
+    """Return the first exception in the text of a log, with its message; empty if there is none.
+
+    Exceptions that only point to another one are passed over.
+    """
     vague_words = ("Engine core initialization failed", "See stack trace (above)", "cancelled")
     for name, message in re.findall(r"(?m)^(?:.*\] )?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$", text):
         if not any(words in message for words in vague_words):

@@ -13,7 +13,10 @@ from harness.runs.run_order import start_of
 
 
 def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
-    """Return the folders that the words name, each once, in their order. Raises UsageError if a word names none."""
+    """Return the folders of the runs that the words name, each once, in the order of the words.
+
+    A word is a path, a run's id, `latest` or a label. Raises UsageError if a word names no run.
+    """
     folder_by_real_path = dict[Path, Path]()
     for word in words:
         for folder in find_runs(word, results_dir):
@@ -22,7 +25,10 @@ def folders(words: Sequence[str], results_dir: Path) -> list[Path]:
 
 
 def find_run(words: Sequence[str], results_dir: Path, rule: str) -> Path:
-    """Return the one folder that the words name. Raises UsageError, which ends with `rule`, if they name several."""
+    """Return the one run folder that the words name. Raises UsageError if they name none or several.
+
+    `rule` is the end of the message on several runs.
+    """
     (first, *more) = folders(words, results_dir)
     if more:
         raise UsageError(f"{' '.join(words)}: {1 + len(more)} runs; {rule}")
@@ -33,8 +39,8 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
     """Return the folders that a word names: a path, a run's id or `latest` in `results_dir`, or a label.
 
     A label names all of its runs, oldest first, but runs that ended early only if there are no others. A word with a
-    slash that names nothing is returned as a path, so that the error is about the path. Moves `latest` if it leads
-    nowhere. Raises UsageError if the word names no run.
+    slash that names nothing is returned as a path, so that a later error is about the path. A link `latest` that leads
+    nowhere is mended first. Raises UsageError if the word names no run.
     """
     with suppress(OSError):
         mend_latest(results_dir)
@@ -42,10 +48,10 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
         if path.exists():
             return [path]
     labels = runs_by_label(results_dir)
-    labelled = labels.get(word)
-    if labelled:
-        complete = [folder for folder in labelled if ended_early(folder) is None]
-        return complete or labelled
+    runs_of_label = labels.get(word)
+    if runs_of_label:
+        complete = [folder for folder in runs_of_label if ended_early(folder) is None]
+        return complete or runs_of_label
     if "/" in word:
         return [Path(word)]
     run_names = [path.parent.name for path in results_dir.glob("*/config.json")]
@@ -54,12 +60,15 @@ def find_runs(word: str, results_dir: Path) -> list[Path]:
 
 
 def runs_by_label(results_dir: Path) -> dict[str, list[Path]]:
-    """Return the runs that are complete or have a summary, by label and oldest first. Unreadable runs are left out."""
+    """Return the runs that are complete or have a summary, by label and oldest first.
+
+    Runs without a label, unreadable runs and links are left out.
+    """
     by_label = dict[str, list[Path]]()
     for folder in sorted((path.parent for path in results_dir.glob("*/config.json")), key=start_of):
         status = readable_status(folder)
         has_results = status and (status.status == "complete" or (folder / "summary.json").exists())
-        if has_results and not folder.is_symlink():  # `latest` is a link to a run
+        if has_results and not folder.is_symlink():  # `latest` is a link to one of the runs.
             with suppress(UsageError):
                 match read_json(folder / "config.json"):
                     case {"plan": {"config": {"label": str(label)}}} if label:

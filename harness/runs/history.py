@@ -26,7 +26,8 @@ RENAMED_FIELDS = {"tokens_per_s": "tokens_per_sec", "samples_per_s": "samples_pe
 def finish(run: RunFolder, line: dict[str, object], keep_all: bool = True, say: Callable[[str], None] = print) -> None:
     """Mark a run complete: add its line to the history, move `latest` to it, and delete older runs unless `keep_all`.
 
-    If a file cannot be written, moved or deleted, `say` gets a line, and the run stays complete.
+    `line` has the record of the run without its name. If a file cannot be written, moved or deleted, `say` gets a
+    message, and the run stays complete.
     """
     run.set_status("complete")
     with or_say(say, f"{run.results_dir / 'history.jsonl'} could not be written"):
@@ -44,7 +45,7 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     """Delete runs that are over, with their lines of the history. Return the names of the runs.
 
     `latest` moves to the newest run that is left, or is removed. Raises UsageError, before any run is deleted, if a
-    folder is no such run of `results_dir`.
+    folder is no run of `results_dir` that is over.
     """
     for folder in folders:
         refusal = why_not_deleted(folder, results_dir)
@@ -62,7 +63,7 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
 
 
 def is_of_any(line: str, names: Iterable[str]) -> bool:
-    """Return whether a line of the history belongs to one of these runs.
+    """Tell whether a line of the history belongs to one of the runs with these names.
 
     The line is not parsed, as it may be damaged, and damaged lines of other runs must stay.
     """
@@ -70,8 +71,9 @@ def is_of_any(line: str, names: Iterable[str]) -> bool:
 
 
 def why_not_deleted(folder: Path, results_dir: Path) -> str:
-    """Return why a folder may not be deleted, in words. Empty if it is a run of `results_dir` that is over."""
-    status = readable_status(folder)  # None if the folder has no readable status; never "running" of a killed run
+    """Return why a folder may not be deleted, in words; empty if it is a run of `results_dir` that is over."""
+    # None if the folder has no status that can be read. The status of a run that was killed is corrected.
+    status = readable_status(folder)
     if folder.is_symlink() or folder.resolve().parent != results_dir.resolve() or status is None:
         return f"not a run in {results_dir} that is over"
     if status.status != "running":
@@ -85,20 +87,23 @@ def why_not_deleted(folder: Path, results_dir: Path) -> str:
 
 
 def mend_latest(results_dir: Path) -> None:
-    """Move `latest` to the newest complete run if it leads nowhere. Remove it if there is no such run."""
+    """If `latest` leads nowhere, move it to the newest complete run, or remove it if there is none.
+
+    Nothing is done if it leads to a run, or is no link.
+    """
     link = results_dir / "latest"
     if not link.is_symlink() or link.exists():
         return
-    complete = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
+    complete_runs = [path.parent for path in results_dir.glob("*/status.json") if ended_early(path.parent) is None]
     link.unlink()
-    if complete:
-        newest = max(complete, key=start_of)
+    if complete_runs:
+        newest = max(complete_runs, key=start_of)
         point_latest(RunFolder(results_dir, newest.name))
 
 
 @contextmanager
 def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
-    """Pass an OSError that is raised within to `say`, and go on."""
+    """Pass an OSError that is raised in the block to `say`, as `trouble` with the system's reason, and go on."""
     try:
         yield
     except OSError as error:
@@ -106,31 +111,34 @@ def or_say(say: Callable[[str], None], trouble: str) -> Iterator[None]:
 
 
 def older_runs(run: RunFolder) -> list[Path]:
-    """Return the folders of runs that began before this one and are over."""
+    """Return the folders of the runs in the same results folder that began before this one and are over."""
     begin = start_of(run.path)
-    older = []
+    older_folders = []
     for status_file in run.results_dir.glob("*/status.json"):
         folder = status_file.parent
         if not folder.is_symlink() and start_of(folder) < begin and is_over(folder):
-            older.append(folder)
-    return older
+            older_folders.append(folder)
+    return older_folders
 
 
 def is_over(folder: Path) -> bool:
-    """Return whether a run is over. False if its status cannot be read, so that it is left alone."""
+    """Tell whether a run is over. False if its status cannot be read, so that the run is left alone."""
     status = readable_status(folder)
     return status is not None and status.status != "running"
 
 
 def point_latest(run: RunFolder) -> None:
-    """Move the `latest` link to a run in one step, so that it always leads to a finished run."""
-    link = run.results_dir / f".latest-{os.getpid()}"
-    link.unlink(missing_ok=True)
-    link.symlink_to(run.name)
+    """Move the `latest` link to a run in one step, so that it always leads to a finished run.
+
+    Raises OSError if it cannot be moved, as if `latest` is a folder.
+    """
+    new_link = run.results_dir / f".latest-{os.getpid()}"
+    new_link.unlink(missing_ok=True)
+    new_link.symlink_to(run.name)
     try:
-        link.replace(run.results_dir / "latest")
+        new_link.replace(run.results_dir / "latest")
     except OSError:
-        link.unlink()
+        new_link.unlink()
         raise
 
 
@@ -141,10 +149,10 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
     its run began, and stays behind the line before it.
     """
     records = dict(stored_lines(results_dir))  # the text of a line, and its record
-    dated, began = [], 0.0
+    dated, began_s = [], 0.0
     for record in records.values():
-        began = seconds_of(record) or began
-        dated.append((began, record))
+        began_s = seconds_of(record) or began_s
+        dated.append((began_s, record))
     for _, record in sorted(dated, key=itemgetter(0)):
         yield record
 
@@ -163,9 +171,10 @@ def stored_lines(results_dir: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def write_index(results_dir: Path, template: str, kind: type[File], **more: object) -> None:
-    """Write results_dir/index.md, newest run first, from the lines of the history that fit `kind`.
+    """Write results_dir/index.md, newest run first, from the lines of the history that fit the model `kind`.
 
-    `template` is its template, which gets each line with whether the run's folder is still there, and `more`.
+    `template` is the file of the page's template. It gets each line, with whether the run's folder is still there, and
+    `more`.
     """
     runs = []
     for record in read_history(results_dir):

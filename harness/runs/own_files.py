@@ -12,10 +12,10 @@ RENDERED_FILES = ("summary.json", "report.md", "report.html")
 
 
 def replace_links(folder: Path) -> None:
-    """Remove links, and folders in place of files, where the report of a run is written, with a warning.
+    """Remove links, and folders in place of files, from where the report of a run is written, each with a warning.
 
-    A link would make the report overwrite files elsewhere. The results folder, `latest` and the history may be links
-    that the user made, and are kept.
+    Somebody else may have sent the folder, and a link would make the report overwrite files elsewhere. The results
+    folder, `latest` and the history may be links that the user made, and stay.
     """
     for path in rendered_paths(folder):
         if path.is_symlink():
@@ -23,13 +23,17 @@ def replace_links(folder: Path) -> None:
             path.unlink()
         elif path.exists() and not path.is_file() and path != folder / PLOTS:
             warn(f"{path}: not a file: it is replaced")
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def rendered_paths(folder: Path) -> Iterator[Path]:
-    """Yield the paths that the report of a run is written to. The folder of the pictures comes before its files.
+    """Yield the paths that the report of a run is written to. The folder of the pictures comes before the files in it.
 
-    If that folder is a link, it is gone before its files are listed.
+    The caller may remove a path before it asks for the next: if that folder is a link, the files behind it are then not
+    listed.
     """
     for name in RENDERED_FILES:
         yield folder / name

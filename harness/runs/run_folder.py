@@ -45,16 +45,19 @@ class RunFolder(NamedTuple):
 
     @property
     def shown(self) -> Path:
-        """The folder as it is shown to the user: `latest`, if that leads to it."""
+        """The folder as it is shown to the user: as `latest` if that link leads to it, else by its name."""
         latest = self.results_dir / "latest"
         return latest if latest.is_symlink() and os.readlink(latest) == self.name else self.path
 
     def set_status(self, status: Status, reason: str = "") -> None:
-        """Write the status. A run that begins takes the lock of its folder; any other status releases it."""
+        """Write the run's status. "running" takes the lock of the folder; any other status releases it.
+
+        `reason` says why the run ended so.
+        """
         if status == "running":
             run_lock.hold(self.path)
         path = self.path / "status.json"
-        if path.is_symlink():  # the folder may have been sent by somebody else
+        if path.is_symlink():  # In a folder that somebody sent, it may lead elsewhere.
             path.unlink()
         write_text(path, self.status_json(status, reason))
         if status != "running":
@@ -70,29 +73,33 @@ class RunFolder(NamedTuple):
         return f"{text}\n".ljust(STATUS_BYTES)
 
     def fail(self, status: Status, reason: str = "") -> None:
-        """Mark a run that ended early. A complete run stays complete."""
-        before = readable_status(self.path)  # None if it is damaged; it is then replaced
+        """Give a run that ended early this status and reason. A complete run stays complete.
+
+        On a full disk, where no file can be written anew, the bytes of the earlier status are overwritten.
+        """
+        before = readable_status(self.path)  # None if it is damaged: it is then replaced.
         if before is not None and before.status == "complete":
             return
         try:
             self.set_status(status, reason)
-        except OSError:  # on a full disk, overwrite the bytes of the earlier status
+        except OSError:
             content = self.status_json(status, reason[:REASON_CHARACTERS]).encode()
             with (self.path / "status.json").open("r+b") as file:
                 file.write(content[:STATUS_BYTES])
             run_lock.release(self.path)
 
     def sub(self, name: str) -> Path:
-        """Return a folder in this one. It is made if it does not exist."""
+        """Return the folder of this name in the run's folder. It is made if it does not exist."""
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
 def open_run(results_dir: Path, label: str) -> RunFolder:
-    """Make a new run folder, `<time>-<label>`, and mark it running.
+    """Make a new run folder, `<time>-<label>`, mark it running, and return it.
 
-    Without a label its name is `<time>`. Raises UsageError if the folder cannot be written.
+    Without a label its name is `<time>`. Raises UsageError if the folder cannot be made. If its status cannot be
+    written, the folder is removed again and the OSError is raised.
     """
     stem = formatting.joined_text("-", time.strftime("%Y%m%d-%H%M%S"), label)
     with writing_to(results_dir):
@@ -108,7 +115,7 @@ def open_run(results_dir: Path, label: str) -> RunFolder:
 
 @contextmanager
 def writing_to(results_dir: Path) -> Iterator[None]:
-    """Turn an OSError that is raised within into a UsageError that names the flag --results-dir.
+    """Turn an OSError that is raised in the block into a UsageError that names the flag --results-dir.
 
     If a container may not write there, the error also names Docker's flag for the user: a mounted folder often belongs
     to another user than the container's.
@@ -123,7 +130,10 @@ def writing_to(results_dir: Path) -> Iterator[None]:
 
 
 def check_writable(results_dir: Path) -> None:
-    """Raise UsageError if no run folder can be made, or BenchmarkError if the disk is full. Nothing is left behind."""
+    """Raise UsageError if no run folder can be made in `results_dir`, or BenchmarkError if the disk is full.
+
+    Nothing is left behind, and `results_dir` itself need not exist yet.
+    """
     existing_folder = nearest_existing(results_dir)
     with writing_to(results_dir), tempfile.TemporaryDirectory(dir=existing_folder, prefix=".try-"):
         check_space(existing_folder)
@@ -142,13 +152,13 @@ def status_of(folder: Path) -> RunStatus | None:
     if status is None or status.status != "running" or run_lock.life_of(folder) != "over":
         return status
     run = RunFolder(folder.parent, folder.name)
-    with suppress(OSError):  # the folder of another user cannot be written
+    with suppress(OSError):  # It may be another user's folder.
         run.set_status("failed", KILLED_REASON)
     return RunStatus.model_validate_json(run.status_json("failed", KILLED_REASON))
 
 
 def readable_status(folder: Path) -> RunStatus | None:
-    """Return the status of a run. None if it left none, or if the status cannot be read."""
+    """Return the status of a run; None if it left none, or if the status cannot be read."""
     with suppress(UsageError):
         return status_of(folder)
     return None
@@ -174,7 +184,7 @@ def ended_early(folder: Path, reported: bool = False) -> str | None:
 
 
 def new_folder(parent: Path, name: str) -> Path:
-    """Make a folder of this name and return it. A number is added to the name if there is such a folder."""
+    """Make a folder of this name and return it. If the name is taken, a number is added to it, from 2 on."""
     path, number = parent / name, 1
     while True:
         with suppress(FileExistsError):

@@ -23,9 +23,11 @@ _held: dict[Path, int] = {}  # the file descriptors of this process's own runs, 
 
 
 def hold(folder: Path) -> None:
-    """Lock a run's folder for this process. On a mount without locks it stays unlocked, and the lock file says so.
+    """Lock a run's folder for this process, so that others can tell that the run is alive. A second call changes
+    nothing.
 
-    If the lock file cannot be written, there is no lock.
+    On a mount without locks the folder stays unlocked, and the lock file says so. If the lock file cannot be written,
+    there is no lock.
     """
     folder = folder.absolute()
     if folder in _held:
@@ -57,11 +59,13 @@ def takes_lock(file: int, path: Path) -> bool:
         return False
     finally:
         os.close(second_file)
-    return False
+    return False  # The second lock was granted, so the mount ignores locks.
 
 
 def release(folder: Path) -> None:
-    """Release the lock of a run whose status says how it ended."""
+    """Release the lock of a run whose status says how it ended, and remove the lock file. Does nothing
+    without a lock.
+    """
     file = _held.pop(folder.absolute(), None)
     with suppress(OSError):
         (folder / LOCK_FILE).unlink(missing_ok=True)
@@ -70,7 +74,7 @@ def release(folder: Path) -> None:
 
 
 def forget_locks() -> None:
-    """Close the locks in a forked process. An orphan of a run must not make the run seem alive."""
+    """Close the locks in a forked process. If it outlives the run, it must not make the run seem alive."""
     while _held:
         _, file = _held.popitem()
         with suppress(OSError):
@@ -83,7 +87,7 @@ os.register_at_fork(after_in_child=forget_locks)
 def machine_identity() -> dict[str, str]:
     """Return what distinguishes this machine, its boot and its process numbers from others that see the same folder.
 
-    Only the name of the host if the rest cannot be read.
+    It has the host's name and, if they can be read, the ids of the boot and of the container's process numbers.
     """
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -95,8 +99,8 @@ def life_of(folder: Path) -> Life:
     """Return whether a run whose status is "running" is still running.
 
     It is over if nobody holds its lock, or only a process that it left behind. It is not known whether it runs if
-    another host or container wrote the folder, if the mount has no locks, or if the lock file is of an older version,
-    damaged, or another user's.
+    another host or container wrote the folder, if the mount has no locks, or if the lock file is missing, of an older
+    version, damaged, or another user's.
     """
     if folder.absolute() in _held:
         return "running"
@@ -110,7 +114,7 @@ def life_of(folder: Path) -> Life:
             return "not known"
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:  # the run holds the lock, or a process that it left behind
+        except BlockingIOError:  # The run holds the lock, or a process that it left behind.
             return "running" if is_alive(record.get("pid")) else "over"
         return "over"
     except OSError:
@@ -120,7 +124,7 @@ def life_of(folder: Path) -> Life:
 
 
 def record_of(file: int) -> Mapping[str, object]:
-    """Return the content of a lock file. Empty if it is damaged. Raises OSError if it cannot be read."""
+    """Return the record in an open lock file; empty if it is damaged. Raises OSError if it cannot be read."""
     text = os.read(file, LARGEST_LOCK_FILE)
     try:
         record = json.loads(text)
@@ -130,19 +134,22 @@ def record_of(file: int) -> Mapping[str, object]:
 
 
 def is_from_here(record: Mapping[str, object]) -> bool:
-    """Return whether a lock was made on this machine, with the process numbers of this process's own container."""
+    """Tell whether a lock was made on this machine, in this boot, and with the process numbers of this container.
+
+    Otherwise neither the lock nor the process number in it says anything here.
+    """
     here = machine_identity()
     return all(record.get(name) == value for name, value in here.items())
 
 
 def is_alive(pid: object) -> bool:
-    """Return whether a process is alive. True if that cannot be known, so that nothing of its run is touched."""
+    """Tell whether a process is alive. True if that cannot be known, so that nothing of its run is touched."""
     if type(pid) is not int or pid <= 0:  # the lock file does not say which process holds it
         return True
     try:
-        os.kill(pid, 0)
+        os.kill(pid, 0)  # It sends no signal, only checks whether one could be sent.
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):
+    except (OSError, OverflowError):  # such as a process of another user
         return True
     return True

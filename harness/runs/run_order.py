@@ -23,25 +23,28 @@ class RunStart(NamedTuple):
 
 
 def start_of(folder: Path) -> RunStart:
-    """Return when a run began: by its config.json, else by its folder's name, else by when the folder was changed."""
+    """Return when a run began: by its config.json, else by its folder's name, else by when the folder was changed.
+
+    If none of these can be read, it began at 0. The number is that in the folder's name, or 1.
+    """
     stamp = STAMP.fullmatch(folder.name)
     number = int(stamp[2]) if stamp and stamp[2] else 1
-    began = None
+    began_s = None
     with suppress(UsageError):
         config = read_json(folder / "config.json")
         if isinstance(config, dict):
-            began = seconds_of(config)
-    if began is None and stamp:
+            began_s = seconds_of(config)
+    if began_s is None and stamp:
         with suppress(ValueError, OverflowError):
-            began = time.mktime(time.strptime(stamp[1], "%Y%m%d-%H%M%S"))
-    if began is None:
+            began_s = time.mktime(time.strptime(stamp[1], "%Y%m%d-%H%M%S"))
+    if began_s is None:
         with suppress(OSError):
-            began = folder.stat().st_mtime
-    return RunStart(began or 0.0, number)
+            began_s = folder.stat().st_mtime
+    return RunStart(began_s or 0.0, number)
 
 
 def seconds_of(record: Mapping[str, object]) -> float | None:
-    """Return when the run of a record began, in seconds since 1970. None if the record has no time of that."""
+    """Return when the run of a record began, in seconds since 1970; None if the record does not say."""
     with suppress(LookupError, ValueError, TypeError, OverflowError):
         return datetime.fromisoformat(str(record["started"])).timestamp()
     return None
