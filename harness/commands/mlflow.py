@@ -290,8 +290,9 @@ def machine_tags(system: System, gpus: list[str] | None) -> dict[str, str]:
 
 
 def milliseconds(started: str) -> int:
-    """Return a stored time in milliseconds since 1970, as MLflow takes it. Raises UsageError for text that is not a
-    time.
+    """Return a stored time in milliseconds since 1970, as MLflow takes it.
+
+    Raises UsageError for text that is not a time.
     """
     try:
         time = datetime.fromisoformat(started)

@@ -80,8 +80,8 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
 
 
 def recorded_settings(config: MMLUConfig) -> dict[str, JsonValue]:
-    """Return the settings as config.json stores them: without secrets, and with the resolved context and
-    data source.
+    """Return the settings as config.json stores them: without secrets, and with the
+    resolved context and data source.
     """
     settings = config.model_dump()
     settings["engine_arg"] = [secrets.hide_word(pair) for pair in config.engine_arg]

@@ -214,8 +214,9 @@ def folder_rows(root: Path, split: str, subjects: Sequence[str]) -> Iterator[Sto
 
 
 def saved_folders(root: Path) -> list[Path]:
-    """Return the folders that `datasets` saved: `root` itself or, if it is none, folders in it. Empty if there are
-    none.
+    """Return the folders that `datasets` saved: `root` itself or, if it is none, folders in it.
+
+    Empty if there are none.
     """
     files = sorted(root.glob("dataset_dict.json")) or sorted(root.glob("*/dataset_dict.json"))
     return [file.parent for file in files]

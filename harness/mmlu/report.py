@@ -186,8 +186,8 @@ def detail_lines(data: QuestionSet, rows: Sequence[MMLUAnswer]) -> str:
 
 
 def document(evaluation: Evaluation) -> Document:
-    """Return the report's main page: the accuracy with its interval, by domain and by subject, speed, cache, and
-    cautions.
+    """Return the report's main page: the accuracy with its interval, by domain and by
+    subject, speed, cache, and cautions.
     """
     summary = evaluation.summary
     low, high = summary.interval_95
@@ -218,8 +218,9 @@ def subject_mean_text(summary: Overall, subjects: ScoresByName) -> str:
 
 
 def cache_text(summary: Overall) -> str:
-    """Return in words which share of the prompt tokens came from the prefix cache; unknown if the server does not
-    report it.
+    """Return in words which share of the prompt tokens came from the prefix cache.
+
+    Unknown if the server does not report it.
     """
     hits = "unknown"
     if summary.cache_hit_rate is not None:
@@ -243,8 +244,8 @@ def title(summary: Overall) -> str:
 
 
 def subject(config: MMLUConfig, facts: MMLUFacts, summary: Overall) -> str:
-    """Return what was evaluated: number of examples, model, questions, machine and, unless it used an endpoint, the
-    engine.
+    """Return what was evaluated: number of examples, model, questions, machine and, unless it
+    used an endpoint, the engine.
     """
     system = facts.system
     machine = f"{system.cores} CPU cores"

@@ -283,8 +283,9 @@ def scores_text(score: Accuracy) -> str:
 
 
 def tails(test: Outcome) -> dict[str, Tail]:
-    """Return the p99 of TTFT and TPOT with their limits, by label. The one nearest to its limit, or most over it, is
-    first.
+    """Return the p99 of TTFT and TPOT with their limits, by label.
+
+    The one nearest to its limit, or most over it, is first.
     """
     nearest_first = sorted(test.tails, key=attrgetter("share"), reverse=True)
     return {test.name_of_p99(tail.kind): tail for tail in nearest_first}
@@ -310,8 +311,9 @@ def expense_texts(summary: Summary) -> Iterator[str]:
 
 
 def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
-    """Yield what a reader must know before passing the result on. An empty text means nothing to say and is not
-    shown.
+    """Yield what a reader must know before passing the result on.
+
+    An empty text means nothing to say and is not shown.
     """
     details = test.details
     if summary.meta.model == "demo":

@@ -239,8 +239,9 @@ class Bars(NamedTuple):
 
 
 def draw_row(axes: "Axes", place: int, row: Bar) -> None:
-    """Draw a row of bars at its place: 0 is the row on top. Its text is beside the dot, else after the
-    largest value.
+    """Draw a row of bars at its place: 0 is the row on top.
+
+    Its text is beside the dot, else after the largest value.
     """
     for part in row.parts:
         color = fill = PALETTE[part.color]
@@ -413,8 +414,9 @@ OVERVIEW_TITLE_CHARACTERS, OVERVIEW_TEXT_CHARACTERS = 52, 92  # characters of a 
 
 
 def write_png(figure: "Figure", path: Path, caption: str = "") -> None:
-    """Write a figure as a PNG file, whole or not at all, and close the figure. `caption` is the text under it, if
-    any.
+    """Write a figure as a PNG file, whole or not at all, and close the figure.
+
+    `caption` is the text under it, if any.
     """
     if caption:
         lines = "\n".join(wrap(caption, CAPTION_CHARACTERS))

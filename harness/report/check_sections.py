@@ -15,8 +15,9 @@ CHECK_WORDS = {True: "yes", False: "no", None: "not required in Offline"}
 
 
 def workload(report: RunReport) -> Iterator[Section]:
-    """Yield the section on a workload that is not MLPerf's: its requests and how long the answers were; none for
-    MLPerf's.
+    """Yield the section on the user's own workload: its requests and how long the answers were.
+
+    Nothing for MLPerf's samples.
     """
     request_set = report.facts.plan.request_set
     if not request_set:
@@ -34,8 +35,9 @@ def workload(report: RunReport) -> Iterator[Section]:
 
 
 def accuracy(report: RunReport) -> Iterator[Section]:
-    """Yield the section on the scores: a picture, a table and the basis of the scores; none without an
-    accuracy test.
+    """Yield the section on the scores: a picture, a table and the basis of the scores.
+
+    Nothing without an accuracy test.
     """
     score = report.summary.accuracy
     if not score:

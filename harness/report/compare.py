@@ -27,8 +27,8 @@ class ComparedRun(NamedTuple):
 
     @property
     def comparable(self) -> Comparable:
-        """What another run must share to be compared with this one, with the facts that only the performance test
-        shows.
+        """What another run must share to be compared with this one, with the facts that
+        only the performance test shows.
 
         The machine is its GPUs or, without any, its CPU. Flaws make a comparison invalid: those of the test's figures,
         a failed accuracy gate, and a rate that the user gave. Such a rate sets the speed, which then says nothing about
@@ -56,8 +56,8 @@ class ComparedRun(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The facts that a run shares with its copies, wherever their folders are: its begin, its work, and its logs'
-        digests.
+        """The facts that a run shares with its copies, wherever their folders are: its begin, its
+        work, and its logs' digests.
 
         A summary of an older version has no digests; the run's name and command then take their place.
         """
@@ -129,8 +129,9 @@ class ComparedRun(NamedTuple):
 
     @property
     def flaws(self) -> str:
-        """The reasons why the figures of the run's performance test may not be compared, in words; empty
-        if they may.
+        """The reasons why the figures of the run's performance test may not be compared, in words.
+
+        Empty if they may.
         """
         test = self.summary.result
         return "; ".join(test.flaws) if test else ""
@@ -161,8 +162,8 @@ def cautions(run: ComparedRun, name: str) -> Iterator[str]:
 
 
 def value_text(value: object) -> str:
-    """Return the value of a setting as a table shows it: "unset" for None, a list as words, "none" for
-    an empty list.
+    """Return the value of a setting as a table shows it: "unset" for None, a list as
+    words, "none" for an empty list.
     """
     match value:
         case None:
@@ -218,8 +219,9 @@ def without_copies(runs: Sequence[ComparedRun]) -> tuple[list[ComparedRun], list
 
 
 def read_run(folder: Path) -> ComparedRun:
-    """Return the finished run in a folder. Raises UsageError for a folder of no run, and for a run without
-    summary.json.
+    """Return the finished run in a folder.
+
+    Raises UsageError for a folder of no run, and for a run without summary.json.
     """
     facts, path = facts_of(folder), folder / "summary.json"
     if not path.exists():

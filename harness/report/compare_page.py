@@ -77,8 +77,8 @@ class RunColumn(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values as a table shows them: as the metric shows them or, without a metric, as plain text
-        and numbers.
+        """The values as a table shows them: as the metric shows them or, without a
+        metric, as plain text and numbers.
         """
         return self.shown or tuple(map(text_of, self.values))
 
@@ -90,8 +90,8 @@ def text_of(value: str | float | None) -> str:
 
 
 def columns(runs: Runs) -> list[RunColumn]:
-    """Return what is compared, a column each: the runs' names and verdicts, the settings that differ, metrics,
-    profiles.
+    """Return what is compared, a column each: the runs' names and verdicts, the settings
+    that differ, metrics, profiles.
 
     A property that no run has is left out. So is a setting that RUN_COLUMNS has already.
     """
@@ -461,8 +461,8 @@ def letter_ranges(letters: Sequence[str]) -> str:
 
 
 def difference(runs: Runs) -> str:
-    """Return which settings and which versions differ between the runs, such as "setting dtype; versions torch,
-    vllm".
+    """Return which settings and which versions differ between the runs, such as "setting
+    dtype; versions torch, vllm".
     """
     settings, versions = [run.flags for run in runs], [run.versions for run in runs]
     parts = []

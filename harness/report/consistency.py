@@ -91,8 +91,8 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
-    """Link the files from which a report is made into the folder `copy`, without the files that the report itself
-    makes.
+    """Link the files from which a report is made into the folder `copy`, without the files
+    that the report itself makes.
 
     If a text is stored otherwise than the run wrote it, such as with other line ends, the original text is written in
     place of a link. `digests` has the SHA-256 of each file as the run wrote it, by its path in the folder.
@@ -140,8 +140,8 @@ def fields_of_logs(outcome: Outcome) -> dict[str, object]:
 
 
 def score_again(folder: Path, facts: RunFacts) -> str:
-    """Score the accuracy log in `folder`, the accuracy test in a copy of a run, and write the scores in place of the
-    old ones.
+    """Score the accuracy log in `folder`, the accuracy test in a copy of a run, and write the
+    scores in place of the old ones.
 
     Returns why it cannot be scored here, such as for want of the tokenizer; empty if it was, or if the run has no
     scores. Raises BenchmarkError for a damaged log.

@@ -160,8 +160,9 @@ def speed_panel(styled: Styled) -> LinePanel:
 
 
 def answer_of(picture: LoadPicture) -> Series:
-    """Return a series without marks that writes the best load beside its point. It is empty if no load kept the
-    limits.
+    """Return a series without marks that writes the best load beside its point.
+
+    It is empty if no load kept the limits.
     """
     texts = {}
     for point, load_point in picture.speeds:

@@ -39,8 +39,8 @@ class LoadPoint(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """The number by which the best load is chosen: the rate or, if no rate was sent, the output tokens/s (0 if
-        unknown).
+        """The number by which the best load is chosen: the rate or, if no rate was sent, the
+        output tokens/s (0 if unknown).
         """
         if self.test.unit == Poisson.unit:
             return self.test.load
@@ -77,8 +77,8 @@ class LoadPoint(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """The verdict's word if the verdict leaves open whether the test keeps the limits, as on a busy machine; else
-        empty.
+        """The verdict's word if the verdict leaves open whether the test keeps the limits, as
+        on a busy machine; else empty.
         """
         verdict = self.test.verdict
         if verdict.tone != "careful":

@@ -62,8 +62,9 @@ def idle_text(profiled: Profile) -> str:
 
 
 def steps_text(profiled: Profile) -> Iterator[str]:
-    """Yield a sentence on the number of the engine's steps and the time between them; none if the trace shows no
-    steps.
+    """Yield a sentence on the number of the engine's steps and the time between them.
+
+    Nothing if the trace shows no steps.
     """
     if not profiled.steps:
         return

@@ -95,8 +95,8 @@ class Matrix(NamedTuple):
         return Table([*self.heads, *labels, ""], rows)
 
     def is_reference(self, rival: Cell, cell: Cell) -> bool:
-        """Tell whether `cell` has a ratio to `rival`: another cell with the reference's label that differs only in
-        hardware.
+        """Tell whether `cell` has a ratio to `rival`: another cell with the reference's label
+        that differs only in hardware.
         """
         if not self.reference or rival is cell:
             return False
@@ -138,8 +138,9 @@ class Matrix(NamedTuple):
         return [*self.heads, *names, "flaw"], rows
 
     def picture(self) -> Bars:
-        """Return a panel with a bar of speed for each cell that has one. A bar is hollow if its speed
-        does not count.
+        """Return a panel with a bar of speed for each cell that has one.
+
+        A bar is hollow if its speed does not count.
         """
         speed, rows = METRIC_BY_NAME[SPEED_NAME], []
         for cell in self.cells:
@@ -165,8 +166,8 @@ def is_measured(cells: Sequence[Cell], metric: Metric) -> bool:
 
 
 def cost_of(cell: Cell) -> float:
-    """Return the cost of tokens in a cell, for sorting: infinity if it is not known or 0, so that it is never the
-    cheapest.
+    """Return the cost of tokens in a cell, for sorting: infinity if it is not known or 0, so
+    that it is never the cheapest.
     """
     return cell.figures[COST].value or math.inf
 

@@ -58,8 +58,8 @@ def loads(report: RunReport) -> Iterator[Section]:
 
 
 def outcome_word(test: Outcome) -> str:
-    """Return the outcome of a test in a word: its verdict, or "queue grew" for a VALID test that the server did not
-    keep up with.
+    """Return the outcome of a test in a word: its verdict, or "queue grew" for a VALID test that the
+    server did not keep up with.
     """
     if test.valid and test.has_grown:
         return "queue grew"
@@ -89,8 +89,9 @@ def replicas_text(picture: LoadPicture, rate: float) -> str:
 
 
 def numbers(report: RunReport) -> Iterator[Section]:
-    """Yield the sections on a run's metrics, its latencies, and remarks on its answers; none without a performance
-    test.
+    """Yield the sections on a run's metrics, its latencies, and remarks on its answers.
+
+    Nothing without a performance test.
     """
     summary, test = report.summary, report.summary.result
     if not test:
@@ -124,8 +125,9 @@ def batching_text(summary: Summary) -> str:
 
 
 def latencies(report: RunReport, test: Outcome) -> Iterator[Section]:
-    """Yield the section on latencies; none for a test in which the time of the first tokens was not measured, as in
-    Offline.
+    """Yield the section on latencies.
+
+    Nothing for a test in which the time of the first tokens was not measured, as in Offline.
     """
     details = test.details
     if not details.whole.ttft_ms:

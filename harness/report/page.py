@@ -33,8 +33,8 @@ ADDRESS_PARTS = re.compile(r"(\w+://)(?:[^\s/@'\"]*@)?([^\s?#'\"`|,)]*)(?:[?#][^
 
 
 def without_places(text: str) -> str:
-    """Return a text with paths cut to their last names, and addresses without user and query, so that it may be passed
-    on.
+    """Return a text with paths cut to their last names, and addresses without user and query,
+    so that it may be passed on.
 
     Paths relative to the run, which do not begin with /, ~ or dots, stay.
     """
@@ -118,8 +118,9 @@ def environment() -> "Environment":
 
 
 def plain_text(value: object) -> object:
-    """Return a text without control characters. Anything else, also text that is marked as safe HTML,
-    stays as it is.
+    """Return a text without control characters.
+
+    Anything else, also text that is marked as safe HTML, stays as it is.
     """
     if type(value) is str:
         return printable_text(value)
@@ -132,8 +133,9 @@ def million(value: Measured) -> Measured:
 
 
 def kwh(joules: Measured) -> Measured:
-    """Return how many kWh a million units take, each of which takes `joules`: a kWh is 3.6 million J. None if
-    unknown.
+    """Return how many kWh a million units take, each of which takes `joules`: a kWh is 3.6 million J.
+
+    None if unknown.
     """
     return joules and joules / 3.6
 
@@ -184,10 +186,10 @@ def fingerprint(source: str) -> str:
 
 @cache
 def glossary() -> dict[str, str]:
-    """Return the meanings in GLOSSARY by term, with which a page explains its words; empty if the docs are not
-    installed.
+    """Return the meanings in GLOSSARY by term, with which a page explains its words.
 
-    Terms are in lowercase with dashes. A row of several terms is given for each of them.
+    Empty if the docs are not installed. Terms are in lowercase with dashes. A row of several terms is given for each of
+    them.
     """
     if not GLOSSARY.is_file():
         return {}

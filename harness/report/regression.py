@@ -330,8 +330,8 @@ def judge_pair(condition: Condition, pair: AnswerPair) -> Judgement:
 
 
 def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
-    """Return the judgement of the score `name`: by its change, with the interval of a paired bootstrap, or by its
-    value.
+    """Return the judgement of the score `name`: by its change, with the interval of a
+    paired bootstrap, or by its value.
 
     NOT JUDGED if the score is not a mean over samples (gen_len) or was 0. It also takes the place of FAIL if few
     samples differ: the interval of few samples can show that a bound is kept, but not that it is broken.
@@ -380,8 +380,8 @@ def to_json(judgements: Sequence[Judgement]) -> str:
 
 
 def condition_entry(judgement: Judgement) -> dict[str, object]:
-    """Return a condition's entry for JSON: verdict, change in percent, interval, the values of each run, and the
-    reason.
+    """Return a condition's entry for JSON: verdict, change in percent, interval, the values
+    of each run, and the reason.
 
     The change is that of the metric or, for answers, the percentage that changed. What was not judged is null.
     """
@@ -440,8 +440,8 @@ def judgement_line(judgement: Judgement) -> Line:
 
 
 def title_of(judgements: Sequence[Judgement]) -> str:
-    """Return the verdict that decides, with its condition and figures or its reason, and a note if chance may have
-    decided.
+    """Return the verdict that decides, with its condition and figures or its reason, and a
+    note if chance may have decided.
     """
     deciding = gravest(judgements)
     text = "no condition holds"  # PASS

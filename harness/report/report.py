@@ -59,8 +59,9 @@ def build_report(folder: Path) -> Summary:
 
 
 def no_test_error(folder: Path) -> UsageError:
-    """Return the error for a folder in which no test finished. Its message has the reason from the run's status, if
-    any.
+    """Return the error for a folder in which no test finished.
+
+    Its message has the reason from the run's status, if any.
     """
     problem = "no test finished"
     status = run_folder.status_of(folder)

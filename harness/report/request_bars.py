@@ -51,8 +51,8 @@ def bars(requests: Sequence[Request]) -> RequestBars | None:
 
 
 def evenly_picked(orders: Sequence[int]) -> set[int]:
-    """Return which requests are shown beside the slowest ones: evenly over `orders`, their places in the order of
-    issue.
+    """Return which requests are shown beside the slowest ones: evenly over `orders`, their
+    places in the order of issue.
 
     If there are fewer requests than are shown, all of them are; if there are none, the set is empty.
     """

@@ -59,8 +59,9 @@ def name_of_main_picture(loads: LoadPicture | None, main: Picture | None) -> str
 
 
 def mean_watts(result: Outcome | None) -> Measured:
-    """Return the mean power of the GPUs during the result's test, in W; None without a result or if it was not
-    recorded.
+    """Return the mean power of the GPUs during the result's test, in W.
+
+    None without a result or if it was not recorded.
     """
     if result is None or "gpu_power_w" not in result.details.usage:
         return None

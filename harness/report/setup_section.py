@@ -61,8 +61,8 @@ def rows_of_run(report: RunReport) -> dict[str, str]:
 
 
 def rows_of_engine(report: RunReport) -> dict[str, str]:
-    """Return how the engine in this process ran: its cache, kernels, parallelism and context, by the
-    name of the row.
+    """Return how the engine in this process ran: its cache, kernels, parallelism and
+    context, by the name of the row.
     """
     meta = report.summary.meta
     caching = "on" if meta.prefix_caching else "off"

@@ -17,8 +17,8 @@ SEPARATOR = " \N{MIDDLE DOT} "
 
 
 def subject_of(*summaries: Summary) -> str:
-    """Return what a run measured, as text, such as scenario, model and machine; for several runs, what all of them
-    share.
+    """Return what a run measured, as text, such as scenario, model and machine; for several
+    runs, what all of them share.
     """
     return ", ".join(common_parts(parts_of(summary) for summary in summaries))
 

@@ -31,8 +31,8 @@ def table_of_loads(summary: Summary) -> Table:
 
 
 def repeats_text(outcome: Outcome) -> str:
-    """Return how many tests of a load the outcome's figures are of and, if there are several, the range of their
-    speeds.
+    """Return how many tests of a load the outcome's figures are of and, if there are
+    several, the range of their speeds.
     """
     if not outcome.repeats or not outcome.speed_range:
         return "1"
@@ -82,8 +82,9 @@ def table_of_latencies(summary: Summary) -> Table:
 
 
 def name_of_kind(kind: str, test: Outcome) -> str:
-    """Return the label of a kind of latency. It says if a buffer delivered the tokens, so that TTFT and TPOT are its
-    own.
+    """Return the label of a kind of latency.
+
+    It says if a buffer delivered the tokens, so that TTFT and TPOT are its own.
     """
     if kind == "latency":
         return kind
@@ -123,8 +124,9 @@ def interval_texts(test: Outcome) -> list[str]:
 
 
 def interval_text(interval: tuple[float, float | None] | None) -> str:
-    """Return an interval as text. It is None if there are too few requests; its upper end is None if they are too few
-    for one.
+    """Return an interval as text.
+
+    `interval` is None if there are too few requests for one; its upper end is None if they are too few for that end.
     """
     if interval is None:
         return "not known: too few requests"

@@ -183,8 +183,8 @@ def verdict(interval: tuple[float, float], low: float, high: float | None) -> Ga
 
 
 def worst_verdict(checks: Sequence[ScoreCheck]) -> GateResult:
-    """Return the verdict of the gate, the worst of the checks: FAIL if any failed, else INCONCLUSIVE if any is, else
-    PASS.
+    """Return the verdict of the gate, the worst of the checks: FAIL if any failed, else
+    INCONCLUSIVE if any is, else PASS.
     """
     verdicts = [check.verdict for check in checks]
     return max(verdicts, key=("PASS", "INCONCLUSIVE", "FAIL").index)

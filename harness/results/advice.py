@@ -121,8 +121,8 @@ def drift_warnings(test: Outcome) -> list[str]:
 
 
 def lower_load(test: Outcome) -> str:
-    """Return what a lower load is called in advice: fewer requests in flight at fixed concurrency, else
-    a lower rate.
+    """Return what a lower load is called in advice: fewer requests in flight at fixed
+    concurrency, else a lower rate.
     """
     if test.details.concurrency:
         return "fewer in flight"

@@ -89,8 +89,9 @@ class BenchmarkRun(NamedTuple):
             )
 
     def save(self) -> None:
-        """Write config.json: every resolved setting and all other facts of the run. Secrets in engine arguments are
-        hidden.
+        """Write config.json: every resolved setting and all other facts of the run.
+
+        Secrets in engine arguments are hidden.
         """
         record = self.facts.model_dump(mode="json")
         record["plan"]["config"]["engine_arg"] = [secrets.hide_word(pair) for pair in self.config.engine_arg]

@@ -77,11 +77,10 @@ class CardLimits(FrozenModel):
 
     @classmethod
     def of(cls, config: EngineConfig, gpus: Sequence[GPU]) -> Self:
-        """Return the limits that the GPUs' data sheet sets for a model. A limit is None if a fact is missing or it does
-        not hold.
+        """Return the limits that the GPUs' data sheet sets for a model.
 
-        `missing` says why. Only the GPUs that the engine uses count, which are the first ones. Raises UsageError if the
-        model's config cannot be read.
+        A limit is None if a fact is missing or it does not hold. `missing` says why. Only the GPUs that the engine uses
+        count, which are the first ones. Raises UsageError if the model's config cannot be read.
         """
         shape, stored_bytes = load_shape(config), checkpoint.weight_bytes(config)
         heads, width = shape.num_attention_heads, checkpoint.head_width(shape)

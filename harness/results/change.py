@@ -40,8 +40,8 @@ class Change(NamedTuple):
 
     @classmethod
     def around(cls, middle: float, half: float, basis: str, runs: int) -> Self:
-        """Return the change from its logarithm: the mean of the logarithm (`middle`) and half the width of its interval
-        (`half`).
+        """Return the change from its logarithm: the mean of the logarithm (`middle`) and half the
+        width of its interval (`half`).
         """
         return cls(exp(middle), exp(middle - half), exp(middle + half), basis, runs)
 
@@ -94,8 +94,8 @@ class Change(NamedTuple):
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
-        """Tell whether the whole interval lies "above" or "below" a change of `bound` percent; "unclear" if it contains
-        it.
+        """Tell whether the whole interval lies "above" or "below" a change of `bound` percent;
+        "unclear" if it contains it.
         """
         if 100 * (self.low - 1) - bound > 0:
             return "above"

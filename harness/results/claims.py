@@ -387,8 +387,8 @@ def leaves(data: object, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def remarks(folder: Path) -> Iterator[str]:
-    """Yield notes on how to read the result of bare LoadGen logs: what they are, and known ways in which
-    they mislead.
+    """Yield notes on how to read the result of bare LoadGen logs: what they are, and
+    known ways in which they mislead.
     """
     result = log.read(folder)
     yield f"LoadGen {result.loadgen_version}, {result.scenario}, {result.mode}: {len(result.errors)} errors"

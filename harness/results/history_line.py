@@ -81,8 +81,8 @@ class History(File):
 
     @classmethod
     def of(cls, summary: Summary, metrics: dict[str, Measured]) -> Self:
-        """Return the history line of a run: fields of its metadata, its metrics by name (`metrics`), and what is kept
-        of its test.
+        """Return the history line of a run: fields of its metadata, its metrics by name (`metrics`),
+        and what is kept of its test.
         """
         values = {name: value for name, value in summary.meta if name in (*cls.model_fields, *HISTORY_FIELDS)}
         values |= metrics

@@ -274,10 +274,9 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, fl
 
 
 def read_trace(path: Path) -> dict[str, list[Event]]:
-    """Read the kernels, operators and annotations of a trace file, gzipped or not, by category. Other events are left
-    out.
+    """Read the kernels, operators and annotations of a trace file, gzipped or not, by category.
 
-    Raises UsageError if the file is cut or is no trace.
+    Other events are left out. Raises UsageError if the file is cut or is no trace.
     """
     try:
         content = reading.read_bytes(path)

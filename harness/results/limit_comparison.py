@@ -66,8 +66,8 @@ def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> 
 
 
 def comparison_table(comparisons: list[LimitComparison]) -> Table:
-    """Return a table with a row for each limit: the quantity, the limit, the measured value, and their ratio in
-    percent.
+    """Return a table with a row for each limit: the quantity, the limit, the measured
+    value, and their ratio in percent.
     """
     rows = []
     for row in comparisons:

@@ -124,14 +124,15 @@ class Metric(NamedTuple):
 
     @property
     def is_of_rate(self) -> bool:
-        """Tell whether the value follows from the load, so that it says nothing about the server if a user gave the
-        rate.
+        """Tell whether the value follows from the load, so that it says nothing about the
+        server if a user gave the rate.
         """
         return self.name.endswith(("_per_sec", "_percent"))
 
     def with_unit(self, value: Measured) -> str:
-        """Return a value with its label, which has the unit. Of a time, the name comes first, as in
-        "TTFT p99 20 ms".
+        """Return a value with its label, which has the unit.
+
+        Of a time, the name comes first, as in "TTFT p99 20 ms".
         """
         if self.is_time:
             return f"{self.label.removesuffix(', ms')} {self.text(value)} ms"
@@ -274,8 +275,9 @@ TABLE_BY_UNIT: dict[str, MetricPlace] = {
 
 
 def metric_named(name: str) -> Metric | None:
-    """Return the metric that a user names, which may end in _per_s for _per_sec or be an alias; None if
-    there is none.
+    """Return the metric that a user names, which may end in _per_s for _per_sec or be an alias.
+
+    None if there is none.
     """
     full_name = re.sub(r"_per_s$", "_per_sec", name)
     return METRIC_BY_NAME.get(METRIC_ALIASES.get(full_name, full_name))

@@ -268,8 +268,8 @@ class Outcome(FrozenModel):
         return tuple(doubts)
 
     def with_details(self, details: TestDetails, trend: Measured) -> Self:
-        """Return this outcome as that of the run's own test, with its details, the disagreements in them, and this
-        trend.
+        """Return this outcome as that of the run's own test, with its details, the
+        disagreements in them, and this trend.
         """
         disagreements = tuple(details.disagreements)
         return self.model_copy(update={"details": details, "trend": trend, "disagreements": disagreements})
@@ -373,8 +373,9 @@ class Outcome(FrozenModel):
         return 1000 * self.load / self.tpot_ms.mean
 
     def cost(self, price_per_hour: float) -> Measured:
-        """Return the price of a million output tokens, in the currency of `price_per_hour`; None if the speed is not
-        known.
+        """Return the price of a million output tokens, in the currency of `price_per_hour`.
+
+        None if the speed is not known.
         """
         if not self.tokens_per_sec:
             return None
@@ -383,8 +384,8 @@ class Outcome(FrozenModel):
 
     @property
     def rate(self) -> float:
-        """The queries/s that were sent to the server: those in LoadGen's schedule or, if not known, the configured
-        load.
+        """The queries/s that were sent to the server: those in LoadGen's schedule or, if
+        not known, the configured load.
         """
         return self.sent or self.load
 
@@ -413,8 +414,8 @@ class Outcome(FrozenModel):
 
     @property
     def has_kept(self) -> bool:
-        """Tell whether the test kept its limits: the user's own by its latencies, else LoadGen's as
-        `has_held` tells.
+        """Tell whether the test kept its limits: the user's own by its latencies, else
+        LoadGen's as `has_held` tells.
         """
         if self.has_own_limits:
             return not self.reasons
@@ -473,11 +474,11 @@ def speed_of(outcome: Outcome) -> float:
 
 
 def deciding_tests(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return the test that decides about each load, sorted by load. Tests of a load must be in the order in which they
-    ran.
+    """Return the test that decides about each load, sorted by load.
 
-    The last test of a load replaces the earlier ones: in a search it was run to confirm the first test or to settle a
-    contradiction, and at the run's own level it is the run's test.
+    Tests of a load must be in the order in which they ran. The last test of a load replaces the earlier ones: in a
+    search it was run to confirm the first test or to settle a contradiction, and at the run's own level it is the run's
+    test.
     """
     last_by_load = {}
     for outcome in outcomes:

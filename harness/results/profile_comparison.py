@@ -25,8 +25,8 @@ ProfileRow = tuple[str, str, tuple[ProfileValue, ...]]  # name, label, and each 
 
 
 def side_by_side(profiles: Sequence[Profile | None]) -> list[ProfileRow]:
-    """Return the rows of a table that compares profiles: why each failed, each figure, and the time of each kind of
-    kernel.
+    """Return the rows of a table that compares profiles: why each failed, each figure, and the
+    time of each kind of kernel.
 
     Kinds stand in the order of the first profile, then those that only later profiles have. A run without a profile has
     None in every row.

@@ -50,8 +50,8 @@ class AnswerFit(NamedTuple):
 
 
 def queue_of(requests: Iterable[Request]) -> Queue | None:
-    """Return the queue of a test that sends requests by time, for those requests whose end is known and that did not
-    fail.
+    """Return the queue of a test that sends requests by time, for those requests whose end is
+    known and that did not fail.
 
     None if there are too few of them.
     """
@@ -130,8 +130,9 @@ def queue_from_times(
 
 
 def running_at(at_s: float, first_token: "Array", done: "Array") -> int:
-    """Return how many answers had begun but not ended at a time. `first_token` and `done` are the seconds of all
-    answers.
+    """Return how many answers had begun but not ended at a time.
+
+    `first_token` and `done` are the seconds of all answers.
     """
     return int((first_token <= at_s).sum() - (done <= at_s).sum())
 
@@ -163,13 +164,12 @@ def drift_of_completions(counts: "Array", variance: float) -> float:
 
 
 def lasting_variance(counts: "Array") -> float:
-    """Return the part of the variance between blocks that adds up over time. `counts` has the completions of each
-    block.
+    """Return the part of the variance between blocks that adds up over time.
 
-    A completion that comes late is missing in one block and extra in a later one, so it does not add up.
-    Autocorrelations of up to LAG_BLOCKS blocks have Bartlett's weights. Each is biased low because the mean is that of
-    the same blocks; adding 1 / n corrects it. At least LEAST_VARIANCE_SHARE of the variance is returned, and at most
-    all; 0 if all blocks are equal.
+    `counts` has the completions of each block. A completion that comes late is missing in one block and extra in a
+    later one, so it does not add up. Autocorrelations of up to LAG_BLOCKS blocks have Bartlett's weights. Each is
+    biased low because the mean is that of the same blocks; adding 1 / n corrects it. At least LEAST_VARIANCE_SHARE of
+    the variance is returned, and at most all; 0 if all blocks are equal.
     """
     offsets = counts - counts.mean()
     variance = float(counts.var(ddof=1))

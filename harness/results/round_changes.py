@@ -80,8 +80,8 @@ def error_of_mean(scatter: Scatter, count: int) -> float:
 
 
 def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
-    """Return what a change rests on, as text: in how many pairs of runs it has the direction of the mean, as in "4 of 5
-    pairs".
+    """Return what a change rests on, as text: in how many pairs of runs it has the direction of
+    the mean, as in "4 of 5 pairs".
     """
     count = len(log_ratios)
     if count == 1:
@@ -91,8 +91,8 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
-    """Return the common scatter of all experiments, and the own scatter of each that scatters more than chance
-    explains.
+    """Return the common scatter of all experiments, and the own scatter of each that
+    scatters more than chance explains.
 
     Such an experiment would widen the common scatter, which is then computed without it. If all are such, it stays as
     it is. A single experiment, and one with fewer than FEWEST_PAIRS ratios, has no scatter of its own.

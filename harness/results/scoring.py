@@ -115,8 +115,8 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
 
 
 def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
-    """Return the scores of each pair of answer and reference: ROUGE-1, -2, -L and -Lsum (F1 x100), and the answer's
-    characters.
+    """Return the scores of each pair of answer and reference: ROUGE-1, -2, -L and -Lsum (F1 x100),
+    and the answer's characters.
 
     As in the official evaluation, each sentence is a line and words are stemmed by Porter's method. The characters
     (gen_len) include the line ends. Stems are cached, as words recur.
@@ -159,8 +159,8 @@ def score_answers(texts: Sequence[str], references: Sequence[str]) -> list[Row]:
 
 
 def totals(rows: Sequence[Row]) -> ReferenceScores:
-    """Return the scores of a set from those of its samples: means, rounded as in the official evaluation, and the sum
-    of characters.
+    """Return the scores of a set from those of its samples: means, rounded as in the official
+    evaluation, and the sum of characters.
     """
     *columns, characters = zip(*rows, strict=True)
     means = {name: round(sum(column) / len(rows), 4) for name, column in zip(ROUGE, columns, strict=True)}

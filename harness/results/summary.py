@@ -196,8 +196,9 @@ class Summary(File):
 
     @property
     def levels(self) -> list[Outcome]:
-        """The deciding test of each load, if all tests are of one length and one of them is the result. Empty for a
-        search of a rate.
+        """The deciding test of each load, if all tests are of one length and one of them is the result.
+
+        Empty for a search of a rate.
         """
         if self.scenario.pattern.unit not in CURVE_UNITS:
             return []
@@ -235,8 +236,8 @@ class Summary(File):
 
     @property
     def others_cpu_share(self) -> Measured:
-        """The share of the cores that other programs took during the result's test, if the engine computes on these
-        cores.
+        """The share of the cores that other programs took during the result's test, if the
+        engine computes on these cores.
 
         None if a GPU or a server computed, since no share of their time follows from this machine's cores; also without
         a result, and if the load was not recorded.

@@ -42,11 +42,11 @@ LOGGED_SAMPLES = 100  # samples of the run, all of them logged
 
 
 def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
-    """Judge the accuracy log of a TEST06 run in `folder`. Returns the verdict and the text that the submission checker
-    reads.
+    """Judge the accuracy log of a TEST06 run in `folder`.
 
-    `eos` is the token that ends a text. The first token is checked only in a scenario that reports it; else that check
-    is None. Raises LoadGenError if the log is damaged or has too few samples.
+    Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. The first
+    token is checked only in a scenario that reports it; else that check is None. Raises LoadGenError if the log is
+    damaged or has too few samples.
     """
     path = folder / ANSWERS_FILE
     answers, reported_counts = [], []

@@ -294,8 +294,9 @@ def impossible(details: TestDetails, most_ms: Measured) -> Iterator[str]:
 
 
 def too_long(name: str, times: Latency | None, most_ms: float) -> Iterator[str]:
-    """Yield a sentence if the longest latency of a kind is over `most_ms`, beyond rounding; nothing if there are no
-    such times.
+    """Yield a sentence if the longest latency of a kind is over `most_ms`, beyond rounding.
+
+    Nothing if there are no such times.
     """
     if times and times.max > most_ms * ROUNDING_RATIO:
         yield f"the longest {name} is {number(times.max)} ms, beyond {number(most_ms)} ms"

@@ -31,8 +31,8 @@ def columns(place: MetricPlace, tests: Sequence[Outcome], head: str, load: str) 
 
 
 def head(outcome: Outcome) -> tuple[str, ...]:
-    """Return the titles of the row that `cells` makes of a test: the unit of its load, its metrics, and one for the
-    verdict.
+    """Return the titles of the row that `cells` makes of a test: the unit of its load, its
+    metrics, and one for the verdict.
 
     In a row of latencies, the last title is their unit; in a row of a batch, it says that the verdict is LoadGen's.
     """
@@ -48,8 +48,8 @@ def cells(outcome: Outcome) -> tuple[str, ...]:
 
 
 def row_of(outcome: Outcome) -> MetricPlace:
-    """Return which metrics the row of a test shows: those of a batch for queries one after the other, else those of a
-    "row".
+    """Return which metrics the row of a test shows: those of a batch for queries one after the
+    other, else those of a "row".
     """
     if outcome.unit == Sequential.unit:
         return "batch row"

@@ -197,8 +197,9 @@ def packages_in_bounds() -> str:
 
 
 def installed_version(name: str) -> str:
-    """Return the installed version of a package without its local part, such as +cpu; MISSING if it is
-    not installed.
+    """Return the installed version of a package without its local part, such as +cpu.
+
+    MISSING if it is not installed.
     """
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(name).partition("+")[0]
@@ -308,8 +309,9 @@ def card_limit_lines(config: RunConfig) -> str:
 
 
 def cpu(config: RunConfig) -> str:
-    """Return the number of CPU cores and their vector instructions. Raises UsageError if vLLM needs more than they
-    have.
+    """Return the number of CPU cores and their vector instructions.
+
+    Raises UsageError if vLLM needs more than they have.
     """
     flags = system.cpu_flags()
     if platform.machine() == "x86_64" and "avx2" not in flags:

@@ -32,11 +32,10 @@ class LevelCurve(RateSource):
     """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run before the performance test: a test at each lower level. None if there is no lower
-        level.
+        """Return the part of the run before the performance test: a test at each lower level.
 
-        If the user gave no levels, their number is known only once the engine runs, and so is the time. With levels,
-        the time is the least, as a level takes longer if its requests do.
+        None if there is no lower level. If the user gave no levels, their number is known only once the engine runs,
+        and so is the time. With levels, the time is the least, as a level takes longer if its requests do.
         """
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
@@ -59,10 +58,10 @@ class LevelCurve(RateSource):
         return plan.min_duration_s
 
     def find(self, bench: Bench) -> Plan:
-        """Test the lower levels one after the other. Return the plan of the highest level, which is the performance
-        test.
+        """Test the lower levels one after the other.
 
-        Levels for which --minutes has no time are left out, and a line on the screen says so.
+        Return the plan of the highest level, which is the performance test. Levels for which --minutes has no time are
+        left out, and a line on the screen says so.
         """
         all_levels = levels_of(bench.plan.config.levels, bench.at_once)
         levels = fitting_levels(all_levels, bench.plan)

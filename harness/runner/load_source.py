@@ -34,8 +34,9 @@ class RateSource:
     before: TestPart | None = None  # the part before the performance test, for any plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run that comes before the performance test, for what a user is told. None if nothing
-        does.
+        """Return the part of the run that comes before the performance test, for what a user is told.
+
+        None if nothing does.
         """
         return self.before
 

@@ -92,8 +92,8 @@ class CurveRate(RateSource):
     corrections = 2
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run before the performance test: a short test at each rate that --minutes has time
-        for.
+        """Return the part of the run before the performance test: a short test at each rate
+        that --minutes has time for.
         """
         goal = Goal.of(plan)
         seconds_by_rate = {rate: probe_s(rate, goal) for rate in fitting_rates(plan)}
@@ -172,8 +172,9 @@ def probes_without_refusals(probes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def retry_plan(plan: Plan, result: TestResult, tests: DoneTests, rate: float | None) -> Plan | None:
-    """Return the plan of another full test at this rate, with a note on the last one. None without a rate or enough
-    time.
+    """Return the plan of another full test at this rate, with a note on the last one.
+
+    None without a rate or enough time.
     """
     if not rate or tests.left_s < Goal.of(plan).reserved_s(rate):
         return None
@@ -300,6 +301,7 @@ def best_given_rate(plan: Plan, probes: list[Outcome], below: float = inf) -> fl
 
     None if there is no such rate. Near its capacity, a server holds a rate in a short probe but not in a full test.
     """
+    # The highest rate at which queries wait no longer than TTFT's limit in a full test, as the probes show.
     highest = rate_that_waits_allow(probes, Goal.of(plan))
     fitting = [rate for rate in given_rates_that_held(plan, probes) if rate < below and rate <= highest]
     return max(fitting, default=None)

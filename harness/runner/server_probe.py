@@ -54,8 +54,9 @@ def api_text(config: RunConfig) -> str:
 
 
 def prefix_cache(config: RunConfig) -> str:
-    """Return whether the server's prefix cache is on, in words, by its metrics; if on, how to turn it
-    off or avoid it.
+    """Return whether the server's prefix cache is on, in words, by its metrics.
+
+    If on, how to turn it off or avoid it.
     """
     setting = re.search(r'enable_prefix_caching="(\w+)"', probe_servers(config).metrics)
     if not setting:

@@ -36,8 +36,8 @@ class TrialRate(RateSource):
         return self.planned(bench.plan, bench.trial(bench.plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the rate that LoadGen has to expect after a trial, and a note on where the rate comes
-        from.
+        """Return the plan with the rate that LoadGen has to expect after a trial, and a note
+        on where the rate comes from.
         """
         rate = OFFLINE_MARGIN * trial.samples_per_sec
         note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"
@@ -62,8 +62,8 @@ class LatencyTrial(TrialRate):
     """
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run before the performance test: a short test of each smaller batch or, with one size,
-        a trial.
+        """Return the part of the run before the performance test: a short test of each smaller
+        batch or, with one size, a trial.
         """
         count = len(plan.config.batches) - 1
         if count <= 0:
@@ -85,8 +85,8 @@ class LatencyTrial(TrialRate):
         return self.planned(full_plan, bench.trial(full_plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the latency that LoadGen has to expect for a query, and a note on where
-        it comes from.
+        """Return the plan with the latency that LoadGen has to expect for a query, and a
+        note on where it comes from.
         """
         mean_ms = 1000 * plan.samples_per_query / trial.samples_per_sec
         expected_ms = LATENCY_MARGIN * mean_ms
@@ -105,8 +105,8 @@ class HistoryRate(TrialRate):
     corrections = 0
 
     def find(self, bench: Bench) -> Plan:
-        """Return the plan with a share of the last Offline run's rate; without such a run, of the rate that a trial
-        shows.
+        """Return the plan with a share of the last Offline run's rate; without such a run, of
+        the rate that a trial shows.
 
         With an endpoint, the GPUs that compute are not known, so they are not compared.
         """

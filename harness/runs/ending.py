@@ -25,8 +25,8 @@ FILES_WITHOUT_RESULTS = ("config.json", "engine.log", "status.json")  # files of
 
 
 def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
-    """Print in one line on `errors` why a run cannot go on, store the reason in the run's status, and return the exit
-    code.
+    """Print in one line on `errors` why a run cannot go on, store the reason in the run's
+    status, and return the exit code.
 
     If the disk is full, that is the reason for an engine that failed or a file that could not be written. An error in
     one of the run's own files is no mistake of the user's, so it has another exit code. An unexpected error also has a
@@ -103,8 +103,8 @@ def explain(error: EngineError, log: Path) -> str:
 
 
 def process_death(text: str) -> tuple[str, bool]:
-    """Return which of the engine's processes died first according to the text of its log, and whether a signal ended
-    it.
+    """Return which of the engine's processes died first according to the text of its log,
+    and whether a signal ended it.
 
     The first is a text, which also says where Python was if the log shows it. It is empty if no process died.
     """
@@ -127,8 +127,9 @@ def process_death(text: str) -> tuple[str, bool]:
 
 
 def signal_named(description: str) -> int | None:
-    """Return the number of the signal that the system describes so, such as "Segmentation fault"; None if there is
-    none.
+    """Return the number of the signal that the system describes so, such as "Segmentation fault".
+
+    None if there is none.
     """
     for number in signal.valid_signals():
         if signal.strsignal(number) == description:

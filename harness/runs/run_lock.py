@@ -23,11 +23,10 @@ _held: dict[Path, int] = {}  # the file descriptors of this process's own runs, 
 
 
 def hold(folder: Path) -> None:
-    """Lock a run's folder for this process, so that others can tell that the run is alive. A second call changes
-    nothing.
+    """Lock a run's folder for this process, so that others can tell that the run is alive.
 
-    On a mount without locks the folder stays unlocked, and the lock file says so. If the lock file cannot be written,
-    there is no lock.
+    A second call changes nothing. On a mount without locks the folder stays unlocked, and the lock file says so. If the
+    lock file cannot be written, there is no lock.
     """
     folder = folder.absolute()
     if folder in _held:
@@ -63,8 +62,9 @@ def takes_lock(file: int, path: Path) -> bool:
 
 
 def release(folder: Path) -> None:
-    """Release the lock of a run whose status says how it ended, and remove the lock file. Does nothing
-    without a lock.
+    """Release the lock of a run whose status says how it ended, and remove the lock file.
+
+    Does nothing without a lock.
     """
     file = _held.pop(folder.absolute(), None)
     with suppress(OSError):

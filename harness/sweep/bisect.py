@@ -81,8 +81,9 @@ def bisection_plan(
 
 
 def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> UsageError:
-    """Return the error for sides that differ in nothing that a run can set. `untestable` are their other
-    differences.
+    """Return the error for sides that differ in nothing that a run can set.
+
+    `untestable` are their other differences.
     """
     reason = f"{words[0]} and {words[-1]} differ in nothing that a run can set"
     if untestable:
@@ -114,8 +115,9 @@ def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
 
 
 def in_order(pythons: Sequence[str]) -> list[str]:
-    """Return the absolute paths of the interpreters, GOOD's first. A single one is BAD's; GOOD then has the current
-    one.
+    """Return the absolute paths of the interpreters, GOOD's first.
+
+    A single one is BAD's; GOOD then has the current one.
     """
     paths = [str(Path(python).absolute()) for python in pythons]
     if len(paths) == 1:
@@ -124,8 +126,8 @@ def in_order(pythons: Sequence[str]) -> list[str]:
 
 
 def mode_of(conditions: Sequence[Condition]) -> str:
-    """Return the mode with the tests that the conditions need: "accuracy" for answers, "performance" for speeds, or
-    "both".
+    """Return the mode with the tests that the conditions need: "accuracy" for answers,
+    "performance" for speeds, or "both".
     """
     are_of_answers = {condition.is_of_answers for condition in conditions}
     if are_of_answers == {True}:
@@ -200,11 +202,10 @@ class BisectState(SweepState):
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan what runs next: a new step, or further rounds of undecided steps. Return whether there is anything to
-        run.
+        """Plan what runs next: a new step, or further rounds of undecided steps.
 
-        There is nothing if the time is over, GOOD has failed, or the search is finished. Before the first step, the
-        estimate of all steps is announced.
+        Return whether there is anything to run. There is nothing if the time is over, GOOD has failed, or the search is
+        finished. Before the first step, the estimate of all steps is announced.
         """
         if self.out_of_time or self.is_hopeless(BASELINE):
             return False
@@ -227,10 +228,9 @@ class BisectState(SweepState):
         return True
 
     def add_step(self, places: frozenset[int]) -> str:
-        """Add a step to the sweep: GOOD with BAD's values of the differences at these places. Return the name of its
-        experiment.
+        """Add a step to the sweep: GOOD with BAD's values of the differences at these places.
 
-        The announcement also says what the step changes.
+        Return the name of its experiment. The announcement also says what the step changes.
         """
         bisection, sweep = self.bisection, self.kept.sweep
         name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
@@ -257,8 +257,8 @@ class BisectState(SweepState):
         self.announcement = f"expected: {text}"
 
     def left(self) -> list[str]:
-        """Return the names of the experiments that the time limit left out, or "further steps" if no planned one is
-        open.
+        """Return the names of the experiments that the time limit left out, or "further
+        steps" if no planned one is open.
         """
         lane = Lane()
         open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]

@@ -68,16 +68,17 @@ class BisectFindings:
 
     @property
     def is_reproduced(self) -> bool:
-        """Tell whether the difference was seen again: the condition holds for BAD against GOOD, and not for GOOD
-        against itself.
+        """Tell whether the difference was seen again: the condition holds for BAD against GOOD, and
+        not for GOOD against itself.
         """
         good, bad = self.good_again, self.bad
         return bool(good and bad and good.answer == "passes" and bad.answer == "fails")
 
     @property
     def answers(self) -> Answers:
-        """The final answers of the steps, by the set of differences that a step has. A step that may still get rounds
-        has none.
+        """The final answers of the steps, by the set of differences that a step has.
+
+        A step that may still get rounds has none.
         """
         return {frozenset(step.places): step.answer for step in self.steps if not step.can_go_on}
 
@@ -146,8 +147,8 @@ class BisectFindings:
 
     @property
     def wanted_step(self) -> Sequence[str] | frozenset[int]:
-        """The next step of the search: the name of its experiment if there is one that is undecided, else its
-        differences.
+        """The next step of the search: the name of its experiment if there is one that is
+        undecided, else its differences.
 
         Empty if the search is finished.
         """

@@ -244,10 +244,10 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
 
 
 def answer_lines(findings: BisectFindings) -> Iterator[Line]:
-    """Yield how many answers changed, at which token first, and how the scores changed; nothing if no condition is
-    about answers.
+    """Yield how many answers changed, at which token first, and how the scores changed.
 
-    The lines are for GOOD against itself, for BAD and, if the difference was seen again, for the smallest failing step.
+    Nothing if no condition is about answers. The lines are for GOOD against itself, for BAD and, if the difference was
+    seen again, for the smallest failing step.
     """
     if not any(condition.is_of_answers for condition in findings.conditions):
         return
@@ -318,8 +318,8 @@ def run_command(state: State, name: str, folder: Path) -> str:
 
 
 def step_table(findings: BisectFindings) -> Table:
-    """Return the table of GOOD against itself, BAD and the steps: changes, rounds, figures, and whether the condition
-    holds.
+    """Return the table of GOOD against itself, BAD and the steps: changes, rounds, figures, and
+    whether the condition holds.
     """
     rows = []
     for step in findings.begun:
@@ -341,8 +341,8 @@ def screen_rows(findings: BisectFindings) -> list[list[str]]:
 
 
 def short_figures(step: StepFinding) -> str:
-    """Return a step's figures without the place of the first differing answer, which the report has in a line of its
-    own.
+    """Return a step's figures without the place of the first differing answer, which the
+    report has in a line of its own.
     """
     return step.figures.partition(", the first")[0]
 

@@ -59,8 +59,9 @@ class Side:
 
     @property
     def by_part(self) -> SettingsByPart:
-        """The settings of the side as a sweep file has them: values by part of the file and name. Patches are one
-        setting.
+        """The settings of the side as a sweep file has them: values by part of the file and name.
+
+        Patches are one setting.
         """
         settings: SettingsByPart = {}
         values: dict[FilePart, Mapping[str, Any]] = {"set": self.settings, "engine": self.engine, "env": self.variables}
@@ -130,8 +131,9 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
 
 
 def check_work(good: Side, bad: Side) -> None:
-    """Raise UsageError if the sides do different work, such as other samples. No step between them could be judged
-    then.
+    """Raise UsageError if the sides do different work, such as other samples.
+
+    No step between them could be judged then.
     """
     names = [*RunConfig.flags_by_effect("work"), "quick", "server_target_qps"]
     for name in names:
@@ -261,10 +263,9 @@ def environment_changes(pythons: Sequence[str]) -> Iterator[SideDifference]:
 
 
 def name_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the packages that changed between two environments, with their new versions, as text. Empty if none
-    changed.
+    """Return the packages that changed between two environments, with their new versions, as text.
 
-    Packages that affect measurements come first, and only MOST_NAMED_PACKAGES are named.
+    Empty if none changed. Packages that affect measurements come first, and only MOST_NAMED_PACKAGES are named.
     """
     order = dict.fromkeys([*software.MEASURING_PACKAGES, *sorted({*before, *after})])
     changes = []

@@ -25,8 +25,8 @@ class SideDifference:
 
     @property
     def words(self) -> str:
-        """What BAD has in place of GOOD's value, in words: a value, an engine patch, a package version, or that it has
-        none.
+        """What BAD has in place of GOOD's value, in words: a value, an engine patch, a package
+        version, or that it has none.
         """
         if self.part == "python":
             return self.name

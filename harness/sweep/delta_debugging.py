@@ -181,10 +181,10 @@ def size_and_places(subset: Subset) -> tuple[int, list[int]]:
 
 
 def state_of(known: Answers, wanted: Subset | None) -> SearchState:
-    """Return the state of a search by the answers that are known. `wanted` is the set to test next, None if there is
-    none.
+    """Return the state of a search by the answers that are known.
 
-    A difference of the smallest set is doubtful unless the set without it is known to pass.
+    `wanted` is the set to test next, None if there is none. A difference of the smallest set is doubtful unless the set
+    without it is known to pass.
     """
     smallest = smallest_failing(known)
     doubtful = [item for item in smallest if known.get(smallest - {item}) != "passes"]
@@ -230,8 +230,9 @@ def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
 
 
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
-    """Return the number of steps after which a search has found this cause. A set fails if it contains
-    the whole cause.
+    """Return the number of steps after which a search has found this cause.
+
+    A set fails if it contains the whole cause.
     """
     answers: dict[Subset, StepAnswer] = {}
     find = search

@@ -136,8 +136,9 @@ class State:
 
     @property
     def asked(self) -> tuple[Sweep, Bisection | None]:
-        """The sweep and its bisection as the user asked for them, without the steps that were added. A sweep may have
-        no bisection.
+        """The sweep and its bisection as the user asked for them, without the steps that were added.
+
+        A sweep may have no bisection.
         """
         original = tuple(item for item in self.sweep.experiments if item.kind != "step")
         bisection = self.bisection.asked if self.bisection else None
@@ -162,8 +163,9 @@ class Job(NamedTuple):
         return self.record(lane, "skipped").key  # The status is no part of the key.
 
     def label(self, rounds: int) -> str:
-        """Return the job's name for the screen. It has the round if there are several `rounds`, or says that it is at
-        full length.
+        """Return the job's name for the screen.
+
+        It has the round if there are several `rounds`, or says that it is at full length.
         """
         if self.final:
             return f"{self.item.name} at full length"
@@ -292,8 +294,8 @@ def failure_reason(
 
 
 def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> ExperimentRecord:
-    """Wait until the GPU memory in use is back to about `before` bytes, so that the next run has it, and return the
-    record.
+    """Wait until the GPU memory in use is back to about `before` bytes, so that the next run
+    has it, and return the record.
 
     If the memory is still in use after MEMORY_WAIT_S, the returned record says so.
     """
@@ -307,8 +309,9 @@ def wait_for_gpu_memory(record: ExperimentRecord, before: int, lane: Lane) -> Ex
 
 
 def last_line(path: Path) -> str:
-    """Return the last line of text in a file, without the "error: " with which an error begins; empty if there is no
-    text.
+    """Return the last line of text in a file, without the "error: " with which an error begins.
+
+    Empty if there is no text.
     """
     with path.open("rb") as file:
         # The file may be long, so only its end is read.
@@ -347,8 +350,9 @@ def from_estimate(estimate: Estimate) -> ExperimentOutcome:
 
 
 def from_summary(summary: Summary) -> ExperimentOutcome:
-    """Return the outcome of a run by its summary. Without a performance test, it has no verdict of LoadGen and no
-    flaws.
+    """Return the outcome of a run by its summary.
+
+    Without a performance test, it has no verdict of LoadGen and no flaws.
     """
     outcome = ExperimentOutcome(
         metrics.values(summary, "compare"),

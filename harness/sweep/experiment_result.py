@@ -104,8 +104,9 @@ class ExperimentResult:
 
     @property
     def paired_runs(self) -> dict[RunPlace, RunPair]:
-        """The baseline's run and this experiment's run of each round and place in which both count. Empty without a
-        baseline.
+        """The baseline's run and this experiment's run of each round and place in which both count.
+
+        Empty without a baseline.
         """
         if not self.base:
             return {}
@@ -135,8 +136,9 @@ class ExperimentResult:
         return f"{count} of {plural(len(self.done), 'run')} of {self.name}: {reason}"
 
     def values(self, metric: Metric) -> list[tuple[float, float]]:
-        """Return a metric of each pair of runs: the baseline's value and this experiment's. Pairs without both are left
-        out.
+        """Return a metric of each pair of runs: the baseline's value and this experiment's.
+
+        Pairs without both are left out.
         """
         values = []
         for base_run, run in self.pairs:
@@ -184,8 +186,9 @@ class ExperimentResult:
 
     @property
     def void_gain(self) -> Change | None:
-        """The change of speed against a baseline whose speed does not count, which is shown struck out; None if there
-        is none.
+        """The change of speed against a baseline whose speed does not count, which is shown struck out.
+
+        None if there is none.
         """
         return self.void_change.speed_change(self.metric) if self.void_change else None
 
@@ -209,8 +212,8 @@ class ExperimentResult:
 
     @property
     def accuracy(self) -> str:
-        """The worst verdict of the accuracy gate over the rounds, in the words of GATE_WORDS, such as UNSAFE; or "not
-        run".
+        """The worst verdict of the accuracy gate over the rounds, in the words of GATE_WORDS,
+        such as UNSAFE; or "not run".
         """
         verdicts = {run.verdict for run in self.complete}
         for verdict, word in GATE_WORDS.items():
@@ -228,8 +231,8 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the tests that are compared, of this experiment and of the baseline, in
-        words.
+        """The load of other programs during the tests that are compared, of this experiment
+        and of the baseline, in words.
 
         If no tests are compared, it is their load during all complete runs.
         """
@@ -242,8 +245,8 @@ class ExperimentResult:
         return all(run.others_cpu_share is not None for run in self.runs_of_both)
 
     def on_busy_machine(self, change: Change, metric: Metric) -> Change:
-        """Return a change with an interval that allows for what other programs took during the tests, as far as it is
-        known.
+        """Return a change with an interval that allows for what other programs took during the
+        tests, as far as it is known.
 
         `metric` is the metric of the change. The load counts as a change of speed, so the change of a time is converted
         to one of speed and back.
@@ -285,8 +288,8 @@ class ExperimentResult:
 
     @property
     def effect(self) -> Effect:
-        """The effect of the experiment's change on the speed, or why it is not judged; "unknown" without a change that
-        counts.
+        """The effect of the experiment's change on the speed, or why it is not judged; "unknown"
+        without a change that counts.
         """
         if self.gain is None:
             return "unknown"
@@ -406,8 +409,9 @@ def are_all_narrow(state: State, rounds: int) -> bool:
 
 
 def speedup(result: ExperimentResult) -> float:
-    """Return an experiment's speed as a multiple of the baseline's, for sorting; 0 if there is no change
-    that counts.
+    """Return an experiment's speed as a multiple of the baseline's, for sorting.
+
+    0 if there is no change that counts.
     """
     if result.gain is None:
         return 0.0
@@ -428,8 +432,9 @@ def finalist_names(results: Results, count: int) -> list[str]:
 
 
 def best_estimate(results: Results) -> ExperimentResult | None:
-    """Return the usable result with the highest estimated rate, for a sweep of estimates; None if no
-    estimate counts.
+    """Return the usable result with the highest estimated rate, for a sweep of estimates.
+
+    None if no estimate counts.
     """
     usable = [result for result in results if result.is_usable]
     return max(usable, key=figure_or_zero, default=None)

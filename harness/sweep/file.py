@@ -172,8 +172,8 @@ class Source(NamedTuple):
     lines: LineNumbers
 
     def at(self, *where: str | int) -> str:
-        """Return `file:line` of the place `where`, or of the innermost place around it that the file has; else of line
-        1.
+        """Return `file:line` of the place `where`, or of the innermost place around it that
+        the file has; else of line 1.
         """
         while where and where not in self.lines:
             where = where[:-1]
@@ -251,8 +251,9 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
 
 
 def grid_of(source: Source) -> tuple[SettingsByPart, str]:
-    """Return the axes of a file's grid, each with its list of values, and `file:line` of the grid. The file must have
-    one.
+    """Return the axes of a file's grid, each with its list of values, and `file:line` of the grid.
+
+    The file must have one.
     """
     assert source.content.grid
     return source.content.grid.settings, source.at("grid")
@@ -311,11 +312,10 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
 
 
 def source_chain(path: Path, where: str = "", extending_files: tuple[Path, ...] = ()) -> Iterator[Source]:
-    """Yield the parsed file and all files that it extends, the furthest first. Raises UsageError if a file extends
-    itself.
+    """Yield the parsed file and all files that it extends, the furthest first.
 
-    `where` is the place that asks for the file, for the message. `extending_files` are the resolved paths of the files
-    above it.
+    Raises UsageError if a file extends itself. `where` is the place that asks for the file, for the message.
+    `extending_files` are the resolved paths of the files above it.
     """
     if path.resolve() in extending_files:
         raise UsageError(f"{where}: {path} extends itself.")

@@ -199,8 +199,8 @@ def document(report: SweepReport, sections: Sequence[Section] = (), further_line
 
 
 def tone_of(report: SweepReport) -> Tone:
-    """Return the tone of a sweep's title: that of a condition that fails or is not judged, else that of a change that
-    helped.
+    """Return the tone of a sweep's title: that of a condition that fails or is not judged, else
+    that of a change that helped.
 
     Empty if there is none of these.
     """
@@ -224,8 +224,8 @@ def finding_title(report: SweepReport) -> str:
 
 
 def finding_text(report: SweepReport) -> str:
-    """Return the best change in words or, if no change can be given, why; in a sweep without speeds, the finding on
-    accuracy.
+    """Return the best change in words or, if no change can be given, why; in a sweep without
+    speeds, the finding on accuracy.
     """
     base = report.baseline
     if not base or not base.complete:
@@ -337,8 +337,8 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def effect_lines(report: SweepReport) -> Iterator[Line]:
-    """Yield a line for each effect with the experiments that have it and, if there are several changes, how many were
-    compared.
+    """Yield a line for each effect with the experiments that have it and, if there are several
+    changes, how many were compared.
     """
     for effect, (remark, tone) in EFFECT_REMARKS.items():
         changes = []
@@ -355,8 +355,8 @@ def effect_lines(report: SweepReport) -> Iterator[Line]:
 
 
 def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Line]:
-    """Yield a line for each experiment that has a figure but did other work than the baseline, with the settings that
-    differ.
+    """Yield a line for each experiment that has a figure but did other work than the baseline,
+    with the settings that differ.
     """
     for result in report.rows:
         flags = [flag_name(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]

@@ -44,10 +44,10 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
 
 
 def relocated_records(path: Path, state: State, folder: Path) -> Iterator[ExperimentRecord]:
-    """Yield the records of a task with paths relative to `folder`, the common folder. `path` is the folder of the
-    task's sweep.
+    """Yield the records of a task with paths relative to `folder`, the common folder.
 
-    The task's name becomes part of the node, so that experiments are compared only with the baseline of their task.
+    `path` is the folder of the task's sweep. The task's name becomes part of the node, so that experiments are compared
+    only with the baseline of their task.
     """
     task = path.parents[1].name
     for record in state.records:
@@ -58,10 +58,9 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
 
 
 def notes_text(tasks: dict[Path, State]) -> str:
-    """Return which experiments have no complete run yet, and in what the tasks' machines differ, in words; empty if
-    neither.
+    """Return which experiments have no complete run yet, and in what the tasks' machines differ, in words.
 
-    `tasks` has the state of each task by its folder.
+    Empty if neither. `tasks` has the state of each task by its folder.
     """
     first_task = next(iter(tasks.values()))
     machine = Comparable.of_machine(first_task.system)

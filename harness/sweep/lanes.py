@@ -29,8 +29,8 @@ class Lane:
         return {"CUDA_VISIBLE_DEVICES": self.gpu}
 
     def pin(self) -> None:
-        """Keep the calling thread, and every process that it starts, on the lane's cores, if the lane has cores of its
-        own.
+        """Keep the calling thread, and every process that it starts, on the lane's cores, if
+        the lane has cores of its own.
         """
         if self.cores:
             os.sched_setaffinity(0, self.cores)

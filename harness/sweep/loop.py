@@ -215,8 +215,8 @@ def begin_sweep(  # noqa: PLR0913
 
 
 def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
-    """Return a comparison of servers with the test length of the last comparison of its name, so that this can be
-    resumed.
+    """Return a comparison of servers with the test length of the last comparison of its name,
+    so that this can be resumed.
 
     Only a comparison with the same settings can be. Without an earlier comparison, the sweep is returned as it is.
     """

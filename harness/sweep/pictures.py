@@ -49,8 +49,9 @@ def draw_pictures(report: SweepReport, folder: Path) -> dict[str, Picture]:
 
 
 def has_trade_off(result: ExperimentResult) -> bool:
-    """Tell whether a result has both a score and a speed. A speed that follows from a configured rate
-    does not count.
+    """Tell whether a result has both a score and a speed.
+
+    A speed that follows from a configured rate does not count.
     """
     return bool(result.speed) and result.score is not None and not result.experiment.has_fixed_rate
 
@@ -109,8 +110,8 @@ def setting_curve(results: Results) -> LinePanel | None:
 
 
 def changed_number(results: Results) -> str | None:
-    """Return the name of the setting in which experiments differ, if they differ in only one and its values are
-    numbers.
+    """Return the name of the setting in which experiments differ, if they differ in only
+    one and its values are numbers.
 
     Else None. An experiment may lack the setting.
     """
@@ -130,8 +131,8 @@ def changed_number(results: Results) -> str | None:
 
 
 def settings_of(result: ExperimentResult) -> dict[str, object]:
-    """Return what an experiment sets: run.py's flags, the arguments of the engine one by one, and environment
-    variables.
+    """Return what an experiment sets: run.py's flags, the arguments of the engine one by
+    one, and environment variables.
     """
     flags = {name: value for name, value in result.experiment.settings.items() if name != "engine_arg"}
     return flags | result.experiment.engine | result.experiment.env

@@ -112,8 +112,8 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
 
 
 def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
-    """Return the folder of an accuracy test for each experiment that has one, by name: the first run
-    with its samples.
+    """Return the folder of an accuracy test for each experiment that has one, by name:
+    the first run with its samples.
     """
     tests: dict[str, Path] = {}
     for result in rows:
@@ -194,8 +194,8 @@ def about_lines(report: SweepReport) -> Iterator[str]:
 
 
 def experiment_table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
-    """Return the table of experiments: description, change, metrics, LoadGen's verdict, accuracy, and what bounds the
-    speed.
+    """Return the table of experiments: description, change, metrics, LoadGen's verdict,
+    accuracy, and what bounds the speed.
 
     `judgements` are those on an experiment's score against the baseline's, by name. Columns without a value are left
     out.
@@ -229,8 +229,8 @@ def bound_text(result: ExperimentResult) -> str:
 
 
 def validity_text(result: ExperimentResult) -> str | None:
-    """Return LoadGen's verdict; without a complete run, the status and the reason of the run that did not finish, if
-    any.
+    """Return LoadGen's verdict; without a complete run, the status and the reason of the run
+    that did not finish, if any.
     """
     if result.complete:
         return VALIDITY_WORDS[result.is_valid]
@@ -254,8 +254,9 @@ def change_text(result: ExperimentResult) -> str:
 
 
 def experiment_text(result: ExperimentResult) -> str:
-    """Return the description of an experiment, then its changes as code in parentheses, as Markdown. Either may be
-    missing.
+    """Return the description of an experiment, then its changes as code in parentheses, as Markdown.
+
+    Either may be missing.
     """
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
     return MarkdownText(

@@ -61,8 +61,9 @@ class Servers:
         return job.record(lane, "complete", seconds=seconds, run=f"{job.item.name}/{folder.name}", outcome=outcome)
 
     def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
-        """Begin to measure a server: prepare a run with a session. It gets the requests and the test length of the
-        first server.
+        """Begin to measure a server: prepare a run with a session.
+
+        It gets the requests and the test length of the first server.
         """
         first_side = next(iter(self.sides.values()), None)
         session = first_side.session if first_side else None

@@ -81,10 +81,10 @@ class SweepState:
         return time.monotonic() + seconds > self.began + self.options.limit
 
     def next(self, lane: Lane) -> Job | None:
-        """Return the next job of a lane, which is then reserved for it; None if no job is left or there is no time for
-        one.
+        """Return the next job of a lane, which is then reserved for it.
 
-        If the time left is too short for one job of a round, it is kept for the finalists.
+        None if no job is left or there is no time for one. If the time left is too short for one job of a round, it is
+        kept for the finalists.
         """
         for job in self.jobs(lane):
             if self.is_open(job, lane) and self.reserve(job, lane):
