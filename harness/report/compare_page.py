@@ -331,13 +331,13 @@ def finding(runs: Runs) -> SpeedFinding:
     metric = METRIC_BY_NAME[runs[0].summary.scenario.headline]
     labels = with_machines(runs, [run.name for run in runs])
     if len(set(labels)) == 1:
-        labels = names_of_runs(runs)
+        labels = names_of_runs(runs)  # Each run is a side of its own.
     sides = dict[str, list[float]]()
     others_shares = dict[str, float]()
     for run, label in zip(runs, labels, strict=True):
         sides.setdefault(label, []).append(metric.of(run.summary) or 0.0)
         others_shares[label] = max(others_shares.get(label, 0.0), run.others_cpu_share)
-    if min(map(min, sides.values())) <= 0:
+    if min(map(min, sides.values())) <= 0:  # A run has no speed.
         return SpeedFinding()
     means = {label: geometric_mean(values) for label, values in sides.items()}
     first, second, *further = sides

@@ -23,8 +23,8 @@ def card_limits(report: RunReport) -> Iterator[Section]:
     blocks: list[Block] = []
     outcome = "not computed"
     if rows:
-        first = rows[0]
-        outcome = f"{number(first.percent, 2)} % of {number(first.limit, 3)} {first.quantity}"
+        headline = rows[0]
+        outcome = f"{number(headline.percent, 2)} % of {number(headline.limit, 3)} {headline.quantity}"
         blocks += [limit_comparison.comparison_table(rows), SOURCE_NOTE]
     blocks += [f"Not computed: {fact}." for fact in limits.missing]
     kernels = limit_comparison.gap_kernels(report.summary.run.profile)

@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     """A run, or a level of it, as a row of the matrix."""
 
     places: dict[str, str]  # its place on each axis, and its other names (ROW_NAMES)
-    rivals: tuple[str, ...]  # all but the hardware; the same for cells that may be compared
+    all_but_hardware: tuple[str, ...]  # model, scenario, workload and places; the same for cells that may be compared
     figures: dict[str, Figure]  # every metric, by name
     flaw: str  # why its figures do not count, in words; empty if they do
 
@@ -80,27 +80,28 @@ class Matrix(NamedTuple):
         counted = [cell for cell in self.cells if cell.figures[COST].value and not cell.flaw]
         cheapest: dict[tuple[str, ...], Cell] = {}
         for cell in sorted(counted, key=cost_of, reverse=True):
-            cheapest[cell.rivals] = cell  # The cells are sorted so that a later one is cheaper.
+            cheapest[cell.all_but_hardware] = cell  # The cells are sorted so that a later one is cheaper.
         rows = []
         for cell in self.cells:
             remark = cell.flaw
-            if not remark and cheapest.get(cell.rivals) is cell:
+            if not remark and cheapest.get(cell.all_but_hardware) is cell:
                 remark = "cheapest within the limits"
             figures = [metric.show(cell.figures[metric.name]) for metric in self.metrics]
             rows.append([*self.named(cell), *figures, remark])
-            for rival in self.cells:
-                if self.is_reference(rival, cell):
-                    rows.append(self.ratios(cell, rival))
+            for other in self.cells:
+                if self.is_reference(other, cell):
+                    rows.append(self.ratios(cell, other))
         labels = [metric.label for metric in self.metrics]
         return Table([*self.heads, *labels, ""], rows)
 
-    def is_reference(self, rival: Cell, cell: Cell) -> bool:
-        """Tell whether `cell` has a ratio to `rival`: another cell with the reference's label
-        that differs only in hardware.
+    def is_reference(self, other: Cell, cell: Cell) -> bool:
+        """Tell whether `cell` has a ratio to the cell `other`.
+
+        That is so if `other` is another cell that has the reference's label and differs only in hardware.
         """
-        if not self.reference or rival is cell:
+        if not self.reference or other is cell:
             return False
-        return rival.places["label"] == self.reference and rival.rivals == cell.rivals
+        return other.places["label"] == self.reference and other.all_but_hardware == cell.all_but_hardware
 
     def named(self, cell: Cell) -> list[str]:
         """Return the places and names of a cell, one for each column of `heads`; a dash for an empty one."""
@@ -218,8 +219,8 @@ def cell_of(
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     places = places_of(summary, axes, level)
     places_except_hardware = [places[axis] for axis in axes if axis not in HARDWARE_AXES]
-    rivals = (model, meta.scenario, str(meta.workload), *places_except_hardware)
-    return Cell(names | places, rivals, figures, flaw)
+    all_but_hardware = (model, meta.scenario, str(meta.workload), *places_except_hardware)
+    return Cell(names | places, all_but_hardware, figures, flaw)
 
 
 def flaw_of(summary: Summary, test: Outcome | None) -> str:

@@ -91,11 +91,12 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
-    """Return the common scatter of all experiments, and the own scatter of each that
-    scatters more than chance explains.
+    """Return the common scatter of all experiments, and the own scatter of each experiment that scatters more than
+    chance explains.
 
-    Such an experiment would widen the common scatter, which is then computed without it. If all are such, it stays as
-    it is. A single experiment, and one with fewer than FEWEST_PAIRS ratios, has no scatter of its own.
+    `logs` has the logarithms of each experiment's ratios. An unsteady experiment would widen the common scatter, which
+    is then computed without it. If all are unsteady, the common scatter stays that of all. A single experiment, and one
+    with fewer than FEWEST_PAIRS ratios, has no scatter of its own.
     """
     common = residual_scatter(logs)
     by_chance = ERROR_RATE / max(len(logs), 1)  # the chance that a given steady experiment seems unsteady
@@ -105,6 +106,8 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
             continue
         scatter_of_rest = residual_scatter(without_names(logs, [name]))
         own_scatter = residual_scatter({name: log_ratios})
+        # The variance that a steady experiment exceeds with the probability `by_chance`, by the chi-squared
+        # distribution.
         largest_by_chance = (
             scatter_of_rest.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
         )

@@ -134,6 +134,7 @@ def last_offline_rate(
     version does not say what was asked of the engine, and is taken to fit.
     """
     offline_scenario = next(rules.name for rules in SCENARIOS.values() if isinstance(rules.pattern, Burst))
+    # A line of the history has these columns beside its set-up. Only runs without fixed batches count.
     settings = plan.setup | {"category": plan.config.category, "batch_size": None}
     planned_run = Comparable(plan.work, settings, {"gpus": gpus})
     last_rate = None

@@ -220,9 +220,9 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     baseline = SettingsByPart()
     for content in contents:
         baseline = changed_settings(baseline, content.baseline.settings)
-    about = last_text(content.baseline.about for content in contents)
+    baseline_about = last_text(content.baseline.about for content in contents)
     planned = [
-        PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=about), {}),
+        PlannedExperiment(sources[-1].at("baseline"), "baseline", Variant(name=BASELINE, about=baseline_about), {}),
         *named_experiments(sources),
     ]
     sources_with_grid = [source for source in sources if source.content.grid]
@@ -242,7 +242,7 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
             settings = changed_settings(baseline, item.change)
         experiments.append((item.where, make_experiment(item.variant, item.kind, settings, baseline)))
     mistakes += rejected_settings(experiments)
-    if len(experiments) == 1:
+    if len(experiments) == 1:  # the baseline alone
         mistakes.append(f"{path}:1: no experiments; add `isolation:`, `stacked:` or `grid:`")
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
