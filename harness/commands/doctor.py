@@ -79,6 +79,7 @@ def hide_torch() -> None:
     """
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     if "torch" not in sys.modules:
+        # None makes an import of torch fail.
         sys.modules["torch"] = None  # type: ignore[assignment]
         # transformers looks for torch only once, at this first use. Later imports of torch work as usual.
         importlib.import_module("transformers").AutoTokenizer  # noqa: B018

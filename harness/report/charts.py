@@ -392,6 +392,7 @@ def draw_figure(panels: Sequence[Panel]) -> "Figure":
     heights = [panel.inches for panel in panels]
     grid: dict[str, Any] = {"gridspec_kw": {"height_ratios": heights}, "squeeze": False, "layout": "constrained"}
     figure: Figure
+    # 0.3 inches are room above the first panel and below the last one.
     figure, axes = pyplot().subplots(len(panels), 1, figsize=(FIGURE_WIDTH_IN, 0.3 + sum(heights)), **grid)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
         draw_panel(panel, axis)

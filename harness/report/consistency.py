@@ -85,7 +85,7 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
         return []
     lines_of_run = []
     for _, line in stored_lines(results_dir):
-        if line.pop("run") == summary.meta.run:  # `history_line` gives no name either.
+        if line.pop("run") == summary.meta.run:  # The name is taken out, as `history_line` has none.
             lines_of_run.append(line)
     return list(compare_data(f"{HISTORY_FILE}: ", lines_of_run, MADE_AGAIN, [history_line(summary)]))
 

@@ -49,8 +49,8 @@ def room_for_rate(summary: Summary, test: Outcome) -> list[Line]:
 def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
     """Suggest fp8, if the GPU's work limited the speed and it computed in 16 bits.
 
-    Any other bound of the speed has its own remedy. A checkpoint has a format of its own, and no GPU of this machine
-    computes for a server.
+    Any other bound of the speed has its own remedy. Nothing is suggested without a GPU, nor for a checkpoint that has a
+    number format of its own.
     """
     meta = summary.meta
     has_16_bits = meta.quantization == "none" and meta.checkpoint is None

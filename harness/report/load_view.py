@@ -174,6 +174,7 @@ def separate_result(summary: Summary) -> Outcome | None:
     result, tests = summary.result, summary.tests
     if result is None or result.ttft_ms.p50 is None:
         return None
+    # Neither were other loads tested nor was a rate sent, so there is no load at which to draw the result.
     if not tests and not result.details.target_qps:
         return None
     if any(is_same_test(test, result) for test in tests):

@@ -84,7 +84,7 @@ def table_of_latencies(summary: Summary) -> Table:
 def name_of_kind(kind: str, test: Outcome) -> str:
     """Return the label of a kind of latency.
 
-    It says if a buffer delivered the tokens, so that TTFT and TPOT are its own.
+    If a buffer delivered the tokens, the label says that TTFT and TPOT are the buffer's, not the engine's.
     """
     if kind == "latency":
         return kind

@@ -94,8 +94,8 @@ class Change(NamedTuple):
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
-        """Tell whether the whole interval lies "above" or "below" a change of `bound` percent;
-        "unclear" if it contains it.
+        """Tell whether the whole interval is "above" or "below" a change of `bound` percent; "unclear" if neither is
+        so.
         """
         if 100 * (self.low - 1) - bound > 0:
             return "above"

@@ -23,6 +23,7 @@ def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     Tests whose GPUs reported no load or clock are left out.
     """
     names_by_folder = names_of_tests(facts)
+    # The run's folder is the one with config.json.
     run_folder = next(parent for parent in test.folder.parents if (parent / "config.json").exists())
     own_folder = str(test.folder.relative_to(run_folder))
     recordings = {}

@@ -337,12 +337,12 @@ def gpu_activities(events: Iterable[Event]) -> Iterator[tuple[float, list[float]
     Both are in microseconds. Kernels of one GPU may overlap.
     """
     for track in group_by_track(events):
-        reached, gaps = track[0].start, list[float]()
+        latest_end, gaps = track[0].start, list[float]()
         for event in track:
-            if event.start > reached:
-                gaps.append(event.start - reached)
-            reached = max(reached, event.end)
-        yield reached - track[0].start, gaps
+            if event.start > latest_end:
+                gaps.append(event.start - latest_end)
+            latest_end = max(latest_end, event.end)
+        yield latest_end - track[0].start, gaps
 
 
 def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:

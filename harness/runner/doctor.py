@@ -214,7 +214,7 @@ def vllm(config: RunConfig) -> str:
     place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
     if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
         raise UsageError(f"no vLLM that can be started in {sys.executable}")
-    extra_args(config)
+    extra_args(config)  # It raises UsageError for an argument that vLLM does not know.
     return f"{version}; `{serve_command()}` starts its server"
 
 
@@ -354,7 +354,7 @@ def shm_bytes(engines: int, workers: int, on_gpus: bool) -> int:
         raise UsageError(f"{CHUNK_VARIABLE} takes a whole number of MiB; got {text!r}.")
     if on_gpus and workers == 1:
         return 0
-    return engines * CHUNKS * chunk_mib * MIB
+    return engines * CHUNKS * chunk_mib * MIB  # Each engine has a message queue of so many chunks.
 
 
 def other_programs(config: RunConfig) -> str:

@@ -136,6 +136,7 @@ def explain_failure(background: Subset, items: Sequence[int], fails: FailureTest
         return frozenset(items)
     middle = len(items) // 2
     first_half, second_half = items[:middle], items[middle:]
+    # Each half is explained with what is needed of the other half in the background.
     from_second = explain_failure(background | frozenset(first_half), second_half, fails, is_new_background=True)
     from_first = explain_failure(background | from_second, first_half, fails, is_new_background=bool(from_second))
     return from_second | from_first

@@ -248,7 +248,7 @@ def new_run(folder: Path, paths_before: Collection[Path]) -> Path | None:
         is_new = path not in paths_before and not path.is_symlink()
         if is_new and (path / "status.json").exists():
             runs.append(path)
-    return max(runs, default=None)
+    return max(runs, default=None)  # A run's name begins with its time.
 
 
 def watch_run(

@@ -49,7 +49,7 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
     `path` is the folder of the task's sweep. The task's name becomes part of the node, so that experiments are compared
     only with the baseline of their task.
     """
-    task = path.parents[1].name
+    task = path.parents[1].name  # The path is .../TASK/sweeps/<sweep>.
     for record in state.records:
         run = record.run
         if run:
