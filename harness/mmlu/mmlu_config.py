@@ -53,6 +53,7 @@ class MMLUConfig(ServerFlags):
     def run(self) -> RunConfig:
         """The settings of the engine as those of a benchmark run, from which an engine is started."""
         engine_settings = self.values(self.named_settings & set(ServerFlags.model_fields))
+        # An evaluation has an accuracy of its own, so the mode that needs no accuracy test of a run is given.
         return RunConfig.from_mapping(
             engine_settings | {"max_model_len": self.context, "seed": self.seed, "mode": "performance"}
         )

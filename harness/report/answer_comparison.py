@@ -52,6 +52,7 @@ class AnswerPair(NamedTuple):
 
     @property
     def tone(self) -> Tone:
+        """The tone of the line on the answers: careful if any answer differs."""
         if self.differing:
             return "careful"
         return "good"

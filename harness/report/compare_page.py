@@ -84,6 +84,7 @@ class RunColumn(NamedTuple):
 
 
 def text_of(value: str | float | None) -> str:
+    """Return a value as a table shows it: a text as it is, a number as people read it, a dash for None."""
     if isinstance(value, str):
         return value
     return number(value)

@@ -214,10 +214,14 @@ def name_of(test: Outcome, summary: Summary) -> str:
 
 
 def mark_of(test: Outcome) -> str:
-    """Return the `mark` of a test that is not the run's own."""
+    """Return the mark in a picture of a test that is not the run's own: "held" if it held its load, else "grew" or
+    "bad".
+
+    It is "grew" for a VALID test and "bad" for an INVALID one.
+    """
     if has_passed(test):
         return "held"
-    if test.valid:  # but its queue grew, or requests were refused
+    if test.valid:  # Its queue grew, or the server refused requests.
         return "grew"
     return "bad"
 

@@ -186,7 +186,7 @@ def sort_key(text: str) -> tuple[str, float]:
 
 
 def place_of(axes: Sequence[str]) -> MetricPlace:
-    """Return the place whose metrics a matrix with these axes shows."""
+    """Return the name under which metrics.csv lists the metrics that a matrix with these axes shows."""
     if BATCH in axes:
         return "batch matrix"
     return "matrix"

@@ -161,7 +161,9 @@ def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) 
 
 
 def latencies_of_queries(requests: Sequence[Request], samples_per_query: int) -> list[float]:
-    """Return the latency of each query, which is the latency of its slowest sample."""
+    """Return the latency of each query, which is the latency of its slowest sample. `requests` are samples, query after
+    query.
+    """
     latencies = []
     for first in range(0, len(requests), samples_per_query):
         query = requests[first : first + samples_per_query]

@@ -216,12 +216,18 @@ class LevelSearchState:
     """
 
     def __init__(self, goal: Goal, test: Callable[[int], Outcome | None], until: float = inf) -> None:
+        """Begin a search without any tests. `goal` has the limits.
+
+        `test` tests a level and returns the outcome of all its tests, None if the server refused some requests. `until`
+        is the time on the monotonic clock from which on no further level is tested.
+        """
         self.goal, self.test, self.until = goal, test, until
         self.levels: dict[int, Level] = {}
         self.tests = 0
 
     @property
     def is_out_of_time(self) -> bool:
+        """Tell whether no further level may be tested, since the search has lasted too long."""
         return monotonic() >= self.until
 
     @property

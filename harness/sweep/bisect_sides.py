@@ -221,6 +221,7 @@ def untestable_texts(good: Side, bad: Side) -> list[str]:
 
 
 def value_text(value: object) -> str:
+    """Return a recorded value as text; None is a value that was not recorded."""
     if value is None:
         return "not recorded"
     return setting_text(value)

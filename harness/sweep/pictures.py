@@ -145,12 +145,14 @@ def number_setting(result: ExperimentResult, name: str) -> float | None:
 
 
 def color_of(result: ExperimentResult) -> str:
+    """Return the color of a result: red if its speed does not count."""
     if result.is_usable:
         return "blue"
     return "red"
 
 
 def mark_of(result: ExperimentResult) -> str:
+    """Return the shape of a result's point: a cross if its speed does not count."""
     if result.is_usable:
         return "o"
     return "X"
