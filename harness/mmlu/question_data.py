@@ -260,7 +260,7 @@ def rows_of_csv(tables: Sequence[Path], split: str) -> Iterator[StoredQuestion]:
 def parquet_files(root: Path, split: str, subjects: Sequence[str]) -> list[Path]:
     """Return the Parquet files of a split in the layout of the hub.
 
-    They have all subjects in one folder or, if there are no such files, are in a folder for each subject.
+    The files of all subjects are in one folder. If there are no such files, each subject has a folder of its own.
     """
     tables = data_files(root, f"all/{split}-*.parquet") or data_files(root, f"{split}-*.parquet")
     if tables:

@@ -241,7 +241,7 @@ class Bars(NamedTuple):
 def draw_row(axes: "Axes", place: int, row: Bar) -> None:
     """Draw a row of bars at its place: 0 is the row on top.
 
-    Its text is beside the dot, else after the largest value.
+    The row's text is beside its dot or, without a dot, after its largest value.
     """
     for part in row.parts:
         color = fill = PALETTE[part.color]
@@ -337,6 +337,7 @@ class LinePanel(NamedTuple):
             axes.set_xticks(self.marked)
         low, high, is_log = self.down
         if not is_log:
+            # Show some room below the low end, so that a line that lies there is not cut.
             low -= EDGE_SHARE * (high - low)
         axes.set(xlim=self.across[:2], ylim=(low, high), ylabel=self.y)
 

@@ -162,7 +162,7 @@ def speed_panel(styled: Styled) -> LinePanel:
 def answer_of(picture: LoadPicture) -> Series:
     """Return a series without marks that writes the best load beside its point.
 
-    It is empty if no load kept the limits.
+    The series has no points if no load kept the limits.
     """
     texts = {}
     for point, load_point in picture.speeds:
@@ -176,8 +176,8 @@ def answer_of(picture: LoadPicture) -> Series:
 def best_rings(picture: LoadPicture) -> Iterator[Series]:
     """Yield rings around the best of the tests that kept the limits; none if no test kept them.
 
-    They are the knee, with the largest product of both speeds; the cheapest test, which has the most tokens/s; and the
-    test with the least energy per token. The last two are left out if the price or the energy is not known.
+    These tests are the knee, with the largest product of both speeds; the cheapest test, which has the most tokens/s;
+    and the test with the least energy per token. The last two are left out if the price or the energy is not known.
     """
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
     if not tests:

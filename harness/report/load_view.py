@@ -159,7 +159,8 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
 def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
     """Return the point of a run's result that is not among the tests of single loads.
 
-    It may be the answer if it is VALID and its latencies are not those of a buffer. `spent` has the shares of GPU time.
+    The result may be the answer of the picture if it is VALID and its latencies are not those of a buffer. `spent` has
+    the shares of GPU time.
     """
     mark = "own" if test.valid else "bad"
     may_answer = test.valid and Doubt.BUFFERED not in test.doubts
@@ -286,6 +287,7 @@ class LoadPicture(NamedTuple):
         for kind in kinds:
             values = shown_values(loads, kind)
             if values:
+                # The line of the limit must fit on the axis, too. Without a limit, any of the values changes nothing.
                 axes[kind] = latency_scale([*values, limits[kind] or values[0]])
         if not axes:
             return None

@@ -219,6 +219,7 @@ def cell_of(
     names = {"gpu": str(AXES["gpu"](summary)), "model": model, "scenario": meta.scenario, "label": meta.label or ""}
     places = places_of(summary, axes, level)
     places_except_hardware = [places[axis] for axis in axes if axis not in HARDWARE_AXES]
+    # Cells that are equal in this have a ratio: they differ only in hardware.
     all_but_hardware = (model, meta.scenario, str(meta.workload), *places_except_hardware)
     return Cell(names | places, all_but_hardware, figures, flaw)
 

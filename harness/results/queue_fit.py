@@ -92,10 +92,10 @@ def queue_from_times(
     counts, _ = np.histogram(done, edges)  # completions in each block
     sent, ended = int((issued > middle).sum()), int(counts.sum())
     variance = lasting_variance(counts)  # of the completions in a block
-    growth = (sent - ended) / seconds
+    growth = (sent - ended) / seconds  # requests/s by which the queue grew
     error_of_arrivals = sqrt(max(sent, FEW_IN_FLIGHT)) / seconds
     error_of_completions = sqrt(variance * TIME_BLOCKS) / seconds
-    chance = hypot(error_of_arrivals, error_of_completions)
+    chance = hypot(error_of_arrivals, error_of_completions)  # the standard error of the growth
     fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)
     # More queries come than are completed, so the completions show the server's speed and its drift.
     if growth > SURE * chance:

@@ -24,9 +24,9 @@ class ResultTest(NamedTuple):
 def choose_test(folder: Path, facts: RunFacts, is_complete: bool) -> ResultTest | None:
     """Return the test whose figures are the result of the run, with its facts; None if no test finished.
 
-    If the run has levels or batches, that is the best test within the limits, else the performance test. If the run was
-    cut short during its performance test, it is the best full test before. Raises LogError or UsageError if logs of a
-    complete run cannot be trusted. Of an incomplete run, such logs are left out.
+    If the run has levels or batches, that is the best test within the limits, else the performance test. Of an
+    incomplete run, it is the performance test if that finished, else the best full test before. Raises LogError or
+    UsageError if logs of a complete run cannot be trusted. Such logs of an incomplete run are left out.
     """
     levels = []
     if facts.config.concurrency != "max":  # The search of "max" tests its levels only briefly.

@@ -191,7 +191,8 @@ def dry_run(config: RunConfig, say: Callable[[str], None]) -> int:
 
 def start_session(run: BenchmarkRun, library: Library) -> LoadGenSession:
     """Start the run's engine, record what is known of it, and return the session in which the run's tests run."""
-    config, busy_gpus = run.config, background_load.busy_gpus()
+    config = run.config
+    busy_gpus = background_load.busy_gpus()  # before the engine makes its own GPUs busy
     if config.is_in_process:
         warning = cuda_toolkit.set_cuda_home(config.engine_args)
         if warning:
@@ -278,13 +279,13 @@ def measure_performance(run: BenchmarkRun, session: LoadGenSession) -> None:
     performance test's. Last, a line with the result is printed.
     """
     attempts, source = run.facts.attempts, rate_source(run.config)
-    lone = None
+    lone_request = None
     if run.facts.lone_request_s:
-        lone = LoneRequest(*run.facts.lone_request_s)
+        lone_request = LoneRequest(*run.facts.lone_request_s)
     while True:
         test = test_run.TestRun.read(session.test("performance", run.plan), run.plan)
         attempt = test_outcome.outcome_of(test, run.plan, session.folder.path)
-        tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone)
+        tests = DoneTests(run.facts.probes, [*attempts, attempt], left_s(run, session), lone_request)
         if len(attempts) >= source.corrections:  # No further attempt is allowed.
             break
         better_plan = source.correct(run.plan, test.result, tests)

@@ -93,7 +93,7 @@ class Crew:
     def watch(self, last_line: str) -> bool:
         """Show the last line that a run printed, and return whether to end the run.
 
-        It is to be ended if the time limit of the sweep is over, which is noted, or if all lanes are told to stop.
+        The run is to be ended if the time limit of the sweep is over, which is noted, or if all lanes are told to stop.
         """
         with self.lock:
             self.display.tick(note=last_line)

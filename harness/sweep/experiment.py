@@ -210,8 +210,8 @@ def run_experiment(job: Job, lane: Lane, watch: Watch, place: Path, timeout: flo
 def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) -> "subprocess.Popen[bytes]":
     """Start run.py in the folder of an experiment and return its process; what it prints goes to `screen`.
 
-    It gets the lane's environment, and no address of MLflow, since the sweep sends its runs there. The process inherits
-    the file descriptor `lock`. Raises OSError or ValueError if it cannot be started.
+    run.py gets the lane's environment, and no address of MLflow, since the sweep sends its runs there. The process
+    inherits the file descriptor `lock`. Raises OSError or ValueError if it cannot be started.
     """
     script, config = str(locations.ROOT / "run.py"), str(folder / CONFIG_FILE)
     environment = dict(os.environ)
@@ -231,7 +231,8 @@ def start_run(job: Job, lane: Lane, folder: Path, screen: IO[str], lock: int) ->
 def final_status(run_status: RunStatus | None, code: int) -> Literal["complete", "failed"]:
     """Return the status of an experiment that ended by itself. `code` is the exit code of run.py.
 
-    It is complete if its run says so and the exit code is that of a result, which may be one that was not accepted.
+    The experiment is complete if its run says so and the exit code is that of a result, which may be one that was not
+    accepted.
     """
     if run_status and run_status.status == "complete" and code in (errors.DONE, errors.NOT_ACCEPTED):
         return "complete"

@@ -259,7 +259,8 @@ class ExperimentResult:
     def is_usable(self) -> bool:
         """Tell whether the speed counts.
 
-        It does if it is VALID or an estimate, if the figures have no flaws, and if no accuracy gate failed.
+        It counts if it is from a VALID run or an estimate, if the figures have no flaws, and if no accuracy gate
+        failed.
         """
         has_speed = bool(self.is_valid or self.numbers.get(ESTIMATE_METRIC.name))
         return has_speed and self.accuracy != "UNSAFE" and not self.flaws

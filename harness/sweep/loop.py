@@ -215,10 +215,10 @@ def begin_sweep(  # noqa: PLR0913
 
 
 def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
-    """Return a comparison of servers with the test length of the last comparison of its name,
-    so that this can be resumed.
+    """Return a comparison of servers with the test length that the last comparison of its name had.
 
-    Only a comparison with the same settings can be. Without an earlier comparison, the sweep is returned as it is.
+    A comparison can be resumed only with the same settings, and the length of its tests is one of them. Without an
+    earlier comparison, the sweep is returned as it is.
     """
     earlier_states = [state for _, state in sweeps_named(sweep.name, results_dir)]
     if not earlier_states:

@@ -63,7 +63,8 @@ class Servers:
     def begin(self, item: Experiment, folder: RunFolder) -> steps.PreparedRun:
         """Begin to measure a server: prepare a run with a session.
 
-        It gets the requests and the test length of the first server.
+        Each further server gets the requests and the test length of the first one, so that their speeds can be
+        compared.
         """
         first_side = next(iter(self.sides.values()), None)
         session = first_side.session if first_side else None
