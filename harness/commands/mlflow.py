@@ -68,12 +68,8 @@ def send(folder: Path, results_dir: Path) -> str:
         raise UsageError(f"{NOT_INSTALLED}.") from None
     try:
         return Store(results_dir).log(tracked_run, f"{tracked_run.started} {tracked_run.name}")
-    except (
-        MlflowException,
-        SQLAlchemyError,
-        OSError,
-        ImportError,
-    ) as error:  # ImportError: a store's driver may be missing
+    except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
+        # An ImportError means that the driver of a store is missing.
         raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from harness.core.formatting import Measured
 from harness.report import subject
 from harness.report.charts import Scale, Tick
-from harness.results.published import ACCELERATORS, Published, Unit, as_marked, results_of
+from harness.results.published import ACCELERATORS, Published, Unit, maker_spelling, results_of
 from harness.results.summary import Summary
 
 MOST_FIRST_VERDICTS = 3  # verdicts on a page's first screen
@@ -70,7 +70,7 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     for result in results:
         group = groups.setdefault(LEFT_OUT_OF_NAMES.sub("", result.device), [])
         group.append((scale.place(result.rate(unit)), result))
-    own_name = LEFT_OUT_OF_NAMES.sub("", as_marked(ACCELERATORS.get(device, device)))
+    own_name = LEFT_OUT_OF_NAMES.sub("", maker_spelling(ACCELERATORS.get(device, device)))
     names = list(groups)
     if rate:
         line_of_run = 0  # below all devices whose fastest result is at least as fast

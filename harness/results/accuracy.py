@@ -221,7 +221,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
     is_nltk = splitter == "nltk punkt_tab"
     checks = judge_scores(rows, plan.task, plan.config.high_accuracy)
     special_ids = set(tokenizer.all_special_ids)
-    stops = [stop_of(answer, special_ids, plan.config.max_new_tokens) for answer in answers]
+    stop_reasons = [stop_of(answer, special_ids, plan.config.max_new_tokens) for answer in answers]
     why_not_judged = fault_of_weights(plan)
     result_verdict: GateResult = "NOT JUDGED"
     if not why_not_judged:
@@ -235,7 +235,7 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         high_accuracy=plan.config.high_accuracy,
         generated_tokens=sum(map(len, answers)),
         characters=int(totals(rows).gen_len),
-        at_token_limit=stops.count("length"),
+        at_token_limit=stop_reasons.count("length"),
         splitter=splitter,
         splitter_version=metadata.version("nltk") if is_nltk else "",
         approximate=[] if is_nltk else ["rougeLsum", "gen_len"],  # These two depend on the splitter.
@@ -243,8 +243,9 @@ def evaluate_answers(folder: Path, plan: Plan, library: sample_library.Library, 
         log=log_digest(folder / ANSWERS_FILE),
     )
     write_json(folder / "rouge.json", result.flat())
-    write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stops, library))
+    write_table(folder / "samples.csv", SAMPLE_COLUMNS, sample_rows(rows, answers, stop_reasons, library))
     rouge_l = [row[ROUGE.index("rougeL")] for row in rows]
+    # These are the indexes of the answers with the lowest ROUGE-L, the lowest first.
     worst = sorted(range(len(rows)), key=rouge_l.__getitem__)[:MOST_WORST_ANSWERS]
     page = templates.render("worst.md.j2", worst=worst, rows=rows, answers=answers, texts=texts, library=library)
     write_text(folder / "worst.md", f"{page}\n")

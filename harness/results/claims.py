@@ -332,9 +332,8 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
             continue
         by_rate = rate * (end_s - begin_s)
         by_requests: float = count
-        if isclose(
-            by_rate, count, rel_tol=allowed
-        ):  # The tolerance of a claim is stricter, so it gets one number twice.
+        # The tolerance of a claim is stricter than what is allowed here, so a claim that agrees gets one number twice.
+        if isclose(by_rate, count, rel_tol=allowed):
             by_requests = by_rate
         yield Claim(f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_requests)
 

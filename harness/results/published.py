@@ -76,7 +76,7 @@ def as_published(cells: Mapping[str, str]) -> Published:
         round=cells["round"],
         scenario=cells["scenario"],
         submitter=cells["submitter"],
-        device=cells["accelerator"] or as_marked(cells["processor"]),
+        device=cells["accelerator"] or maker_spelling(cells["processor"]),
         accelerators=count,
         software=cells["software"],
         weights=cells["weights"],
@@ -96,7 +96,7 @@ def rate_of_one(cell: str, accelerators: int) -> Measured:
     return float(cell) / max(1, accelerators)
 
 
-def as_marked(processor: str) -> str:
+def maker_spelling(processor: str) -> str:
     """Return the maker's spelling of a processor's name. Systems spell it in different ways."""
     return re.sub(r"(?i)intel(?:\(r\))? xeon(?:\(r\))?", "Intel Xeon", processor)
 

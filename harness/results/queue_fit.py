@@ -205,7 +205,7 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
     terms = np.column_stack((tokens, tokens_of_others, prompts_begun))[is_used]
     token_s, each_s, prompt_s = nonnegative_fit(terms, answer_s[is_used])
     work_s = each_s + prompt_s
-    prompt_share = 0.0
+    prompt_share = 0.0  # of the time that the work for other requests takes
     if work_s > 0:
         prompt_share = min(1.0, max(0.0, prompt_s / work_s))
     ratio = answer_s[is_used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
@@ -277,9 +277,7 @@ def begun_between(first_token: "Array", done: "Array", prompts: "Array") -> "Arr
 
     order = np.argsort(first_token)
     begun, tokens_begun = first_token[order], np.concatenate(([0.0], np.cumsum(prompts[order])))
-    begun_before_end, begun_before_start = (
-        np.searchsorted(begun, done, "right"),
-        np.searchsorted(begun, first_token, "right"),
-    )
+    begun_before_end = np.searchsorted(begun, done, "right")
+    begun_before_start = np.searchsorted(begun, first_token, "right")
     tokens: Array = tokens_begun[begun_before_end] - tokens_begun[begun_before_start]
     return tokens

@@ -134,14 +134,15 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
 
     rounds = list(dict.fromkeys(chain.from_iterable(logs.values())))
     # Each cell is one value: the number of its experiment (0 is the baseline), of its round, and its logarithm.
-    cells = [(0, column, 0.0) for column in range(len(rounds))]
-    for row, log_ratios in enumerate(logs.values(), start=1):
-        cells += [(row, rounds.index(place), value) for place, value in log_ratios.items()]
+    cells = [(0, round_number, 0.0) for round_number in range(len(rounds))]
+    for experiment_number, log_ratios in enumerate(logs.values(), start=1):
+        cells += [(experiment_number, rounds.index(place), value) for place, value in log_ratios.items()]
     design, values = np.zeros((len(cells), len(logs) + 1 + len(rounds))), np.zeros(len(cells))
-    for number, (row, column, value) in enumerate(cells):
-        design[number, row] = 1.0
-        design[number, len(logs) + 1 + column] = 1.0
-        values[number] = value
+    # Each value is the effect of its experiment, in the first columns, plus the effect of its round, in the others.
+    for cell_number, (experiment_number, round_number, value) in enumerate(cells):
+        design[cell_number, experiment_number] = 1.0
+        design[cell_number, len(logs) + 1 + round_number] = 1.0
+        values[cell_number] = value
     solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(cells) - int(rank)
     if not freedom:
