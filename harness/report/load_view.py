@@ -300,7 +300,7 @@ class LoadPicture(NamedTuple):
     def has_kept(self, load_point: LoadPoint) -> bool:
         """Tell whether a test may be the answer and kept both the limits of its run and those of this picture.
 
-        The reasons that a test with own limits recorded say whether it kept the run's.
+        If the user's own limits decide, the test has recorded reasons if it was over the limits of its run.
         """
         test = load_point.test
         was_over = test.has_own_limits and bool(test.reasons)
@@ -408,7 +408,9 @@ def known_percentiles(loads: Sequence[LoadPoint], kinds: Sequence[str]) -> dict[
 
 
 def place_of_result(loads: Sequence[LoadPoint], summary: Summary) -> int:
-    """Return the index of the run's result among the loads, of which the page's title speaks; else the last index."""
+    """Return the index in `loads` of the run's result, which the page's title is of; the last index if
+    it is not there.
+    """
     for place, load_point in enumerate(loads):
         if is_same_test(load_point.test, summary.result):
             return place

@@ -211,7 +211,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
 def cell_of(
     summary: Summary, axes: Sequence[str], figures: dict[str, Figure], flaw: str, level: Outcome | None = None
 ) -> Cell:
-    """Return the cell of a run or, with `level`, of that level of it. Raises UsageError if the run lacks an axis.
+    """Return the cell of a run or, with `level`, of one of its levels. Raises UsageError if the run lacks an axis.
 
     `figures` has every metric by name. `flaw` is why they do not count, empty if they do.
     """

@@ -196,9 +196,9 @@ class Summary(File):
 
     @property
     def levels(self) -> list[Outcome]:
-        """The deciding test of each load, if all tests are of one length and one of them is the result.
+        """The deciding test of each level of concurrency or each batch size, one of which is the result; else empty.
 
-        Empty for a search of a rate.
+        The tests of a search of a rate are not levels: they differ in length, and none of them is the result.
         """
         if self.scenario.pattern.unit not in CURVE_UNITS:
             return []

@@ -298,7 +298,9 @@ def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
 
 
 def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, ...]:
-    """Return the patches with the patch of a difference added, then sorted, or removed, as BAD has it."""
+    """Return the patches with one difference set as in BAD: its patch is added, and all are sorted, or
+    it is removed.
+    """
     names = [name for name in patches if name != change.name]
     if change.bad:
         return tuple(sorted([*names, change.name]))

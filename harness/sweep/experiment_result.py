@@ -151,8 +151,8 @@ class ExperimentResult:
     def metric(self) -> Metric:
         """The metric by which the experiment is judged.
 
-        It is the estimated rate for an estimate, the latency if the rate was configured and so is the speed, else the
-        speed.
+        An estimate is judged by its estimated rate. If the user gave the rate, it sets the speed, so the latency is
+        judged. Any other experiment is judged by its speed.
         """
         if self.experiment.is_estimate:
             return ESTIMATE_METRIC

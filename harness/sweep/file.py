@@ -378,6 +378,7 @@ def mistake_text(mistake: ErrorDetails) -> str:
     place, message = mistake["loc"], mistake["msg"]
     if mistake["type"] == "extra_forbidden":
         key = str(place[-1])
+        # A path of one key is at the top of the file; any deeper one is in an experiment.
         model = SweepFile if len(place) == 1 else Variant
         return f"unknown key {key!r}{given_values.spelling_hint(key, [*model.model_fields])}"
     return f"{'.'.join(map(str, place))}: {message[0].lower()}{message[1:]}"

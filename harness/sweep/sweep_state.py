@@ -157,8 +157,9 @@ class SweepState:
     def seconds_of(self, job: Job) -> float:
         """Estimate the seconds of a job by the mean of earlier runs; 0 if there are none.
 
-        They are the runs of the same experiment and length; without any, all runs of the same length; without any, all
-        runs. So the first run at full length is expected to take as long as a short one: nothing better is known.
+        The mean is over the runs of the same experiment and length; without any, over all runs of the same length;
+        without any, over all runs. So the first run at full length is expected to take as long as a short one: nothing
+        better is known.
         """
         done = [record for record in self.kept.records if record.seconds]
         if not done:
