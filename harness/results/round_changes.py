@@ -91,8 +91,7 @@ def basis_of(log_ratios: RatiosByRound, mean: float) -> str:
 
 
 def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Scatter]]:
-    """Return the common scatter of all experiments, and the own scatter of each experiment that scatters more than
-    chance explains.
+    """Return the common scatter of all experiments, and that of each one which scatters more than chance explains.
 
     `logs` has the logarithms of each experiment's ratios. An unsteady experiment would widen the common scatter, which
     is then computed without it. If all are unsteady, the common scatter stays that of all. A single experiment, and one

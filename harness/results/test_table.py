@@ -11,9 +11,7 @@ from harness.results.outcome import Outcome
 
 
 def measured_metrics(place: MetricPlace, tests: Sequence[Outcome]) -> list[Metric]:
-    """Return the metrics that at least one of the tests has, of those that metrics.csv lists for `place`, such as a
-    table.
-    """
+    """Return the metrics that at least one test has, of those that metrics.csv lists for `place`, such as a table."""
     metrics = []
     for metric in metrics_of(place):
         if any(metric.figure(outcome).value is not None for outcome in tests):

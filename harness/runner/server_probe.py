@@ -27,7 +27,7 @@ class ServerProbe(NamedTuple):
 def probe_servers(config: RunConfig) -> ServerProbe:
     """Ask the servers for one streamed answer, as a run does it, and return what it shows.
 
-    It shows how the servers take a prompt and deliver an answer. Raises UsageError or EndpointError if they do not
+    The answer shows how the servers take a prompt and deliver tokens. Raises UsageError or EndpointError if they do not
     answer. The result is cached, as several checks use it.
     """
     server_flags = RunConfig.non_default_settings(config.values(EndpointFlags.model_fields))

@@ -98,9 +98,9 @@ def machine_identity() -> dict[str, str]:
 def life_of(folder: Path) -> Life:
     """Return whether a run whose status is "running" is still running.
 
-    It is over if nobody holds its lock, or only a process that it left behind. It is not known whether it runs if
-    another host or container wrote the folder, if the mount has no locks, or if the lock file is missing, of an older
-    version, damaged, or another user's.
+    The run is over if nobody holds its lock, or only a process that the run left behind. It is not known whether it
+    runs if another host or container wrote the folder, if the mount has no locks, or if the lock file is missing, of an
+    older version, damaged, or another user's.
     """
     if folder.absolute() in _held:
         return "running"

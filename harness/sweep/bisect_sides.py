@@ -239,7 +239,7 @@ def installed_in(python: str) -> dict[str, str]:
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     except OSError as error:
         raise UsageError(f"--python {python}: {system_reason(error)}.") from None
-    except ValueError:
+    except ValueError:  # The path has a null byte, or the output is no text.
         raise UsageError(f"--python {python}: no answer within {PYTHON_START_S:g} s.") from None
     if process.returncode:
         lines = process.stderr.strip().splitlines()
@@ -298,9 +298,7 @@ def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
 
 
 def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, ...]:
-    """Return the patches with one difference set as in BAD: its patch is added, and all are sorted, or
-    it is removed.
-    """
+    """Return the patches with one difference set as in BAD: its patch is removed, or added in sorted order."""
     names = [name for name in patches if name != change.name]
     if change.bad:
         return tuple(sorted([*names, change.name]))

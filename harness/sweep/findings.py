@@ -290,7 +290,7 @@ def change_sentence(result: ExperimentResult, verb: str) -> str:
 def sweep_subject(report: SweepReport) -> str:
     """Return the sweep's name, the number of its experiments with their time, and what all of its runs have in common.
 
-    That is such as scenario, model and machine. A comparison of servers names no server here.
+    Runs may share their scenario, model and machine. A comparison of servers names no server here.
     """
     state = report.state
     names = {record.experiment for record in state.records if record.seconds}
