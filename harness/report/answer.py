@@ -151,8 +151,8 @@ def limits_text(test: Outcome) -> str:
 def tone(summary: Summary) -> Tone:
     """Return the tone that gives the title its color: that of the result's verdict or, without a result, of the gate's.
 
-    It is careful for a disputed result and bad if there is neither a result nor a gate. A gate without a clear verdict
-    has no tone.
+    It is "careful" for a disputed result and "bad" if there is neither a result nor a gate. A gate without a clear
+    verdict has no tone.
     """
     test = summary.result
     if test and Doubt.DISPUTED in test.doubts:

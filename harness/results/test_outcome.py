@@ -153,7 +153,7 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
 
     Values that no test can have are added to the disagreements.
     """
-    plan, log = facts.plan, test.result
+    plan, result = facts.plan, test.result
     check_same_run(test, facts)
     failures = [request.failure for request in test.requests if request.failure]
     sent_s = sent_times(test) if plan.config.arrivals else []
@@ -165,13 +165,14 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
     mfu_percent, mbu_percent = hardware_limits.peak_shares(test, facts) or (None, None)
     price = plan.config.price_per_hour
     counted = test.counted_result
+    # If a steady part counts, this speed is of that part, as those in `counted` are.
     total_tokens_per_sec = test.total_tokens_per_sec
     if test.window and test.window.requests:
         total_tokens_per_sec = test.window.total_tokens_per_sec
     capacity = None
     # An INVALID test at a rate does not show that the server keeps that rate.
-    if log.valid or not plan.pattern.is_rated:
-        capacity = cost.capacity(plan, log.samples_per_sec)
+    if result.valid or not plan.pattern.is_rated:
+        capacity = cost.capacity(plan, result.samples_per_sec)
     is_over_limits = any(over_limits(plan, p99_of(counted.ttft_ms), p99_of(counted.tpot_ms), is_few=False))
     ran_out = telemetry.ran_out(usage, facts.concurrency, gpu_time, facts.engine_args, is_client, others_percent)
     details = TestDetails(
@@ -179,22 +180,23 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         steady=figures_of_steady_part(test, plan.limits),
         machine=test.machine,
         scenario=plan.config.scenario,
-        invalid_reasons=log.invalid_reasons,
-        duration_s=log.duration_s,
-        samples=log.samples,
+        invalid_reasons=result.invalid_reasons,
+        duration_s=result.duration_s,
+        samples=result.samples,
         samples_per_query=plan.samples_per_query,
         concurrency=plan.concurrency,
         arrivals=plan.config.arrivals,
         arrivals_cv=arrival_patterns.gap_variation(sent_s) if sent_s else None,
-        target_qps={"logged": log.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
+        # The load pattern names the rate that is the target: the logged one, the planned one, or none.
+        target_qps={"logged": result.target_qps, "planned": plan.target_qps}.get(plan.pattern.named_rate),
         achieved_qps=achieved_rate(test, plan.samples_per_query, sent_s),
         failed_requests=len(failures) if engine.allows_failures(plan.config.max_failed) else None,
         failures=with_counts(failures),
-        early_stopping=log.early_stopping,
-        seeds=log.seeds,
-        loadgen_version=log.loadgen_version,
-        errors=with_counts(log.errors),
-        warnings=with_counts(log.warnings),
+        early_stopping=result.early_stopping,
+        seeds=result.seeds,
+        loadgen_version=result.loadgen_version,
+        errors=with_counts(result.errors),
+        warnings=with_counts(result.warnings),
         total_new_tokens=test.total_new_tokens,
         total_input_tokens=test.total_input_tokens,
         input_lengths=test.input_lengths,
@@ -202,8 +204,8 @@ def details_of(test: TestRun, facts: RunFacts) -> TestDetails:
         longer=sum(request.output_tokens > plan.max_new_tokens for request in test.answered_requests),
         intervals=percentile_intervals(test),
         client_delay_ms=test.client_delay,
-        single_token=log.single_token,
-        tpot_judged=log.tpot_judged,
+        single_token=result.single_token,
+        tpot_judged=result.tpot_judged,
         limits_ms=plan.limits,
         requests_in_flight=mean_in_flight(test),
         peak_memory_gib=memory.max if memory else None,

@@ -233,7 +233,7 @@ def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
     """Return the number of steps after which a search has found this cause.
 
-    A set fails if it contains the whole cause.
+    The answers are simulated: a set fails if it contains the whole cause, else it passes.
     """
     answers: dict[Subset, StepAnswer] = {}
     find = search
