@@ -262,7 +262,7 @@ class BisectState(SweepState):
         """
         lane = Lane()
         open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]
-        names = dict.fromkeys(job.label(0) for job in open_jobs)
+        names = dict.fromkeys(job.item.name for job in open_jobs)
         return list(names) or ["further steps"]
 
 
@@ -291,5 +291,5 @@ def announcement(bisection: Bisection) -> str:
     if bisection.untestable:
         lines.append(f"not testable: {'; '.join(bisection.untestable)}")
     rounds = plural(bisection.first_rounds, "round")
-    lines.append(f"first GOOD and BAD again, {rounds}; then {expected} are expected, {rounds} each or more")
+    lines.append(f"first GOOD and BAD again, {rounds}; then {expected}, each of {rounds} or more")
     return "\n".join(lines)

@@ -165,10 +165,13 @@ class Job(NamedTuple):
     def label(self, rounds: int) -> str:
         """Return the job's name for the screen.
 
-        It has the round if there are several `rounds`, or says that it is at full length.
+        It has the round if there are several `rounds`, or says that it is at full length. A bisection adds rounds to
+        those that were planned; such a round is named without their number.
         """
         if self.final:
             return f"{self.item.name} at full length"
+        if self.round >= max(rounds, 1):
+            return f"{self.item.name} (round {self.round + 1})"
         if rounds > 1:
             return f"{self.item.name} ({self.round + 1} of {rounds})"
         return self.item.name

@@ -249,7 +249,7 @@ def test_steps_and_minutes_are_said_before_the_first_step(tmp_path: Path) -> Non
     state = begun(tmp_path)
     first = bisect.announcement(state.bisection)
     assert tells(first, "6 differences: ", *sorted(NAMES, key=first.index))
-    assert tells(first, "3 to 5 steps, about 12 if two act only together are expected")
+    assert tells(first, "3 to 5 steps, about 12 if two act only together, each of 4 rounds or more")
     said: list[str] = []
     with Display(Console(quiet=True)) as display:
         display.say = lambda text, style="": said.append(text)  # type: ignore[method-assign,assignment]

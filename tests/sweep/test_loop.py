@@ -246,6 +246,13 @@ def test_a_lock_that_is_a_fifo_is_named_and_not_waited_for(tmp_path: Path) -> No
     assert tells(done.stderr, f"error: {lock}: ", "not a regular file") and lock.is_fifo()
 
 
+def test_a_job_is_named_by_its_round_of_those_that_were_planned() -> None:
+    experiment = Experiment("a", "", "isolation", {}, {}, {})
+    labels = [Job(experiment, index).label(rounds) for index, rounds in ((0, 1), (0, 4), (3, 4), (4, 4))]
+    assert labels == ["a", "a (1 of 4)", "a (4 of 4)", "a (round 5)"]
+    assert Job(experiment, 0, final=True).label(4) == "a at full length"
+
+
 def test_an_experiment_that_cannot_be_started_is_recorded(tmp_path: Path) -> None:
     job = Job(Experiment("a", "", "isolation", {}, {}, {"A": "\0"}), 0)
     lock = os.open(tmp_path, os.O_RDONLY)
