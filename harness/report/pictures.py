@@ -143,9 +143,10 @@ FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left ou
 
 
 def latency_panels(requests: Sequence[Request], result: Outcome, headline: str) -> list[Panel]:
-    """Return a panel of the share of queries by latency for each kind of latency that is known, with its limit.
+    """Return a panel for each latency that is known (of whole queries, TTFT, TPOT): its cumulative distribution.
 
-    Each marks its p99, or its p90 if that is the metric of the run's result, which `headline` names.
+    A panel also shows the limit of its latency, and marks the p99. If the run is judged by the p90 of this latency,
+    which `headline` then names, it marks the p90 instead.
     """
     values = {
         "latency": latencies_of_queries(requests, result.details.samples_per_query),

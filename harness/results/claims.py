@@ -185,7 +185,7 @@ def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mappi
 
 
 def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[Claim]:
-    """Yield a claim that differs for each part of a complete run that was asked for and is missing.
+    """Yield a failed claim for each test that the user asked for and that a complete run does not have.
 
     A performance test is not missing after a failed accuracy gate, which ends the run unless --no-exit-on-accuracy-fail
     was given.
@@ -196,7 +196,7 @@ def missing_parts(run: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterat
         if part == "performance" and is_ended_by_gate:
             continue
         if settings["mode"] in (part, "both") and not run.get(part):
-            yield Claim(part, "complete", "its logs", "missing")
+            yield Claim(name=part, stated="complete", source="its logs", recomputed="missing")
 
 
 def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, Any]]:

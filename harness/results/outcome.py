@@ -325,12 +325,14 @@ class Outcome(FrozenModel):
 
     @property
     def flaws(self) -> list[str]:
-        """The reasons why the figures may not be compared, in words.
+        """The reasons why the figures may not stand beside those of another test, in words.
 
-        A test with a latency over its limit is not named INVALID, because its figures are measurements all the same.
+        They are the disagreements between the logs, after one of two words: "a latency is over its limit", or else
+        INVALID if LoadGen says so. The former comes first, as it says more: LoadGen calls such a test INVALID too.
         """
         flaws = list(self.disagreements)
-        if self.over or (self.has_own_limits and self.reasons):
+        misses_own_limits = self.has_own_limits and bool(self.reasons)  # With own limits, there are no other reasons.
+        if self.over or misses_own_limits:
             flaws.insert(0, comparability.OVER_LIMIT)
         elif not self.valid:
             flaws.insert(0, comparability.INVALID)

@@ -34,8 +34,9 @@ class LevelCurve(RateSource):
     def outlook(self, plan: Plan) -> TestPart | None:
         """Return the part of the run before the performance test: a test at each lower level.
 
-        None if there is no lower level. If the user gave no levels, their number is known only once the engine runs,
-        and so is the time. With levels, the time is the least, as a level takes longer if its requests do.
+        A level is a number of requests in flight. The performance test is at the highest one. None if there is no lower
+        level. If the user gave no levels, their number is known only once the engine runs, and so is the time. If the
+        user gave levels, the time is a lower bound: slow requests make a test longer, and the trials are not counted.
         """
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
@@ -45,10 +46,10 @@ class LevelCurve(RateSource):
             return None
         total_s = 0.0
         for level in lower:
-            seconds = plan.min_duration_s  # unless the level's test has a known length
+            seconds = plan.min_duration_s
             length = plan.pattern.length(plan.with_concurrency(level))
-            if length:
-                _, seconds = length
+            if length:  # The number of requests and the seconds of this level's test are known.
+                _requests, seconds = length
             total_s += seconds
         level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
         text = f"at least {minutes(total_s)}, {level_text}"

@@ -270,13 +270,15 @@ def fitting_rates(plan: Plan) -> list[float]:
 
 
 def curve_s(rates: Sequence[float], goal: Goal) -> float:
-    """Return the seconds of a curve over ascending rates: its probes, a faster one if all hold, and a full test.
+    """Return the most seconds that a curve over ascending rates can take.
 
-    The full test may be at any of the rates, so the longest counts.
+    These are a probe at each rate, another at a higher rate, which is sent only if all rates keep the limits, and a
+    full test at that of the rates where it takes longest.
     """
     probed_rates = [*rates, MOST_RISE_RATIO * rates[-1]]
     probes_s = sum(probe_s(rate, goal) for rate in probed_rates)
-    return probes_s + max(goal.reserved_s(rate) for rate in rates)
+    longest_full_test_s = max(goal.reserved_s(rate) for rate in rates)
+    return probes_s + longest_full_test_s
 
 
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:

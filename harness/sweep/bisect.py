@@ -176,8 +176,11 @@ class BisectState(SweepState):
     def jobs(self, lane: Lane) -> Iterator[Job]:
         """Yield the jobs of all planned rounds in order, every second round backwards.
 
-        A round has GOOD beside its experiments if GOOD is repeated. An experiment that failed and never completed gets
-        no further rounds. If that is GOOD or BAD, there are no jobs at all.
+        GOOD is the sweep's baseline. It runs in the first rounds, where it is compared with BAD and with itself
+        (GOOD_AGAIN), and beside each later step if speeds are compared. An experiment that failed and never completed
+        gets no further rounds. If that is GOOD or BAD, nothing can be compared, and there are no jobs at all.
+
+        All lanes have the same jobs: `lane` is there because other sweeps choose by it.
         """
         if any(map(self.is_hopeless, (BASELINE, GOOD_AGAIN, BAD))):
             return

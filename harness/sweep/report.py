@@ -60,12 +60,14 @@ def document(
 
 
 def read_results(folder: Path, state: State) -> SweepReport:
-    """Return the results of each experiment so far, with the answers that are compared. `folder` is the sweep's.
+    """Return the results of each experiment so far, and its answers beside the baseline's. `folder` is the sweep's.
 
     Results of runs at full length are kept apart as finalists.
     """
     rows = experiment_rows(state)
-    return SweepReport(state, rows, experiment_rows(state, final=True), pairs_of(folder, state, rows))
+    finalists = experiment_rows(state, final=True)
+    answer_pairs = pairs_of(folder, state, rows)
+    return SweepReport(state, rows, finalists=finalists, pairs=answer_pairs)
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:

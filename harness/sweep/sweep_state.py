@@ -191,27 +191,28 @@ class SweepState:
             names = [best.name] if best else []
         elif self.options.finalists:
             names = finalist_names(results, self.options.finalists)
-        self.finalists = [self.full(item) for item in self.chosen if item.name in names]
+        self.finalists = [self.at_full_length(item) for item in self.chosen if item.name in names]
         return bool(self.finalists)
 
-    def full(self, item: Experiment) -> Experiment:
-        """Return an experiment at full official length: without the settings that shorten it.
+    def at_full_length(self, item: Experiment) -> Experiment:
+        """Return an experiment without the settings that shorten it (SHORTENING_FLAGS).
 
-        An estimate becomes a search for its rate. So that the search and two full tests fit into the time left, a full
-        test is shorter than MLPerf's duration if needed, but not shorter than SHORTEST_FULL_TEST_S.
+        An estimate (--quick) becomes a search for the highest rate. The search may need a second full test after one
+        that failed, so both have to fit into the time left of the sweep. They are therefore shorter than MLPerf's
+        duration if needed, but not shorter than SHORTEST_FULL_TEST_S, and never longer than the sweep file asked for.
         """
         settings = {key: value for key, value in item.settings.items() if key not in SHORTENING_FLAGS}
         if item.is_estimate:
             settings["server_target_qps"] = "max"
             seconds_left = self.began + self.options.limit - time.monotonic()
             search_s = self.seconds_of(Job(item, 0))  # about as long as the estimate took
-            test_s = (seconds_left - search_s) / 2
-            longest_s = item.settings.get("min_duration", "auto")
-            if longest_s == "auto":
-                longest_s = MIN_DURATION_S
-            seconds = min(longest_s, max(SHORTEST_FULL_TEST_S, test_s))
-            if seconds < MIN_DURATION_S:
-                settings["min_duration"] = round(seconds, 1)
+            fitting_s = (seconds_left - search_s) / 2  # for each of two full tests
+            asked_s = item.settings.get("min_duration", "auto")
+            if asked_s == "auto":
+                asked_s = MIN_DURATION_S
+            test_s = min(asked_s, max(SHORTEST_FULL_TEST_S, fitting_s))
+            if test_s < MIN_DURATION_S:
+                settings["min_duration"] = round(test_s, 1)
         return replace(item, settings=settings)
 
     def left(self) -> list[str]:
