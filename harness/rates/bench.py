@@ -71,35 +71,45 @@ class Bench:
         return self.session.engine.concurrency
 
     def trial(self, plan: Plan, is_probe: bool = False) -> Trial:
+        """Run a short trial of the plan's load without LoadGen, and return the speed that the trial shows.
+
+        If `is_probe`, a refusal by a full server is a measurement and no failure.
+        """
         self.session.display.stage("calibrating", "load")
         size = trial_size(plan, self.at_once)
         engine = self.tolerant_engine(size, is_probe)
         return self.session.measure(run_trial(plan, engine, self.prompts(size), self.at_once))
 
     def lone_request(self) -> LoneRequest:
+        """Send a few requests one after the other, note the median of their times in the run's facts, and return it."""
         self.session.display.stage("a lone request", "load")
-        size = LONE_REQUESTS + 1
-        most_s = min(LONE_S, self.left_s / 4)
+        size = LONE_REQUESTS + 1  # The first does not count: the engine may still be starting.
+        most_s = min(LONE_S, self.left_s / 4)  # A search with a time limit needs most of the time for probes.
         lone = self.session.measure(run_lone_requests(self.tolerant_engine(size), self.prompts(size), most_s))
         self.run.facts.lone_request_s = (lone.ttft_s, lone.tpot_s, lone.latency_s)
         return lone
 
     def burst(self, size: int) -> BurstResult:
-        """Send `size` requests at once and return the result."""
+        """Send `size` requests at once and return how many were answered, how many refused, and the time they took."""
         self.session.display.stage(f"{size} requests at once", "load")
         return self.session.measure(run_burst(self.tolerant_engine(size, is_probe=True), self.prompts(size), self.plan))
 
     def tolerant_engine(self, requests: int, is_probe: bool = False) -> TolerantEngine:
+        """Return the run's engine such that a few of `requests` requests may fail, as --max-failed allows."""
         return TolerantEngine(self.session.engine, self.run.config.max_failed, requests, is_probe)
 
     def prompts(self, count: int) -> list[Prompt]:
+        """Return the first `count` prompts of the workload, repeated from the start if the workload has fewer."""
         return list(islice(cycle(self.session.samples(self.plan).requests), count))
 
     def say(self, text: str) -> None:
         self.session.display.say(text)
 
     def limit_in_flight(self, most: int) -> None:
-        """From now on, keep at most `most` requests at the server, because it refused more."""
+        """From now on, keep at most `most` requests at all servers together, because they refused more.
+
+        The limit is kept in the run's settings as `max_in_flight`, which counts for each server.
+        """
         per_server = self.session.engine.limit_in_flight(most)
         config = self.plan.config.with_settings(max_in_flight=per_server)
         note = f"max_in_flight = {per_server} (the server is full at {most} in flight; the others wait in this client)"
@@ -110,18 +120,20 @@ class Bench:
         return self.test(at_rate(self.plan, candidate.rate, candidate.seconds), candidate.reason)
 
     def test(self, short: Plan, reason: str = "") -> Outcome:
-        """Run a short performance test and keep it in config.json at once.
+        """Run a short performance test with LoadGen, save its outcome in config.json at once, and return the outcome.
 
-        `short` is the run's plan with its own load and a short length. `reason` says on the screen why the test runs.
+        `short` is the run's plan with another load and a short length. `reason` says on the screen why the test runs.
+        At a rate, requests that a full server refuses are counted as a reason against the rate.
         """
-        load, session = number(short.pattern.number(short)), self.session
+        session = self.session
+        load = number(short.pattern.number(short))  # the rate, the concurrency or the like, as text
         folder = new_folder(session.folder.sub("Probes"), load)
         session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
         with self.recording_clock(folder):
             system_under_test = session.drive("performance", short, folder, is_probe=short.pattern.is_rated)
         test = TestRun.read(folder, short)
         probe = outcome_of(test, short, session.folder.path)
-        admission = system_under_test.admission
+        admission = system_under_test.admission  # the requests that the server took and those that it refused
         if admission.refusal_times:
             probe = with_refusals(probe, len(admission.refusal_times), admission.full_at or 1)
         probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.issue_s or 0.0)})
@@ -131,7 +143,10 @@ class Bench:
 
     @contextmanager
     def recording_clock(self, folder: Path) -> Iterator[None]:
-        """Record the GPUs once a second during a probe, unless the run already records them."""
+        """Record the GPUs once a second during a probe, so that `clock_fall` can be told from the recording.
+
+        Records nothing if the run already records them, or if the server's GPUs are not in this machine.
+        """
         is_wanted = bool(self.plan.watched_gpus and nvml.gpus() and not self.run.config.extra_metrics)
         gpus = self.plan.watched_gpus
         with gpu_readings.record_machine(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
@@ -139,7 +154,10 @@ class Bench:
 
 
 def recording_of(folder: Path) -> Recording:
-    """Return the once-a-second recording of a probe; empty if nothing was recorded."""
+    """Return the once-a-second recording of a probe: the run's own if there is one, else that of the clock.
+
+    The recording is empty if nothing was recorded.
+    """
     name = RECORDING if (folder / RECORDING).exists() else CLOCK_RECORDING
     return Recording.read(folder / name)
 
@@ -152,49 +170,51 @@ def with_refusals(probe: Outcome, refused: int, full_at: int) -> Outcome:
 
 
 def leave_row(display: Display, outcome: Outcome) -> None:
-    """Print a test's row on the screen.
+    """Print a test's row on the screen, and below it why the load is too high.
 
-    If LoadGen's verdict does not explain why the load is too high, the reason follows below.
+    A test that this program judges by the run's own limits needs no reason: the row shows which latency is over.
     """
     why = "" if outcome.has_own_limits else outcome.why
     display.leave_row(test_table.head(outcome), test_table.cells(outcome), good=not outcome.reasons, why=why)
 
 
 def as_probe(plan: Plan) -> Plan:
-    """Return the plan with the length of a probe at the same load."""
+    """Return the plan with the same load and the length of a probe; the plan's own length if that is shorter."""
     return replace(plan, min_duration_s=min(PROBE_S, plan.min_duration_s))
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
-    """Return the plan of a short test at a rate.
+    """Return the plan of a short test at a rate, of `seconds` seconds; without them, of a probe's usual length.
 
-    LoadGen sends whole passes over the samples. So their number is cut to that of the queries which come in the time:
-    with a single sample less, the test would take another pass, which is twice the time.
+    LoadGen always sends whole passes over the samples. So the samples are reduced until whole passes have just the
+    queries that are wanted. Otherwise a test that needs one query more than a pass would take twice the time.
     """
     length = seconds or probe_s(qps, Goal.of(plan))
-    fewest = min(SURE_QUERIES, ceil(qps * length))  # LoadGen needs so many for a verdict.
+    fewest = min(SURE_QUERIES, ceil(qps * length))  # LoadGen needs SURE_QUERIES for a verdict.
     queries = max(queries_until(plan.schedule_seed, qps, length), fewest)
-    samples = ceil(queries / ceil(queries / plan.samples))
-    return replace(plan, target_qps=qps, min_duration_s=length, samples=samples)
+    passes = ceil(queries / plan.samples)
+    return replace(plan, target_qps=qps, min_duration_s=length, samples=ceil(queries / passes))
 
 
 def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
-    """Return the part of a run's time table for `count` probes."""
+    """Return the part of a run's time table for about `count` probes of `seconds` seconds each."""
     return TestPart(name, f"{count} probes or so of at least {minutes(seconds)} each", count * seconds)
 
 
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
-    """Keep a test in config.json at once and return the outcome of its load.
+    """Add a test to the tests in config.json, save the file at once, and return the outcome of the test's load.
 
-    If a level of concurrency was tested before, the outcome combines all tests of the level.
+    A second test of the same fixed concurrency replaces the first by one outcome for all tests of this level. Any other
+    test is added, even if its load was tested before.
     """
     tests = run.facts.probes
-    earlier = [probe for probe in tests if test.unit == ClosedLoop.unit and is_same_load(probe, test)]
-    if earlier:
-        folders = [*(earlier[0].repeats or [earlier[0].folder]), test.folder]
+    same_level = [probe for probe in tests if test.unit == ClosedLoop.unit and is_same_load(probe, test)]
+    if same_level:
+        earlier = same_level[0]
+        folders = [*(earlier.repeats or [earlier.folder]), test.folder]
         logged_tests = [TestRun.read(run.folder.path / folder, plan) for folder in folders]
         test = level_of(logged_tests, plan, run.folder.path)
-        tests[tests.index(earlier[0])] = test
+        tests[tests.index(earlier)] = test
     else:
         tests.append(test)
     run.save()

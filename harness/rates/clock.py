@@ -19,8 +19,8 @@ MOST_MARGIN = 0.04  # the largest share of a rate that is taken off for heat
 def clock_fall(recording: Recording, until_s: float) -> float | None:
     """Return the share by which the GPU clock fell from the first to the second half of a probe.
 
-    The halves are of the time after the ramp and before `until_s`. Returns 0 if the fall is within chance, None if too
-    little was recorded.
+    The first RAMP_S seconds do not count, nor does the time after `until_s`, when no more queries are sent. Returns 0
+    if the fall is within chance, None if the halves have fewer than FEWEST_READINGS readings each.
     """
     clocks = [mean_clock(recording, row) for row in range(len(recording.seconds))]
     readings = zip(recording.seconds, clocks, strict=True)
@@ -32,7 +32,9 @@ def clock_fall(recording: Recording, until_s: float) -> float | None:
 
 
 def mean_clock(recording: Recording, row: int) -> float | None:
-    """Return the mean clock of the GPUs in a reading; None if a GPU did not report its clock."""
+    """Return the mean clock of the GPUs in MHz, in a row of the recording; None if a GPU did not report its clock, or
+    if there is no GPU.
+    """
     clocks = []
     for gpu in recording.gpus:
         clock = recording.column(f"{gpu}_clock_mhz")[row]
@@ -43,14 +45,21 @@ def mean_clock(recording: Recording, row: int) -> float | None:
 
 
 def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the share by which the second readings are lower than the first; 0 if chance explains it."""
+    """Return the share by which the mean of `after` is below that of `before`, which has as many readings.
+
+    Returns 0 if the mean rose, or if its fall is within chance.
+    """
     fall = fmean(before) - fmean(after)
-    error = hypot(stdev(before), stdev(after)) / len(before) ** 0.5
+    error = hypot(stdev(before), stdev(after)) / len(before) ** 0.5  # the standard error of the fall
     if fall <= SURE * error:
         return 0.0
     return fall / fmean(before)
 
 
 def heat_margin(fall: float | None) -> float:
-    """Return the share of a rate to take off for heat, given the share by which the clock fell in a probe."""
+    """Return the share of a rate to take off for heat, given the share by which the clock fell in a probe.
+
+    A minute's probe shows only the beginning of the fall, so the margin is a multiple of it, up to MOST_MARGIN. It is 0
+    if the fall is not known (None).
+    """
     return min(STILL_TO_COME_RATIO * (fall or 0.0), MOST_MARGIN)

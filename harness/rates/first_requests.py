@@ -39,12 +39,14 @@ class BurstResult(NamedTuple):
         """Tell whether the burst shows a limit of the server: it took clearly longer than a lone request, or was partly
         refused.
         """
-        return self.refused > 0 or self.seconds - lone.latency_s > FITS_SHARE * self.seconds
+        beyond_s = self.seconds - lone.latency_s
+        return self.refused > 0 or beyond_s > FITS_SHARE * self.seconds
 
     def qps(self, lone: LoneRequest) -> float:
         """Estimate the capacity in queries/s from the burst: n requests take a lone request's time + n / capacity.
 
-        If the burst took hardly longer than a lone request, returns only the rate that it completed.
+        If the burst took hardly longer than a lone request, the capacity cannot be told. Then returns the rate that the
+        burst completed, which is less than the capacity.
         """
         beyond_s = self.seconds - lone.latency_s
         if beyond_s <= FITS_SHARE * self.seconds:
@@ -53,16 +55,23 @@ class BurstResult(NamedTuple):
 
 
 def burst_size(wanted: int, at_once: int, lone: LoneRequest) -> int:
-    """Return how many requests to send at once: at most what the engine runs at once, and fewer to a slow server."""
-    in_time = max(2, int(MOST_BURST_S / lone.latency_s)) if lone.latency_s else wanted
-    return max(1, min(wanted, at_once, MOST_BURST_REQUESTS, in_time))
+    """Return how many requests to send at once: `wanted`, but no more than the engine runs at once (`at_once`).
+
+    A slow server gets fewer, at least two, so that the burst would end in MOST_BURST_S seconds even if the server
+    answered one request after the other.
+    """
+    most_in_time = wanted
+    if lone.latency_s:
+        most_in_time = max(2, int(MOST_BURST_S / lone.latency_s))
+    return max(1, min(wanted, at_once, MOST_BURST_REQUESTS, most_in_time))
 
 
 async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], most_s: float = LONE_S) -> LoneRequest:
-    """Send prompts one after the other for at most `most_s` seconds and return the median of their times.
+    """Send prompts one after the other and return the median of their times. After `most_s` seconds no more are sent.
 
-    The first of several does not count, because it may wait for the engine's start. Raises EngineError, or
-    EndpointError if no request was answered.
+    The first of several does not count, because it may wait for the engine's start, and failed requests do not count. A
+    time is 0 if no request has it, as TPOT if all answers have a single token. Raises EngineError, or EndpointError if
+    no request was answered.
     """
     answered, begin = list[Request](), time.perf_counter()
     for prompt in prompts:
@@ -81,7 +90,11 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
 
 
 async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
-    """Send one prompt and return its request. The request has no latency if it failed and failures are allowed."""
+    """Send one prompt and return its request with the times of its answer.
+
+    The request has no latency if it failed and failures are allowed. The tokens are counted as the client counts them
+    in `exchange`, if it does, since several tokens may come in one message.
+    """
     begin = time.perf_counter()
     exchange, request = Exchange(begin), Request(0)
     async for tokens in engine.stream(*prompt, exchange, False):
@@ -89,13 +102,17 @@ async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
         if request.ttft_ms is None:
             request.ttft_ms, request.first_tokens = request.latency_ms, max(1, len(tokens))
         request.output_tokens += len(tokens)
-    if delivery := exchange.delivery:
+    delivery = exchange.delivery
+    if delivery:
         request.output_tokens, request.first_tokens = delivery.tokens, max(1, delivery.first_tokens)
     return request
 
 
 async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan) -> BurstResult:
-    """Send all prompts at once and wait for the answers. Raises EngineError, EndpointError."""
+    """Send all prompts at once, wait for all answers, and return how many were answered and refused in which time.
+
+    Raises EngineError, or EndpointError if more requests fail than `engine` allows.
+    """
     begin = time.perf_counter()
     await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))
     return BurstResult(engine.answered, len(engine.admission.refusal_times), time.perf_counter() - begin)

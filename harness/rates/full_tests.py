@@ -35,7 +35,10 @@ LEAST_STEP, MOST_STEP = 0.3, 0.8  # the shares of the gap between which that tes
 
 
 def first_rate(measurements: Measurements) -> float:
-    """Return the rate of the first full test: the candidate, less a margin for what short probes cannot show."""
+    """Return the rate of the first full test: the candidate, less a margin for what short probes cannot show.
+
+    The margin is larger if heat lowered the GPUs' clock in a probe.
+    """
     falls = [probe.clock_fall for probe in measurements.probes if probe.clock_fall is not None]
     margin = heat_margin(max(falls, default=None))
     return FIRST_SHARE * (1 - margin) * measurements.candidate.rate
@@ -71,16 +74,20 @@ class FullTests(NamedTuple):
 
     @property
     def server(self) -> ServerModel | None:
-        """The model of the server after the last full test; None if that test has no queue."""
+        """The model of the server, fitted to all probes and full tests; None if the last full test has no queue.
+
+        If no lone request was measured, the shortest times of any request replace it.
+        """
         if self.last.queue is None:
             return None
         tests = [*self.probes, *self.full]
         return ServerModel.fit(self.lone or shortest_times(tests), tests, self.goal)
 
     def share(self, test: Outcome) -> float:
-        """Return the higher of the two p99 latencies as a share of its limit.
+        """Return the p99 latency that is nearest to its limit, or farthest over it, as a share of that limit.
 
-        If a cap on running requests keeps TPOT within its limit, only TTFT counts.
+        For a test that held, only TTFT counts if the server caps the running requests such that TPOT stays within its
+        limit at any rate.
         """
         ttft_share, tpot_share = self.goal.shares(test)
         if test.has_held and self.server is not None and self.server.is_capped:
@@ -88,11 +95,12 @@ class FullTests(NamedTuple):
         return max(ttft_share, tpot_share)
 
     def point(self, test: Outcome) -> tuple[float, float]:
-        """Return a test's rate, and the deciding latency as a share of the p99 that passes early stopping.
+        """Return a test's rate, and its deciding p99 as a share of the p99 that just passes early stopping.
 
-        The share is at least 1 if the test failed.
+        Such points of two tests give the rate between them, or beyond them, at which the share is 1. The share is at
+        least 1 if the test failed, whatever the reason.
         """
-        queries = test.queries or round(test.load * (test.issue_s or 0.0))
+        queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
         share = self.share(test) / passing_share(queries)
         if test.has_held:
             return test.load, share
@@ -100,25 +108,36 @@ class FullTests(NamedTuple):
 
     @property
     def next_rate(self) -> float | None:
-        """The rate of the next full test; None if no further test is worth its time."""
+        """The rate of the next full test; None if no further test is worth its time.
+
+        While no test held, the next rate is lower. After a test that held with room, it is higher, or between that test
+        and the lowest rate above it that failed.
+        """
         if len(self.full) >= MOST_FULL_TESTS:
             return None
         held = self.held
         if held is None:
             return self.lower_rate
-        may_follow = len(self.full) < MOST_FULL_TESTS - 1 or self.last is held
-        if not may_follow or self.share(held) >= ROOM_SHARE:
+        is_last_chance = len(self.full) == MOST_FULL_TESTS - 1
+        if is_last_chance and self.last is not held:  # A higher rate has just failed.
             return None
-        above = self.failed_above(held.load)
-        if not above:
+        if self.share(held) >= ROOM_SHARE:
+            return None
+        failed_above = self.failed_above(held.load)
+        if not failed_above:
             return self.higher_rate(held)
-        if above[-1].load <= GAP_RATIO * held.load:
+        lowest_failed = failed_above[-1]
+        if lowest_failed.load <= GAP_RATIO * held.load:
             return None
-        return self.rate_between(held, above[-1])
+        return self.rate_between(held, lowest_failed)
 
     @property
     def lower_rate(self) -> float:
-        """The next rate if no test held."""
+        """The next rate if no test held: by the model after one failure, from the two lowest rates after more.
+
+        The last test there is has a further margin. The rate is kept between two shares of the lowest rate that failed:
+        clearly below it, but no guess far off.
+        """
         lowest = self.failed[-1]
         if len(self.failed) == 1:
             rate = SAFE_SHARE * self.modelled_rate(lowest, self.goal.shares(lowest))
@@ -133,8 +152,8 @@ class FullTests(NamedTuple):
     def extrapolated_rate(self) -> float:
         """The rate at which the limits should hold, from the two failed tests with the lowest rates.
 
-        Limit over p99 is nearly a straight line over the rate. If the test at the lower rate was no better, the tests
-        contradict each other. Then the worst p99 of all tests decides.
+        The ratio of limit to p99 is nearly a straight line over the rate. If the test at the lower rate was no better,
+        the tests contradict each other. Then the model decides, with the worst p99 of all tests and a margin.
         """
         higher, lower = self.failed[-2:]
         rate = rate_on_line(self.point(lower), self.point(higher))
@@ -144,25 +163,30 @@ class FullTests(NamedTuple):
         return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
 
     def higher_rate(self, held: Outcome) -> float | None:
-        """Return a rate above a test that held with room; None if the gain is not worth a test."""
+        """Return a rate above a test that held with room, by the model; None if the gain is not worth a test."""
         rate = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
         if rate <= WORTHWHILE_RATIO * held.load:
             return None
         return rate
 
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
-        """Return the rate between a test that held and a test that failed, at which p99 should be at its limit."""
-        gap, step = failed.load - held.load, LEAST_STEP
+        """Return the rate between a test that held and a test that failed, at which p99 should be at its limit.
+
+        It is not too near to either test. If p99 does not rise from the one to the other, it is the lowest such rate.
+        """
+        gap = failed.load - held.load
+        share_of_gap = LEAST_STEP
         rate = rate_on_line(self.point(held), self.point(failed))
         if rate is not None:
-            step = (rate - held.load) / gap
-        return held.load + min(max(step, LEAST_STEP), MOST_STEP) * gap
+            share_of_gap = (rate - held.load) / gap
+        return held.load + min(max(share_of_gap, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
         """Estimate the highest rate from a model fitted to a full test, whose p99 latencies are `shares` of their
         limits.
 
-        If the model shows no limit, returns a fixed share of a rate that failed, or infinity for a rate that held.
+        If there is no model, or it shows no limit, returns a fixed share of a rate that failed, or infinity for a rate
+        that held. A server that became faster during a test that held is judged by its later speed.
         """
         server, queue = self.server, test.queue
         rate_without_model = inf
@@ -176,6 +200,7 @@ class FullTests(NamedTuple):
             rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
         has_failed_by_early_stopping = test.more is not None
         if has_failed_by_early_stopping and test.rate < server.capacity < inf:
+            # The p99 itself is within its limit, so the rate follows from the share that early stopping judges.
             _, share = self.point(test)
             rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
         if rate == inf:
@@ -184,15 +209,19 @@ class FullTests(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """Return what is known of the highest rate, in words."""
+        """What is known of the highest rate, in words.
+
+        This is the highest rate that held, and either the lowest rate above it that failed or, if the test had room, a
+        higher rate that may hold.
+        """
         held = self.held
         if held is None:
             return self.summary_of_failures
         sentence = f"VALID at {number(held.load)} queries/s for {minutes(held.issue_s or 0.0)}"
-        above = self.failed_above(held.load)
-        if above:
-            nearest = above[-1]
-            sentence += f", {failure_text(nearest)}"
+        failed_above = self.failed_above(held.load)
+        if failed_above:
+            lowest_failed = failed_above[-1]
+            sentence += f", {failure_text(lowest_failed)}"
         elif self.share(held) < ROOM_SHARE:
             higher = self.higher_rate(held)
             if higher:
@@ -201,16 +230,19 @@ class FullTests(NamedTuple):
 
     @property
     def summary_of_failures(self) -> str:
-        """The lowest failed rate, and the flag that tries a lower one. For a search in which no test held."""
+        """The lowest rate that failed, in words, and the flag that tries a lower one. No test of the search held."""
         lowest, tests = self.failed[-1], f"all {len(self.failed)} full tests"
         if len(self.failed) == 1:
             tests = "the full test"
-        next_rate = number(self.lower_rate, 3).replace(",", "")
+        next_rate = number(self.lower_rate, 3).replace(",", "")  # A flag's value has no thousands separator.
         return f"{failure_text(lowest, ' queries/s')}, as {tests}; next: --server-target-qps {next_rate}"
 
 
 def failure_text(test: Outcome, unit: str = "") -> str:
-    """Return in words how a test did not hold. A test that LoadGen calls VALID has not held if its queue grew."""
+    """Return in words that a test failed, with its rate and length, and why, if a reason is known.
+
+    A test that LoadGen calls VALID has failed all the same if its queue grew.
+    """
     text = f"{test.verdict.word} at {number(test.load)}{unit} for {minutes(test.issue_s or 0.0)}"
     if test.has_grown and test.valid:
         return f"{text}, but its queue grew"
@@ -218,34 +250,40 @@ def failure_text(test: Outcome, unit: str = "") -> str:
 
 
 def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
-    """Return the deciding latency as a share of its limit, for a test that failed by early stopping alone.
+    """Return the deciding latency as a share of its limit, for a test that failed by early stopping alone; None for any
+    other test.
 
-    The deciding latency is a percentile above p99, because early stopping allows fewer queries over the limit. The tail
-    beyond p99 is assumed to be exponential. None for any other test.
+    The deciding latency is a percentile above p99, because early stopping allows fewer than 1 % of the queries over the
+    limit. It follows from the p99 and the number of late queries, if the tail is exponential. Returns 1, just at the
+    limit, if the two numbers of late queries do not fit that assumption.
     """
-    share = max(goal.shares(test))
+    p99_share = max(goal.shares(test))
     queries = test.queries or round(test.load * (test.issue_s or 0.0))
-    if test.more is None or share >= 1 or not queries:
+    if test.more is None or p99_share >= 1 or not queries:
         return None
-    late = max(allowed_late(queries + test.more), 1)  # So many were over the limit: LoadGen asks for `more` for them.
-    allowed = max(allowed_late(queries), 0.5)  # Where none may be, the slowest of twice as many queries counts.
+    # LoadGen asks for `more` queries: as many as would allow the number that was over the limit.
+    late = max(allowed_late(queries + test.more), 1)
+    allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
     if allowed >= late or late >= 0.01 * queries:
         return 1.0
-    return 1 + (1 - share) * log(late / allowed) / log(0.01 * queries / late)
+    return 1 + (1 - p99_share) * log(late / allowed) / log(0.01 * queries / late)
 
 
 def passing_share(queries: int) -> float:
     """Return the largest p99, as a share of its limit, with which a test of so many queries passes early stopping.
 
-    The fewer the queries, the higher is the percentile that must be within the limit.
+    The fewer the queries, the higher is the percentile that must be within the limit, and the lower the p99 must be.
+    The tail beyond p99 is assumed to be exponential.
     """
-    allowed = max(allowed_late(queries), 0.5)
+    allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
     return 1 - TAIL_SHARE * log(max(0.01 * queries / allowed, 1.0))
 
 
 def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
-    """Return the highest rate at which queries wait no longer than TTFT's limit in a full test; infinity if no test
-    showed the capacity.
+    """Return the highest rate at which queries wait no longer than TTFT's limit allows, in a full test.
+
+    Returns infinity if waits do not decide: no test has a queue, or none showed that TPOT keeps its limit however many
+    queries wait.
     """
     known = [test for test in tests if test.queue]
     if not known:
@@ -257,7 +295,7 @@ def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
 
 
 def shortest_times(tests: Sequence[Outcome]) -> LoneRequest:
-    """Return the shortest times of any request. They replace the times of a lone request if none was measured."""
+    """Return the shortest times of any request, 0 if unknown. They replace a lone request's if none was measured."""
     ttft_ms = [test.ttft_ms.min for test in tests if test.ttft_ms.min]
     tpot_ms = [test.tpot_ms.min for test in tests if test.tpot_ms.min]
     return LoneRequest(min(ttft_ms, default=0.0) / 1000, min(tpot_ms, default=0.0) / 1000)

@@ -25,7 +25,10 @@ class Goal(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, limits: LatencyLimits | None = None) -> Self:
-        """Return the goal of a plan: its full test, with the plan's limits or with `limits`."""
+        """Return the goal of a plan: its full test, to be held to `limits` or, if None, to the plan's own limits.
+
+        A full test has at least the queries that early stopping needs.
+        """
         held_to = limits or plan.limits
         assert held_to is not None  # a search is for the rate at which the limits are kept
         pass_queries = plan.pass_queries
@@ -34,7 +37,7 @@ class Goal(NamedTuple):
         return cls(plan.min_duration_s, queries, held_to.ttft, held_to.tpot, pass_queries, seed)
 
     def full_queries(self, qps: float) -> int:
-        """Return the number of queries in a full test at this rate."""
+        """Return the number of queries in a full test at this rate: whole passes, for at least the test's length."""
         return loadgen_schedule.queries_of_test(self.seed, qps, self.least_s, self.least_queries, self.pass_queries)
 
     def full_s(self, qps: float) -> float:
@@ -46,9 +49,10 @@ class Goal(NamedTuple):
         return RESERVE_RATIO * self.full_s(qps)
 
     def rate_in_time(self, qps: float, left_s: float) -> float | None:
-        """Return the highest rate of at most `qps` whose full test fits in `left_s` seconds; None if there is none.
+        """Return a rate whose full test fits in `left_s` seconds: `qps`, or the highest rate with one pass less.
 
-        A slightly lower rate can save much time, because LoadGen sends whole passes of the samples.
+        LoadGen sends whole passes of the samples, so a slightly lower rate can save a pass, and much time. Returns None
+        if that does not suffice, or has too few queries.
         """
         if self.reserved_s(qps) <= left_s:
             return qps
@@ -60,14 +64,17 @@ class Goal(NamedTuple):
 
     @property
     def simulated_seed(self) -> int | None:
-        """The seed of the arrivals; None if the goal is to hold with any arrivals."""
+        """The seed of the arrivals to simulate; None if they are to be random, or LoadGen's seed is not known."""
         return None if self.holds_for_any_arrivals else self.seed
 
     def of_test(self, test: Outcome) -> Self:
-        """Return the goal for a test of the given test's length, with the first arrivals of the same schedule."""
+        """Return the goal for simulating a test that was run: with its number of queries and LoadGen's own arrivals.
+
+        It has no least duration and no whole passes, so that the simulation has exactly these queries.
+        """
         queries = test.queries or round(test.load * (test.issue_s or 0.0))
         return self._replace(least_s=0.0, least_queries=max(queries, 2), pass_queries=1, holds_for_any_arrivals=False)
 
     def shares(self, test: Outcome) -> tuple[float, float]:
-        """Return the p99 of TTFT and of TPOT, each as a share of its limit."""
+        """Return the p99 of TTFT and of TPOT, each as a share of its limit; 0 for one that was not measured."""
         return (test.ttft_ms.p99 or 0.0) / self.ttft_ms, (test.tpot_ms.p99 or 0.0) / self.tpot_ms

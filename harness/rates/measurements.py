@@ -58,8 +58,13 @@ class Measurements:
         return any(probe.queue for probe in self.probes)
 
     def implied_rate(self, probe: Outcome) -> float:
-        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit."""
-        tests = [*self.probes, probe]  # The last one's cost of sharing counts.
+        """Return the rate that a full test should keep, judged by one probe; infinity if the probe shows no limit.
+
+        An overload, or a p99 far beyond its limit, tells only the server's capacity: then the model alone decides. Any
+        other probe corrects the model by its p99.
+        """
+        # The model takes from the last test how much answers slow each other down.
+        tests = [*self.probes, probe]
         server = ServerModel.fit(self.lone, tests, self.goal)
         rate = server.highest_rate(self.goal)
         has_grown = probe.queue is not None and probe.queue.has_grown
@@ -69,26 +74,35 @@ class Measurements:
         by_probe = server.rate_after(probe, shares, self.goal.of_test(probe), self.goal)
         if by_probe < inf:
             rate = by_probe
-        if probe.queue and has_grown and probe.valid:  # While the limits held, more came than it completed.
+        if probe.queue and has_grown and probe.valid:
+            # Latencies held only because the probe was short: more queries came than the server completed.
             rate = min(rate, probe.queue.completed * probe.load / probe.rate)
         return rate
 
     def is_late(self, probe: Outcome) -> bool:
-        """Tell whether queries waited too long although the queue did not grow."""
+        """Tell whether TTFT was over its limit although the queue did not grow.
+
+        The server then keeps up with the rate, but each query waits.
+        """
         has_grown = probe.queue is not None and probe.queue.has_grown
-        return self.goal.shares(probe)[0] > 1 and not has_grown
+        ttft_share, _ = self.goal.shares(probe)
+        return ttft_share > 1 and not has_grown
 
     @property
     def candidate(self) -> Candidate:
-        """The rate that a full test should keep by all measurements, with the reason for it."""
+        """The rate that a full test should keep by all measurements, with the reason for it.
+
+        It is 0 if a lone request is over a limit. It is the fastest rate that was tried if nothing shows a limit, and
+        never below a rate that held with room. Else the server's capacity or TPOT decides.
+        """
         if self.lone.is_over(self.goal):
             return Candidate(0.0, "a lone request is over a limit")
         server = self.server
         rate = self.rate_by_curve
         if rate is None or self.shows_overloads_alone:
             points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
-            # A line through overloads leads too low on one server, and the model on another (an H200 that waits for its
-            # CPU, "a neighbor of 3 in 90 s").
+            # With overloads alone, the curve is too low on one server and the model on another (an H200 that waits for
+            # its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
             rate = max(self_implying_rate(points), rate or 0.0)
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:
@@ -106,11 +120,12 @@ class Measurements:
 
     @property
     def rate_by_curve(self) -> float | None:
-        """The rate at which the limits hold, by the probes without the model.
+        """The rate at which the limits hold, read from the probes without the model; None while the model is trusted.
 
         If two probes at clearly different rates, both of which the model gave, were over a limit, the model is wrong.
-        Then the rate is read from limit over p99, which is nearly a straight line over the rate. None if nothing
-        contradicts the model, or if p99 does not rise with the rate.
+        Then the rate follows from the ratio of limit to p99, which is nearly a straight line over the rate. The line
+        goes through the lowest rate over a limit and, if there is one, a rate clearly below it; else a rate clearly
+        above it. None also if p99 does not rise between the two.
         """
         points = self.steady_points
         late = [(rate, share) for rate, share in points if share > 1]
@@ -127,7 +142,10 @@ class Measurements:
 
     @property
     def steady_points(self) -> list[tuple[float, float]]:
-        """The rate of each probe whose queue did not grow, with its p99 as a share of the limit, by ascending rate."""
+        """Pairs of a probe's rate and its higher p99 as a share of the limit, by ascending rate.
+
+        Only probes whose queue was measured and did not grow are steady.
+        """
         points = []
         for probe in self.probes:
             if probe.queue and not is_overloaded(probe, self.goal) and not probe.has_grown:
@@ -136,12 +154,17 @@ class Measurements:
 
     @property
     def shows_overloads_alone(self) -> bool:
-        """Tell whether each probe was far over a limit, so that none shows how near the limit is."""
+        """Tell whether each steady probe was far over a limit, so that none shows how near the limit is.
+
+        True also if no probe was steady.
+        """
         return all(share > FAR_OVER_SHARE for _, share in self.steady_points)
 
     def confirming_s(self, rate: float) -> float:
         """Return the length of a probe at the candidate in seconds: long enough for the number of running queries to
-        settle.
+        settle, which takes several times an answer's latency, but no longer than the full test.
+
+        The latency is that of the last probe, which may have been an overload, so at most a latency at its limits.
         """
         limit_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
         latency_s = min(self.last.latency_ms.p50 or 0.0, limit_ms) / 1000
@@ -150,26 +173,30 @@ class Measurements:
 
 
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
-    """Return the rate at which a p99 is the given share of its limit, from two pairs (rate, share).
+    """Return the rate at which a p99 is the given share of its limit, from two pairs (rate, p99 as a share of it).
 
-    Limit over p99 is taken as a straight line over the rate. None if the share does not rise with the rate.
+    The ratio of limit to p99 is taken as a straight line over the rate. The line is not followed below half the lower
+    rate. None if the share does not rise from `low` to `high`.
     """
-    if high[1] <= low[1]:
+    low_rate, low_share = low
+    high_rate, high_share = high
+    if high_share <= low_share:
         return None
-    slope = (1 / low[1] - 1 / high[1]) / (high[0] - low[0])
-    return max(low[0] + (1 / low[1] - 1 / share) / slope, LEAST_RATIO * low[0])
+    slope = (1 / low_share - 1 / high_share) / (high_rate - low_rate)
+    return max(low_rate + (1 / low_share - 1 / share) / slope, LEAST_RATIO * low_rate)
 
 
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     """Return the rate at which a test would imply that same rate, from pairs (rate of a test, rate that it implies).
 
     `points` are in the order of the tests. The result is interpolated between the nearest test that implies a higher
-    rate than its own and the nearest that implies a lower one. If there is only one test, or the two are too close or
-    contradict each other, the rate implied by the last test counts.
+    rate than its own and the nearest that implies a lower one. If all tests imply the same direction, the last test and
+    the test nearest to it are taken instead. If there is only one test, or the two are too close or contradict each
+    other, the rate implied by the last test counts. The result is within a factor of two of the last test's rate.
     """
     (rate, implied), earlier = points[-1], points[:-1]
     if not earlier or implied in (0.0, inf):
-        return implied
+        return implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
 
     def distance(point: tuple[float, float]) -> float:
         return abs(point[0] - rate)
@@ -178,11 +205,13 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     high = min((point for point in points if point[1] < point[0]), default=None)
     if low is None or high is None:
         low, high = sorted((min(earlier, key=distance), points[-1]))
-    if high[0] <= (1 + SAME_RATE_SHARE) * low[0] or low[1] == inf:
+    (low_rate, low_implied), (high_rate, high_implied) = low, high
+    if high_rate <= (1 + SAME_RATE_SHARE) * low_rate or low_implied == inf:
         return implied
-    above_low = low[1] - low[0]
-    above_high = high[1] - high[0]
-    if above_low <= above_high:
+    # How far the implied rate is above the test's own: positive at a rate that is too low, negative at one too high.
+    excess_low = low_implied - low_rate
+    excess_high = high_implied - high_rate
+    if excess_low <= excess_high:
         return implied
-    crossing = low[0] + above_low / (above_low - above_high) * (high[0] - low[0])
+    crossing = low_rate + excess_low / (excess_low - excess_high) * (high_rate - low_rate)
     return min(max(crossing, LEAST_RATIO * rate), rate / LEAST_RATIO)

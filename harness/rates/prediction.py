@@ -20,7 +20,11 @@ MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a r
 
 
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
-    """Return the higher p99, as a share of its limit, that nearly all simulated full tests stay below."""
+    """Return the higher p99, as a share of its limit, that nearly all simulated full tests stay below.
+
+    The p99 are those of the waits and of the answers' times. One with an infinite limit is not judged; the share is 0
+    if both are not.
+    """
     waits, answers = model.simulate(rate, goal, limits)
     pass_share = PASS_SHARE if goal.simulated_seed is None else KNOWN_PASS_SHARE
     share = 0.0
@@ -34,11 +38,13 @@ def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLim
 def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     """Return the highest rate at which nearly every simulated full test keeps the limits; 0 if a lone answer is over
     its limit.
+
+    The first rate to simulate is just below the capacity or, if answers have a limit, a guess by their mean time.
     """
     if limits.answer_s <= model.lone_s:
         return 0.0
     start = 0.95 * model.capped_capacity
-    if limits.answer_s < inf:  # The p99 is some twice the mean.
+    if limits.answer_s < inf:  # A p99 is about twice the mean, so this rate has a p99 near its limit.
         lone_share = model.lone_s / limits.answer_s
         start = min(start, model.capacity * (1 - lone_share) / (1 + lone_share))
 
@@ -51,7 +57,8 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
 def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: float) -> float:
     """Return the rate below `capacity` at which a p99 is at its limit, beginning with `rate`.
 
-    `share_of` simulates the p99 at a rate, as a share of its limit. Each simulation leads to the next rate.
+    `share_of` simulates the p99 at a rate, as a share of its limit. Each simulation leads to the next rate, or to the
+    middle of the range if that rate is outside it. After MOST_ROUNDS, returns the highest rate within the limit.
     """
     low, high = 0.0, capacity  # the highest rate within the limit so far, and the lowest beyond it
     for _ in range(MOST_ROUNDS):
@@ -71,8 +78,8 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
 def rate_toward_limit(capacity: float, rate: float, share: float) -> float:
     """Return the rate at which a p99 would be at its limit, given its `share` of the limit at `rate`.
 
-    Limit over p99 falls linearly with the rate and reaches 0 at the capacity. This holds only near `rate`, so the
-    result is at least half of `rate`.
+    The ratio of limit to p99 is taken to fall linearly with the rate and to reach 0 at the capacity. This holds only
+    near `rate`, so the result is at least half of `rate`.
     """
     return max(capacity - (capacity - rate) * share, LEAST_RATIO * rate)
 
@@ -82,11 +89,13 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
     A server of speed s has all times divided by s, so its p99 at `rate` is the model's p99 at rate / s, divided by s.
-    `p99` are measured times, and an infinite one is ignored. `test` has the length of that test. A modelled rate is
-    looked for up to MOST_OVERLOAD_RATIO times the model's capacity, since the server may be slower than its model.
+    So the rate at which the model has the measured times, multiplied by the speed, is looked for first. It may be up to
+    MOST_OVERLOAD_RATIO times the model's capacity, since the server may be slower than its model. `p99` are the
+    measured times, of which an infinite one is ignored. `test` has the length of that test.
     """
 
     def share_of(modelled_rate: float) -> float:
+        """Return the scaled p99 of the model as a share of the measured one: the lower share of wait and answer."""
         scale = modelled_rate / rate
         simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
         return min(scale * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
@@ -97,8 +106,11 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
 def rate_after_test(
     model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal, goal: Goal
 ) -> float:
-    """Return the highest rate that a full test should keep, after the model was scaled to the speed that a
-    test showed.
+    """Return the highest rate that a full test should keep, for a server as much faster or slower than the model as a
+    test at `rate` showed.
+
+    A server of speed s has all times divided by s. So it keeps the limits at s times the rate at which the model keeps
+    limits that are multiplied by s. The speed is at most MOST_SPEED_RATIO, because one p99 is subject to chance.
     """
     speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED_RATIO)
     return speed * rate_within(model, TimeLimits(speed * limits.wait_s, speed * limits.answer_s), goal)

@@ -66,19 +66,27 @@ class Estimate(FrozenModel):
     """The command that finds a VALID rate."""
 
     def __str__(self) -> str:
-        lone, capacity = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms", "capacity not reached"
+        """Return the estimate as one line: TPOT of a lone request, the capacity, the rates, and what they are worth."""
+        tpot = f"TPOT of a single request {number(self.tpot_alone_ms, 2)} ms"
+        capacity = "capacity not reached"
         if self.capacity:
-            error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}" if self.capacity_error else ""
+            error = ""
+            if self.capacity_error:
+                error = f" \N{PLUS-MINUS SIGN} {number(self.capacity_error, 1)}"
             capacity = f"capacity {number(self.capacity, 3)}{error} queries/s"
-        parts = [f"{lone}, {capacity}"]
+        findings = [f"{tpot}, {capacity}"]
         if self.full_at:
-            parts.append(f"full at {self.full_at:,} in flight")
-        parts.append(self.rates_text)
-        return "; ".join((*parts, UNSEEN, *self.background_load, f"a full test is needed to say VALID: {self.command}"))
+            findings.append(f"full at {self.full_at:,} in flight")
+        findings.append(self.rates_text)
+        next_step = f"a full test is needed to say VALID: {self.command}"
+        return "; ".join((*findings, UNSEEN, *self.background_load, next_step))
 
     @property
     def rates_text(self) -> str:
-        """The rates within the limits in words, or why there are none."""
+        """The rates within each named set of limits in words, or why no rate can be estimated.
+
+        If the time was over before the measurements were, the rates are called the best so far.
+        """
         if not self.ranges:
             return f"the rates within limits cannot be estimated: {', '.join(self.doubts) or 'nothing told them'}"
         if self.is_partial:
@@ -106,8 +114,10 @@ def span_text(low: float, high: Measured) -> str:
 
 
 def goals(plan: Plan) -> dict[str, Goal]:
-    """Return the goals for which to estimate a rate, by name: the user's own limits, else those of each scenario with a
-    rate.
+    """Return the goals for which to estimate a rate, each by the name of its limits.
+
+    If the user gave a limit, the only goal is the run's own. Else there is a goal for each scenario that has limits and
+    sends at random times. All are to hold with any arrivals.
     """
     if plan.config.ttft_limit or plan.config.tpot_limit:
         return {"your limits": for_any_arrivals(Goal.of(plan))}
@@ -127,20 +137,30 @@ def for_any_arrivals(goal: Goal) -> Goal:
 def most_running(queue: Queue, goal: Goal) -> int | None:
     """Return how many requests may run so that TPOT's p99 is at CAPPED_SHARE of its limit.
 
-    While one answer is made, each other running request gets as many tokens and begins once. None if the cost that
-    answers cause each other is not known.
+    The number is a suggestion for the server's own cap. While one answer is made, each other running request gets as
+    many tokens, and its prompt is computed once. Both make the answer longer, by a time that `queue` has. None if that
+    time is not known.
     """
-    others_s = queue.each_s + queue.prompt_s
-    if not queue.tokens or others_s <= 0:
+    other_s = queue.each_s + queue.prompt_s
+    if not queue.tokens or other_s <= 0:
         return None
-    slowest_s = CAPPED_SHARE * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
-    return max(1, 1 + floor((slowest_s - queue.token_s * queue.tokens) / others_s))
+    # Answers scatter around their expected time, so that time must be shorter for the p99 to be at the limit.
+    longest_answer_s = CAPPED_SHARE * goal.tpot_ms / 1000 * queue.tokens / exp(SURE * queue.scatter)
+    lone_answer_s = queue.token_s * queue.tokens
+    others = floor((longest_answer_s - lone_answer_s) / other_s)
+    return max(1, 1 + others)
 
 
 def estimate_of(
     measurements: Measurements, held_to: dict[str, Goal], command: str, full_at: int | None = None
 ) -> Estimate:
-    """Return the estimate that follows from the measurements. `held_to` has the goals by name."""
+    """Return the estimate that follows from the measurements.
+
+    `held_to` has the goals by name, `command` is the user's, and `full_at` is the number of requests in flight beyond
+    which the server refused others. Without a probe that shows the server's queue, the ranges follow from the burst
+    alone, and there are none without a burst either. If the server does not behave as the model assumes, there are only
+    doubts.
+    """
     ranges, doubts = Ranges(), list[str]()
     capacity = capacity_error = expected = running = None
     if measurements.has_queue:
@@ -154,7 +174,8 @@ def estimate_of(
             ranges[name] = ends.low, ends.high
             doubts += ends.doubts
         doubts += doubts_of(measurements)
-        candidate = Measurements(for_any_arrivals(measurements.goal), measurements.lone, measurements.probes).candidate
+        goal_of_run = for_any_arrivals(measurements.goal)
+        candidate = Measurements(goal_of_run, measurements.lone, measurements.probes).candidate
         if not doubts and not candidate.is_bound:
             expected = candidate.rate
         running = most_running(server.sharing, measurements.goal)
@@ -180,7 +201,11 @@ def estimate_of(
 
 
 def capacity_share_error(measurements: Measurements) -> float:
-    """Return the error of the capacity as a share of the capacity."""
+    """Return the error of the capacity as a share of the capacity.
+
+    It is twice the standard error of the completions when the server was saturated, within a least and a most error;
+    the least error if the server never was.
+    """
     error, saturated = LEAST_ERROR / 2, measurements.server.saturated
     if saturated is None:
         return error
@@ -198,7 +223,11 @@ def doubts_of(measurements: Measurements) -> list[str]:
 
 
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
-    """Return the range of rates from the burst alone. The upper end is None if the burst shows no limit."""
+    """Return the lowest and the highest rate from the burst alone, for an estimate without probes.
+
+    Both are 0 if a lone request is over a limit. If the burst shows no limit, the lower end is a share of the rate of
+    requests that run one after the other, and the upper end is None. Else the upper end is the burst's capacity.
+    """
     lone, burst = measurements.lone, measurements.burst
     if lone.is_over(goal):
         return 0.0, 0.0
@@ -208,7 +237,8 @@ def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measu
     qps, limit_s = burst.qps(lone), inf
     answer_s = lone.latency_s - lone.ttft_s
     if lone.tpot_s:
-        limit_s = goal.tpot_ms / 1000 * answer_s / lone.tpot_s
+        tokens = answer_s / lone.tpot_s
+        limit_s = goal.tpot_ms / 1000 * tokens
     model = EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0)
     rate = rate_within(model, TimeLimits(inf, limit_s), goal)
     return UNCONFIRMED_SHARE * min(rate, qps), qps
@@ -227,36 +257,39 @@ class RateRange(NamedTuple):
     def of(cls, measurements: Measurements, error: float) -> "RateRange":
         """Return the range of rates around the candidate.
 
-        It is as wide as the largest of three errors and the scatter of a full test's tail together. The errors are the
-        least one, that of the completions, and the difference to what the last probe alone implies.
+        It is 0 to 0 if no rate keeps the limits, and open above if nothing shows a limit. Without a probe at the
+        candidate it follows from the saturated probe. Else its half width is the largest of three errors, plus the
+        scatter of a full test's tail. The errors are the least one, that of the capacity (`error`, a share), and the
+        difference to what the last probe alone implies. The range ends at the capacity.
         """
         goal, candidate = measurements.goal, measurements.candidate
-        rate, last = candidate.rate, measurements.implied_rate(measurements.last)
+        rate, implied_rate = candidate.rate, measurements.implied_rate(measurements.last)
         if not rate:
             return cls(0.0, 0.0)
-        if candidate.is_bound or last == inf:
+        if candidate.is_bound or implied_rate == inf:
             return cls(rate, None)
         if not measurements.has_confirmed:
             return cls.by_overload(measurements, rate)
-        off = max(LEAST_ERROR, error, abs(last / rate - 1)) + SURE / sqrt(goal.full_queries(rate))
+        half_width = max(LEAST_ERROR, error, abs(implied_rate / rate - 1)) + SURE / sqrt(goal.full_queries(rate))
         doubts = list[str]()
-        if off > MOST_ERROR:
+        if half_width > MOST_ERROR:
             doubts.append("two probes contradict each other")
-        if measurements.is_late(measurements.last) and goal.shares(measurements.last)[0] > LATE_SHARE:
+        ttft_share, _ = goal.shares(measurements.last)
+        if measurements.is_late(measurements.last) and ttft_share > LATE_SHARE:
             doubts.append("queries wait though it keeps up")
-        most = (1 + error) * measurements.server.capacity
-        return cls((1 - off) * rate, min((1 + off) * rate, most), tuple(doubts))
+        highest = (1 + error) * measurements.server.capacity
+        return cls((1 - half_width) * rate, min((1 + half_width) * rate, highest), tuple(doubts))
 
     @classmethod
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
         """Return the range of rates from a saturated probe alone; `rate` is the rate that it implies.
 
-        What the server completed while queries waited is the most that it can do.
+        What the server completed while queries waited is the most that it can do, but for twice the error of that
+        figure. If no queries waited, the range ends at the model's capacity, or is open above if that is not known.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:
-            most = (1 + 2 * completed_error(queue)) * queue.completed
-            return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), most)
-        return cls(
-            UNCONFIRMED_SHARE * rate, measurements.server.capacity if measurements.server.capacity < inf else None
-        )
+            highest = (1 + 2 * completed_error(queue)) * queue.completed
+            return cls(UNCONFIRMED_SHARE * min(rate, queue.completed), highest)
+        capacity = measurements.server.capacity
+        return cls(UNCONFIRMED_SHARE * rate, capacity if capacity < inf else None)

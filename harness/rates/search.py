@@ -36,10 +36,11 @@ SHORTEST_PROBE_S = 10.0  # A shorter probe tells nothing.
 
 
 def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) -> None:
-    """Measure a lone request and a saturated server. The bench is idle again before each measurement.
+    """Measure a lone request and a saturated server, by probes of at least `saturated_s` seconds.
 
-    Both are repeated if a lone request takes another time afterward, unless the time is limited. If a lone request is
-    over a limit, no rate keeps it, and nothing else is measured.
+    If a lone request is over a limit twice, no rate keeps the limit, and nothing else is measured. A lone request is
+    measured again after the probes. If it takes another time by then, the load changed the server, so the probes are
+    repeated once, unless the time is limited.
     """
     measurements.lone = bench.lone_request()
     if measurements.lone.is_over(measurements.goal):
@@ -47,7 +48,7 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
     if measurements.lone.is_over(measurements.goal):
         return
     for _ in range(MOST_MEASUREMENTS):
-        measurements.probes.clear()
+        measurements.probes.clear()  # Those of the server before it changed.
         saturate(bench, measurements, saturated_s)
         before, measurements.lone = measurements.lone, bench.lone_request()
         has_changed = abs(before.latency_s / measurements.lone.latency_s - 1) > LASTING_DRIFT
@@ -58,16 +59,17 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
     """Probe the server for `least_s` seconds or longer, until it is saturated.
 
-    If it keeps up, the next probe is faster; if its completions are uneven, longer.
+    A burst gives the first rate. If the server keeps up, the next probe is faster, up to the rate that the allowed
+    requests in flight can complete. If a saturated probe is not reliable, it is repeated for longer, except for an
+    estimate. The probes end early if the next one does not fit in the time left.
     """
     goal, repeats = measurements.goal, 0
     most_repeats = 0 if bench.may_shorten else MOST_REPEATS
     expected_qps = burst_qps(bench, measurements)
-    rate = OVERLOAD_RATIO * expected_qps
-    most_qps = (
-        OVERLOAD_RATIO * bench.at_once / measurements.lone.latency_s
-    )  # More is not completed with so many in flight.
-    rate = min(rate, most_qps)
+    # An answer takes at least a lone request's time, so the requests in flight complete at most this rate.
+    most_completed_qps = bench.at_once / measurements.lone.latency_s
+    most_qps = OVERLOAD_RATIO * most_completed_qps
+    rate = min(OVERLOAD_RATIO * expected_qps, most_qps)
     seconds, reason = probe_s(rate, goal, least_s), "saturates the server: what it completes"
     while len(measurements.probes) < MOST_PROBES:
         seconds = time_for(bench, seconds, expected_qps)
@@ -78,20 +80,24 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
         if not is_saturated(last, measurements):
             if rate == most_qps:
                 break
-            is_far = max(goal.shares(last)) < FAR_SHARE
-            rate = min((MUCH_FASTER_RATIO if is_far else FASTER_RATIO) * rate, most_qps)
+            is_far_below_limits = max(goal.shares(last)) < FAR_SHARE
+            ratio = MUCH_FASTER_RATIO if is_far_below_limits else FASTER_RATIO
+            rate = min(ratio * rate, most_qps)
             seconds, reason = probe_s(rate, goal, least_s), "the server kept up: a faster one"
-        elif repeats < most_repeats and seconds < goal.full_s(rate) and (why := doubt_of(last)):
-            repeats += 1
-            seconds, reason = min(LONGER_RATIO * seconds, goal.full_s(rate)), f"{why}: longer"
-        else:
+            continue
+        doubt = doubt_of(last)
+        if not doubt or repeats >= most_repeats or seconds >= goal.full_s(rate):
             break
+        repeats += 1
+        seconds, reason = min(LONGER_RATIO * seconds, goal.full_s(rate)), f"{doubt}: longer"
 
 
 def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
-    """Return the queries/s that a burst shows. A burst that shows no limit is followed by a larger one.
+    """Send bursts until one shows a limit of the server, and return the queries/s that the last burst shows.
 
-    If the server refuses part of a burst, fewer requests are kept in flight from then on.
+    A burst that shows no limit is followed by a larger one, up to the largest that is allowed. If the server refuses
+    part of a burst, only as many requests as it answered are kept in flight from then on. Notes the last burst in
+    `measurements`, and tells the user what it shows.
     """
     lone = measurements.lone
     size = burst_size(BURST_REQUESTS, bench.at_once, lone)
@@ -113,12 +119,13 @@ def burst_qps(bench: SearchBench, measurements: Measurements) -> float:
 
 
 def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
-    """Return the seconds of a probe that fit in the time left; 0 if no probe fits.
+    """Return the length of a probe that fits in the time left: `seconds`, less for an estimate, 0 if no probe fits.
 
-    A full test at the expected rate must fit after it, unless only an estimate is wanted.
+    In a search, a full test at the expected rate must fit after the probe. For an estimate, no full test follows, and a
+    probe may be shorter than LoadGen needs for a verdict.
     """
     left_s = bench.left_s
-    if not bench.may_shorten:
+    if not bench.may_shorten:  # a search
         left_s -= bench.goal.reserved_s(expected_qps)
     most_s = left_s / DRAIN_RATIO
     if seconds <= most_s:
@@ -129,14 +136,19 @@ def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
 
 
 def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
-    """Tell whether a probe saturated the server: queries always waited, or more came than answers can share."""
+    """Tell whether a probe saturated the server: queries always waited, or came faster than the server can share its
+    time among them. A probe with too few queries to measure a queue did not.
+    """
     if probe.queue is None:
         return False
     return is_overloaded(probe, measurements.goal) or probe.rate >= measurements.server.sharing_capacity
 
 
 def doubt_of(probe: Outcome) -> str:
-    """Return why a saturated probe is not reliable; empty if it is."""
+    """Return why a saturated probe is not reliable; empty if it is, or if it had no queue to judge.
+
+    It is not if the server's speed changed, or the rate of completions has a large error.
+    """
     queue = probe.queue
     if queue is None:
         return ""
@@ -150,19 +162,20 @@ def doubt_of(probe: Outcome) -> str:
 def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
     """Probe a rate. If the server refuses requests because it is full, keep fewer in flight and repeat the probe.
 
-    Raises EndpointError if the server refuses requests with the fewest in flight, OutOfTimeError if the time is over.
+    After several refused probes, the number in flight is halved each time. Raises EndpointError if it cannot become
+    smaller, and OutOfTimeError if the time is over.
     """
-    refused = 0
+    refused_probes = 0
     while True:
         outcome: Outcome = bench.probe(candidate)
         if not outcome.refused:
             return outcome
-        refused += 1
-        most = min(outcome.full_at or 1, bench.at_once - 1)
-        if refused >= MOST_REFUSED:
-            most //= 2
+        refused_probes += 1
+        most_in_flight = min(outcome.full_at or 1, bench.at_once - 1)
+        if refused_probes >= MOST_REFUSED:
+            most_in_flight //= 2
         before = bench.at_once
-        bench.limit_in_flight(max(1, most))
+        bench.limit_in_flight(max(1, most_in_flight))
         if bench.at_once >= before:
             raise EndpointError(f"the server refuses requests even with {before:,} in flight: see its log.")
         if bench.left_s <= 0:
@@ -172,7 +185,8 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
 def estimate(bench: SearchBench) -> Measurements:
     """Take the measurements for `--quick`: the first steps of a search, then a short probe at the candidate.
 
-    Leaves out what does not fit in the time.
+    If the time ends meanwhile, returns the measurements so far. The candidate is not probed if no probe before it had
+    enough queries to show how the server works.
     """
     measurements = Measurements(bench.goal)
     with suppress(OutOfTimeError):
@@ -183,7 +197,11 @@ def estimate(bench: SearchBench) -> Measurements:
 
 
 def confirm(bench: SearchBench, measurements: Measurements) -> None:
-    """Probe the candidate, unless a probe at nearly the same rate has just been run, or there is no time for it."""
+    """Probe the candidate and note that it is confirmed, so that its range can be narrow.
+
+    No probe is needed if the candidate is 0, or if the last probe had nearly the same rate. If the probe does not fit
+    in the time, the candidate stays unconfirmed.
+    """
     candidate = measurements.candidate
     if not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE:
         measurements.has_confirmed = True
@@ -195,7 +213,12 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
 
 
 def search(bench: SearchBench) -> Measurements:
-    """Measure a server until the candidate for the full test agrees with the rate of the last probe."""
+    """Measure a server until the candidate for the full test agrees with the rate of the last probe.
+
+    Ends earlier after MOST_PROBES probes, if no rate keeps the limits, if the first probes show no queue, or if a probe
+    would not fit in the time or would take about as long as the full test. A probe in which the server's speed changed
+    is repeated, at most MOST_REPEATS times.
+    """
     measurements, repeats = Measurements(bench.goal), 0
     measure(bench, measurements, SATURATED_S)
     if not measurements.has_queue:
@@ -205,15 +228,15 @@ def search(bench: SearchBench) -> Measurements:
         if not chosen.rate:
             break
         seconds = measurements.confirming_s(chosen.rate)
-        if 2 * seconds > measurements.goal.full_s(chosen.rate):  # The full test tells as much.
+        if 2 * seconds > measurements.goal.full_s(chosen.rate):  # The full test shows as much and takes little longer.
             break
         queue = measurements.last.queue
-        has_changed = bool(queue and queue.drift and repeats < MOST_REPEATS)
-        is_same = abs(chosen.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
-        if is_same and not has_changed and not measurements.is_late(measurements.last):
+        must_repeat = bool(queue and queue.drift and repeats < MOST_REPEATS)  # The server's speed changed meanwhile.
+        is_same_rate = abs(chosen.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
+        if is_same_rate and not must_repeat and not measurements.is_late(measurements.last):
             break
         if not time_for(bench, seconds, chosen.rate):
             break
-        repeats += has_changed
+        repeats += must_repeat
         measurements.probes.append(probe(bench, chosen._replace(seconds=seconds)))
     return measurements

@@ -42,18 +42,28 @@ class ServerModel(NamedTuple):
 
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
-        """Fit the model to tests, at least one of which has a queue."""
+        """Fit the model to tests in the order in which they ran. At least one must have a queue.
+
+        The last test whose answers could be fitted shows how answers slow each other down. The last test without
+        waiting queries gives TTFT under load; without such a test, the lone request does. The overload whose
+        completions have the smallest error gives the speed when saturated. Without an overload, no cap is known.
+        """
         queues = [test.queue for test in tests if test.queue]
         sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
+        ttft_s = lone.ttft_s
         steady = [test for test in tests if not test.has_waited and test.ttft_ms.p50]
-        ttft_s = (steady[-1].ttft_ms.p50 or 0.0) / 1000 if steady else lone.ttft_s
-        overloads = [
-            test for test in tests if is_overloaded(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE
-        ]
+        if steady:
+            ttft_s = (steady[-1].ttft_ms.p50 or 0.0) / 1000
+        overloads = []
+        for test in tests:
+            if is_overloaded(test, goal) and completed_error(test.queue) < MOST_ERROR_SHARE:
+                overloads.append(test)
         surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
         if surest is None:
             return cls(lone, sharing, None, False, ttft_s)
-        return cls(lone, sharing, surest.queue, (surest.tpot_ms.p99 or inf) <= goal.tpot_ms, ttft_s)
+        # TPOT within its limit though queries always wait: the server caps the number of running requests.
+        is_capped = (surest.tpot_ms.p99 or inf) <= goal.tpot_ms
+        return cls(lone, sharing, surest.queue, is_capped, ttft_s)
 
     @property
     def capacity(self) -> float:
@@ -65,7 +75,10 @@ class ServerModel(NamedTuple):
 
     @property
     def sharing_capacity(self) -> float:
-        """The rate in queries/s at which concurrent answers would slow each other down without end."""
+        """The rate in queries/s at which concurrent answers would slow each other down without end.
+
+        Infinity if concurrency does not slow them.
+        """
         return self.sharing.shared_capacity(self.lone.tpot_s)
 
     @property
@@ -78,15 +91,17 @@ class ServerModel(NamedTuple):
         """
         if not self.saturated:
             return inf
-        lone_s = self.lone.tpot_s * self.sharing.tokens
+        lone_s = self.lone.tpot_s * self.sharing.tokens  # of an answer that runs alone
         answer_s = lone_s + (self.running_at_cap - 1) / self.sharing_capacity
-        if answer_s <= 0:
+        if answer_s <= 0:  # The times of answers are not known.
             return self.saturated.completed
         return min(self.saturated.completed, self.running_at_cap / answer_s)
 
     @property
     def running_at_cap(self) -> float:
-        """The mean number of running requests while others always wait; infinity if no test had that."""
+        """The mean number of running requests while others always wait, by Little's law; infinity if no test had
+        requests always waiting.
+        """
         if not self.saturated:
             return inf
         return max(self.saturated.completed * self.saturated.answer_s, 1.0)
@@ -95,7 +110,8 @@ class ServerModel(NamedTuple):
         """Return the highest rate in queries/s that a full test should keep.
 
         If TPOT keeps its limit however many queries wait, TTFT decides. Else TPOT decides, because it is over its limit
-        before any query waits. Returns infinity if nothing shows a limit, 0 if a lone request is over a limit.
+        before any query waits. Returns 0 if a lone request is over a limit, and infinity if nothing shows a limit,
+        because concurrency does not slow answers.
         """
         if self.lone.is_over(goal):
             return 0.0
@@ -104,9 +120,11 @@ class ServerModel(NamedTuple):
         return rate_within(self.engine_model, self.limits(goal), goal)
 
     def rate_after(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
-        """Estimate the highest rate for a full test from a test's p99 latencies, given as shares of their limits.
+        """Estimate the highest rate for a full test from a test's p99 latencies of TTFT and TPOT, given as shares of
+        their limits.
 
-        `test_goal` has the length of that test. Returns infinity if the test shows no limit.
+        A p99 far below its limit is ignored. `test_goal` has the length of that test. Returns infinity if the test
+        shows no limit.
         """
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
@@ -118,39 +136,49 @@ class ServerModel(NamedTuple):
         if model and min(p99) < inf:
             rates.append(rate_after_test(model, test.load, p99, limits, test_goal, goal))
         if ttft_share > 1 and p99.wait_s == inf and test.rate < self.capacity < inf:
+            # TTFT is over its limit though the model expects no waits, so the rate follows without the model.
             rates.append(rate_toward_limit(self.capacity, test.rate, ttft_share) * test.load / test.rate)
         return min(rates)
 
     @property
     def engine_model(self) -> EngineModel | None:
-        """The model for simulating full tests; None if answers do not slow each other down."""
-        seen = self.sharing
-        lone_s = self.lone.tpot_s * seen.tokens
+        """The model for simulating full tests.
+
+        Without a cap on running requests, the model has the capacity of answers that share the server; None if answers
+        do not slow each other down. With a cap, the capacity is such that answers take the measured time when all
+        places are taken.
+        """
+        measured = self.sharing
+        lone_s = self.lone.tpot_s * measured.tokens  # of an answer that runs alone
         # If answers grew longer or shorter during the test, that alone makes them scatter around the fit.
-        scatter = 0.0 if seen.has_grown or seen.drift else seen.scatter
-        spread = min(seen.spread, MOST_PROMPT_SPREAD)
+        scatter = 0.0 if measured.has_grown or measured.drift else measured.scatter
+        spread = min(measured.spread, MOST_PROMPT_SPREAD)
         if not self.is_capped:
-            if not seen.tokens or self.sharing_capacity == inf:
+            if not measured.tokens or self.sharing_capacity == inf:
                 return None
-            return EngineModel(lone_s, self.sharing_capacity, inf, seen.prompts, spread, scatter)
+            return EngineModel(lone_s, self.sharing_capacity, inf, measured.prompts, spread, scatter)
         busiest_answer_s = self.running_at_cap / self.capped_capacity
         other_requests = self.running_at_cap - 1
         # Requests run one at a time, or cost others nothing.
         if other_requests < LEAST_OTHERS or not 0 < lone_s < busiest_answer_s:
-            return EngineModel(busiest_answer_s, NO_COST_QPS, self.running_at_cap, seen.prompts, spread, scatter)
+            return EngineModel(busiest_answer_s, NO_COST_QPS, self.running_at_cap, measured.prompts, spread, scatter)
         capacity = other_requests / (busiest_answer_s - lone_s)
-        return EngineModel(lone_s, capacity, self.running_at_cap, seen.prompts, spread, scatter)
+        return EngineModel(lone_s, capacity, self.running_at_cap, measured.prompts, spread, scatter)
 
     def limits(self, goal: Goal) -> TimeLimits:
-        """Return the limits that decide: of the wait if TPOT keeps its limit however many queries wait, else of the
-        answer.
+        """Return the one limit that decides; the other is infinite.
+
+        If TPOT keeps its limit however many queries wait (`is_capped`), the wait decides. Else an answer's time does.
         """
         if self.is_capped:
             return TimeLimits(self.longest_wait_s(goal), inf)
         return TimeLimits(inf, goal.tpot_ms * self.sharing.tokens / 1000)
 
     def longest_wait_s(self, goal: Goal) -> float:
-        """Return the seconds that a query may wait before its first token comes too late."""
+        """Return the seconds that a query may wait before its first token comes too late.
+
+        TTFT without a wait is taken off the limit, but a share of the limit is always left.
+        """
         limit_s = goal.ttft_ms / 1000
         return max(limit_s - self.ttft_s, LEAST_WAIT_SHARE * limit_s)
 
@@ -164,25 +192,33 @@ class ServerModel(NamedTuple):
 
 
 def telling(p99_s: float, limit_s: float) -> float:
-    """Return the p99 if it is close enough to its limit to tell something, else infinity."""
+    """Return the p99 if it is near its limit or over it; else infinity, which means that it is ignored.
+
+    A p99 far below its limit does not tell how near the limit is, and an infinite limit is not judged.
+    """
     if limit_s == inf or p99_s <= TELLING_SHARE * limit_s:
         return inf
     return p99_s
 
 
 def is_overloaded(test: Outcome, goal: Goal) -> bool:
-    """Tell whether queries always waited, and more came than were completed: by more than chance, or with TTFT over its
-    limit.
+    """Tell whether a test overloaded the server: queries always waited, and more came than were completed.
+
+    The growth of the queue must be clearly beyond chance. If TTFT is over its limit as well, one standard error
+    suffices. Returns False if the test has no queue.
     """
     queue = test.queue
     if queue is None or not test.has_waited:
         return False
-    is_late = goal.shares(test)[0] > 1
+    ttft_share, _ = goal.shares(test)
+    is_late = ttft_share > 1
     return queue.has_grown or (is_late and queue.growth > queue.chance)
 
 
 def completed_error(queue: Queue | None) -> float:
-    """Return the standard error of the completions as a share of them; infinity if there are none."""
+    """Return the standard error of the completion rate as a share of the rate; infinity if nothing was completed, or
+    if the test has no queue.
+    """
     if queue is None or not queue.completed:
         return inf
     return queue.completed_error / queue.completed

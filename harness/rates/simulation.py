@@ -40,21 +40,29 @@ class SimulatedTimes(NamedTuple):
     queries: Any
 
     def judged_p99_s(self, pass_share: float) -> float:
-        """Return the p99 in seconds that `pass_share` of the tests stay below, with the margin of early stopping."""
+        """Return the p99 in seconds that `pass_share` of the tests stay below, as LoadGen judges it.
+
+        LoadGen's early stopping allows fewer than 1 % of a test's queries over the limit.
+        """
         allowed = [allowed_late(int(queries)) for queries in self.queries.sum(axis=0)]
         return float(np.quantile(self.tails(allowed), pass_share))
 
     @property
     def measured_p99_s(self) -> float:
-        """The median over the tests of the measured p99, in seconds."""
-        return float(np.median(self.tails([int(0.01 * queries) for queries in self.queries.sum(axis=0)])))
+        """The plain p99 in seconds, which 1 % of a test's queries exceed: its median over the tests."""
+        exceeding = [int(0.01 * queries) for queries in self.queries.sum(axis=0)]
+        return float(np.median(self.tails(exceeding)))
 
     def tails(self, allowed: list[int]) -> Any:
-        """Return for each test the time that only the `allowed` number of its queries exceed."""
-        order = np.argsort(-self.seconds, axis=0)
+        """Return for each test the time that only as many of its queries exceed as `allowed` has for the test.
+
+        A row of `seconds` and `queries` is a group of queries with the same time, a column is a test.
+        """
+        order = np.argsort(-self.seconds, axis=0)  # each test's groups from the longest time to the shortest
         late = np.cumsum(np.take_along_axis(self.queries, order, axis=0), axis=0)
-        first = (late <= allowed).sum(axis=0).clip(max=len(order) - 1)
-        return np.take_along_axis(self.seconds, order, axis=0)[first, np.arange(len(first))]
+        # The first group, from the longest time, with which more queries are late than allowed.
+        row = (late <= allowed).sum(axis=0).clip(max=len(order) - 1)
+        return np.take_along_axis(self.seconds, order, axis=0)[row, np.arange(len(row))]
 
 
 class SimulatedTests(NamedTuple):
@@ -95,9 +103,10 @@ class EngineModel(NamedTuple):
         return min(self.most_running / self.busiest_answer_s, self.capacity)
 
     def parts(self, seconds: float, limits: TimeLimits) -> int:
-        """Return the number of steps in which an answer is simulated.
+        """Return the number of steps in which an answer is simulated, in a test of so many seconds.
 
-        The steps are fine enough to resolve the limit of a wait, but a test has at most MOST_STEPS of them.
+        If waits have a limit, the steps are short enough to resolve it. The number is limited by MOST_PARTS, and such
+        that a test has at most MOST_STEPS steps.
         """
         parts = LEAST_PARTS
         if limits.wait_s < inf:
@@ -106,7 +115,10 @@ class EngineModel(NamedTuple):
         return max(1, min(parts, MOST_PARTS, most))
 
     def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
-        """Simulate full tests at a rate."""
+        """Simulate several full tests at a rate and return the times of their waits and answers.
+
+        The limits only decide how fine the simulation is.
+        """
         simulation = Simulation(self, rate, goal, limits)
         while not simulation.is_over:
             simulation.step()
@@ -119,6 +131,7 @@ class Simulation:
     """
 
     def __init__(self, model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> None:
+        """Begin several tests at `rate`, each with the mean number of running queries that lone answers would make."""
         self.model = model
         self.seconds = goal.full_s(rate)
         self.random = np.random.default_rng(0)
@@ -146,18 +159,21 @@ class Simulation:
     def step(self) -> None:
         """Advance all tests by one step: end answers that had all their parts, admit queries, and compute the time of
         the step.
+
+        If the engine caps the running queries, only as many are admitted as places are free, and the others wait. A
+        step takes the work of the prompts that begin, a lone answer's part, and a part for each other running query.
         """
         model = self.model
         clock = self.clocks[-1] + self.step_s
         arrived = admitted = self.arrivals.until(clock, self.step_s)
-        running = self.running - self.begun[-self.parts]
+        running = self.running - self.begun[-self.parts]  # Those that began so many steps ago have ended.
         if model.most_running < inf:
             waiting = self.waiting + arrived
             admitted = np.minimum(waiting, model.most_running - running)
             self.waiting = waiting - admitted
         self.running = running + admitted
         prompt_s = self.prompt_work_s * admitted
-        if model.prompt_spread:
+        if model.prompt_spread:  # Prompts differ in length, so their work together varies by chance.
             uneven = np.sqrt(model.prompt_spread * admitted) * self.random.standard_normal(len(clock))
             prompt_s = np.maximum(prompt_s + self.prompt_work_s * uneven, 0.0)
         step_s = prompt_s + self.lone_part_s + self.other_part_s * np.maximum(self.running - 1, 0.0)
@@ -169,7 +185,7 @@ class Simulation:
 
     @property
     def waits(self) -> SimulatedTimes:
-        """The waiting times of the queries, by the step in which they came.
+        """The waiting times of the queries, by the step in which they came; 0 if the engine has no cap.
 
         A wait lasts until the last query of the step begins and its prompt is computed, with all prompts of the same
         step.
@@ -179,6 +195,7 @@ class Simulation:
         if self.model.most_running == inf:
             return SimulatedTimes(seconds, came)
         arrived = np.cumsum(came, axis=0)
+        # The queries that ran at the beginning stand in the first steps of `begun`: they did not arrive in the test.
         begun = np.cumsum(self.begun[self.parts :], axis=0) + LEAST_QUERY
         for test in range(came.shape[1]):
             step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
@@ -190,19 +207,27 @@ class Simulation:
 
     @property
     def answers(self) -> SimulatedTimes:
-        """The times of the answers by the step in which they began, without the answer's own prompt."""
+        """The times of the answers by the step in which they began, without the answer's own prompt.
+
+        Answers that have not ended are left out. Each time is varied by chance as the model's `scatter` says.
+        """
         clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[self.parts :])
-        ended = len(begun) - self.parts
+        ended = len(begun) - self.parts  # the steps whose answers have ended: an answer takes `parts` steps
         seconds = clock[1 + self.parts : 1 + self.parts + ended] - clock[1 : 1 + ended]
-        own_s = prompt_s[:ended] / np.maximum(begun[:ended], 1)
+        own_prompt_s = prompt_s[:ended] / np.maximum(begun[:ended], 1)
         scatter = np.exp(self.model.scatter * self.random.standard_normal(seconds.shape))
-        return SimulatedTimes((seconds - own_s) * scatter, begun[:ended])
+        return SimulatedTimes((seconds - own_prompt_s) * scatter, begun[:ended])
 
 
 class Arrivals:
     """The arrivals of several tests at a rate: LoadGen's own in each test where its seed is known, else random."""
 
     def __init__(self, rate: float, goal: Goal, random: Any) -> None:
+        """Prepare the arrivals at `rate`. `random` is numpy's generator.
+
+        With a known seed all tests have the same arrivals, so fewer tests suffice. Without one, the number of tests is
+        such that they have about SIMULATED_QUERIES queries together.
+        """
         self.rate, self.random = rate, random
         self.times: Any = None
         self.came: Any = 0
@@ -213,7 +238,11 @@ class Arrivals:
             self.times = arrival_times(goal.simulated_seed, goal.full_queries(rate)) / rate
 
     def until(self, end_s: Any, step_s: Any) -> Any:
-        """Return how many queries come in each test in the step that ends at `end_s` and takes `step_s`."""
+        """Return how many queries come in each test in the step that ends at `end_s` and takes `step_s` seconds.
+
+        They are drawn by chance or, if LoadGen's times are known, counted: those up to `end_s`, less those counted
+        before (`self.came`). So the steps must be asked for in their order.
+        """
         if self.times is None:
             return self.random.poisson(self.rate * step_s)
         count = np.searchsorted(self.times, end_s)
@@ -222,5 +251,8 @@ class Arrivals:
 
 
 def allowed_late(queries: int) -> int:
-    """Return how many queries may be over a p99 limit so that early stopping still passes, at 99 % confidence."""
+    """Return how many of `queries` may be over a p99 limit so that early stopping still passes, at 99 % confidence.
+
+    They are 1 % less the scatter of a binomial distribution; 0.38 fits this normal approximation to the exact number.
+    """
     return max(0, floor(0.01 * queries - SURE * sqrt(0.0099 * queries) + 0.38))

@@ -20,7 +20,7 @@ def state_left(tests: Sequence[Outcome]) -> str:
 
 
 def change_within(tests: Sequence[Outcome]) -> str:
-    """Return by how much the server's speed changed within a test, in words; empty if it did not."""
+    """Return in words the largest change of the server's speed within a test; empty if none is worth saying."""
     changes = [test.queue.drift for test in tests if test.queue]
     largest = max(changes, key=abs, default=0.0)
     if abs(largest) < LEAST_CHANGE:
@@ -29,13 +29,16 @@ def change_within(tests: Sequence[Outcome]) -> str:
 
 
 def drift_text(drift: float) -> str:
-    """Return by how much a server became faster or slower, in words."""
+    """Return in words by how much a server became faster or slower. `drift` is a share, negative for slower."""
     direction = "faster" if drift > 0 else "slower"
     return f"the server became {abs(drift):.0%} {direction}"
 
 
 def change_between(tests: Sequence[Outcome]) -> str:
-    """Return in words that a rate held after a clearly lower one had failed; empty if there is no such pair."""
+    """Return in words that a rate held after a clearly lower one had failed; empty if there is no such pair.
+
+    A test with refused requests does not count as failed, because the number in flight was reduced after it.
+    """
     for place, later in enumerate(tests):
         failed = [test for test in tests[:place] if not test.has_held and not test.refused]
         lowest = min(failed, key=load_of, default=None)

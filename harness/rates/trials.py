@@ -45,6 +45,10 @@ class TolerantEngine:
     """
 
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
+        """Wrap an engine for a trial of so many requests. `max_failed` is the value of --max-failed.
+
+        If that allows none of any number of requests, the trial allows none either.
+        """
         allows_failures = failure_allowance(max_failed, 10**9) > 0
         self.engine = engine
         self.is_probe = is_probe
@@ -65,6 +69,11 @@ class TolerantEngine:
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
+        """Yield the engine's tokens for a prompt. A request that fails ends without further tokens.
+
+        Raises the error of the request, with the rule, if more requests failed than may fail. A refusal by a full
+        server is only noted if the trial is a probe.
+        """
         request = self.admission.send(time.perf_counter())
         try:
             async for tokens in self.engine.stream(prompt, max_new_tokens, exchange, is_whole):
@@ -80,7 +89,10 @@ class TolerantEngine:
             self.count_failure(request, error)
 
     def count_failure(self, request: int, error: EndpointError) -> None:
-        """Count a failed request, given by its number. Raises EndpointError if more requests failed than may fail."""
+        """Count a failed request, given by its number. Raises EndpointError if more requests failed than may fail.
+
+        The message then names --max-failed, unless it allows no failure at all and so did not decide.
+        """
         self.admission.drop(request)
         self.failures_left -= 1
         if self.failures_left >= 0:
@@ -91,10 +103,11 @@ class TolerantEngine:
 
 
 async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
-    """Warm up on a few prompts, then send all prompts as the run itself will. `at_once` is the engine's concurrency.
+    """Warm up on a few prompts, then send all prompts as the run itself will, and return how fast answers came.
 
-    The trial ends after `TRIAL_S` with the answers so far, or with the first answer if none came by then. Raises
-    EngineError, or EndpointError if no request was answered.
+    `at_once` is the engine's concurrency. The trial ends after `TRIAL_S` with the answers so far, or with the first
+    answer if none came by then; requests under way are cancelled. Raises EngineError, or EndpointError if no request
+    was answered.
     """
     sender = trial_sender(plan, at_once)
 
@@ -102,14 +115,14 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
         await ask(engine, prompt, plan.pattern)
 
     await sender.send(prompts[:WARM_UP_PROMPTS], answer)
-    begin, before = time.perf_counter(), engine.answered
+    begin, before = time.perf_counter(), engine.answered  # The answers to the warm-up do not count.
     work = asyncio.ensure_future(sender.send(prompts, answer))
     try:
         await asyncio.wait([work], timeout=TRIAL_S)
         while engine.answered == before and not work.done():
             await asyncio.wait([work], timeout=WATCH_INTERVAL_S)
         if work.done():
-            work.result()
+            work.result()  # raises the error of a request that failed
         answered = engine.answered - before
         if not answered:
             raise EndpointError("no request of the trial was answered: see the server's log.")
