@@ -19,13 +19,16 @@ class Admission:
     sent: int = 0
 
     def send(self, at_s: float) -> int:
-        """Note that a request was sent. Return its number."""
+        """Note that a request was sent at `at_s`. Return the request's number, for the call that notes how it ended."""
         self.sent += 1
         self.in_progress[self.sent] = at_s
         return self.sent
 
     def answer(self, number: int, at_s: float, sent_s: float | None = None) -> None:
-        """Note an answer. `sent_s` is the time of sending, if that was later than `send` noted it."""
+        """Note that request `number` was answered at `at_s`.
+
+        `sent_s` is when it really went to the server, if it waited in this client after `send` noted it.
+        """
         noted_s = self.in_progress.pop(number)
         if sent_s is None:
             sent_s = noted_s
@@ -36,9 +39,10 @@ class Admission:
         self.in_progress.pop(number, None)
 
     def refuse(self, number: int, at_s: float, error: ServerFullError) -> None:
-        """Note a refusal, caused by `error`.
+        """Note that the server refused a request at `at_s`, with `error`, because it was full.
 
-        Raises EndpointError if no other request is in progress, since the server is then not full.
+        Raises EndpointError if no other request is in progress: the server cannot be full then, so that the refusal has
+        another cause.
         """
         del self.in_progress[number]
         self.refusal_times.append(at_s)
@@ -49,9 +53,9 @@ class Admission:
 
     @property
     def full_at(self) -> int | None:
-        """The median number of requests that the server was answering when it refused others.
+        """The median number of requests that the server was answering when it refused others, at least 1.
 
-        None if it refused none. A request counts as being answered from its sending to the end of its answer.
+        None if it refused none. A request counts from when it was sent to the end of its answer.
         """
         if not self.refusal_times:
             return None
@@ -65,14 +69,16 @@ class Admission:
         begins.sort()
         ends.sort()
         refusals = np.sort(self.refusal_times)
+        # For each refusal, how many requests had been sent and how many had been answered by then.
         begun, ended = np.searchsorted(begins, refusals, "right"), np.searchsorted(ends, refusals, "right")
         return max(1, int(np.median(begun - ended)))
 
 
 def advice(others: int) -> str:
-    """Return which flag avoids a refusal while `others` requests were in flight, as the end of an error message.
+    """Return the end of an error message on a refusal: the flag that avoids it, by fewer requests in flight.
 
-    Empty if there were no others: a lower limit would then not help.
+    `others` is the number of other requests in flight when a request was refused. Empty if there were none, because a
+    lower limit would not help.
     """
     if not others:
         return ""

@@ -40,7 +40,10 @@ class BackgroundLoad:
     client_share: Measured = None  # the share of a core that the busiest of this client's processes took
 
     def warnings(self, when: str = "during the test") -> list[str]:
-        """Return in words each kind of load that may have cost speed."""
+        """Return in words each kind of load that may have cost speed: CPU, GPU memory, and this client's own processes.
+
+        `when` says in the text when the CPU was used. Empty if nothing may have cost speed or nothing is known.
+        """
         texts = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
             texts.append(f"other programs used {self.cpu_cores:.1f} of {self.cores} CPU cores {when}")
@@ -55,9 +58,10 @@ class BackgroundLoad:
 
 
 def warning_lines(warnings: Sequence[str], has_endpoint: bool) -> list[str]:
-    """Return warnings as the screen shows them.
+    """Return warnings about background load as the screen shows them.
 
-    Without an endpoint, the measured speed is this machine's, so each warning adds that it may be too low.
+    Without an endpoint, the measured speed is this machine's, so each warning adds that the speed may be too low. With
+    an endpoint, the speed is that of a server, and the warnings stay as they are.
     """
     if has_endpoint:
         return list(warnings)
@@ -70,13 +74,14 @@ CPU_TIMES = Path("/proc/stat")
 def busy_s() -> float:
     """Return for how many seconds the cores that this process may use have been busy since the machine started.
 
-    The seconds are summed over the cores. If a quota limits a container to fewer cores, return the CPU seconds of the
-    container. Programs outside the container take nothing from its quota.
+    The seconds are summed over the cores. In a container with a CPU quota, return the container's CPU seconds instead,
+    since programs outside take nothing from the quota.
     """
     container_s = container_cpu_s()
     if container_s is not None:
         return container_s
-    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())  # psutil lists the same cores in the same order
+    # The numbers of the cores that are online. psutil lists the same cores in this order, without their numbers.
+    online = re.findall(r"(?m)^cpu(\d+)", CPU_TIMES.read_text())
     usable = cores()
     total_s = 0.0
     for core, times in zip(map(int, online), psutil.cpu_times(percpu=True), strict=False):
@@ -97,8 +102,8 @@ class CoreTimes(Protocol):
 
 
 def busy_time(times: CoreTimes) -> float:
-    """Return the seconds that a core was not idle."""
-    guests = times.guest + times.guest_nice  # user time holds these already
+    """Return the seconds for which a core was busy: neither idle nor waiting for a disk."""
+    guests = times.guest + times.guest_nice  # The sum holds these twice, since user time contains them.
     return float(sum(times) - times.idle - times.iowait - guests)
 
 
@@ -129,25 +134,26 @@ class UnknownProcessError(Exception):
 
 
 def servers_here(addresses: Sequence[str]) -> LocalServers:
-    """Return the servers on this machine that are behind the addresses. None of them if all are elsewhere.
+    """Return the processes of the servers that are behind the addresses and on this machine.
 
-    If the processes of one server are not known, return only the reason.
+    Addresses on other machines are skipped. If the processes of one server are not known, return only the reason: the
+    load of other programs can then not be told from that of the servers.
     """
     process_ids = set[int]()
     for address in addresses:
         parts = urlsplit(address)
         if not is_this_machine(parts.hostname or ""):
             continue
-        default_ports = {"https": 443}
+        port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
-            process_ids |= listening_processes(parts.port or default_ports.get(parts.scheme, 80))
+            process_ids |= listening_processes(port)
         except UnknownProcessError as error:
             return LocalServers(unknown=str(error))
     return LocalServers(frozenset(process_ids))
 
 
 def listening_processes(port: int) -> set[int]:
-    """Return the ids of the processes that started the servers listening on a port, as `top_of` finds them.
+    """Return the id of the topmost process of each server that listens on a TCP port of this machine.
 
     Raises UnknownProcessError if a server belongs to another user or is behind a relay, or if no process listens.
     """
@@ -163,9 +169,10 @@ def listening_processes(port: int) -> set[int]:
 
 
 def precision_of(addresses: Sequence[str]) -> dict[str, str]:
-    """Return the flags for the weights' number format with which the servers on this machine were started.
+    """Return the values of --dtype and --quantization with which the servers on this machine were started.
 
-    The flags are keyed by names such as "server_dtype". Processes whose command line cannot be read are left out.
+    The keys are "server_dtype" and "server_quantization"; a flag that was not given is missing. A process whose command
+    line cannot be read is skipped.
     """
     flags = dict[str, str]()
     for pid in servers_here(addresses).process_ids:
@@ -175,12 +182,12 @@ def precision_of(addresses: Sequence[str]) -> dict[str, str]:
                 words += word.split("=", 1)  # FLAG=VALUE becomes two words, as FLAG VALUE is
             for name, value in pairwise(words):
                 if name in PRECISION_FLAGS:
-                    flags[f"server_{name[2:]}"] = value
+                    flags[f"server_{name.removeprefix('--')}"] = value
     return flags
 
 
 def is_this_machine(host: str) -> bool:
-    """Return whether the host of an address is this machine. False if its name cannot be resolved."""
+    """Return whether a host, by its name or address, is this machine. False if the name cannot be resolved."""
     own_addresses = set[str]()
     for interfaces in psutil.net_if_addrs().values():
         own_addresses.update(interface.address for interface in interfaces)
@@ -195,8 +202,9 @@ def is_this_machine(host: str) -> bool:
 def top_of(pid: int) -> int:
     """Return the id of the process that started a server: the topmost ancestor that runs the same program.
 
-    It is looked for below the ancestors of this process, which are no part of the server. Raises UnknownProcessError
-    for a relay, whose server is elsewhere, and for a process that cannot be read.
+    With the topmost process, all of the server's processes are known, since they are below it. The ancestors of this
+    process, such as a shell, are no part of the server. Raises UnknownProcessError for a relay, whose server is
+    elsewhere, and for a process that cannot be read.
     """
     try:
         process = psutil.Process(pid)
@@ -213,9 +221,10 @@ def top_of(pid: int) -> int:
 
 
 def busy_gpus() -> list[int]:
-    """Return the indices of visible GPUs of which more memory than GPU_SLACK_BYTES is in use.
+    """Return the indices of visible GPUs whose memory other programs use, beyond GPU_SLACK_BYTES for the driver.
 
-    Must be called before the engine starts, whose own memory would count.
+    Must be called before the engine starts, whose own memory would count. A GPU that does not report its memory is left
+    out.
     """
     memory = ask_gpus(memory_of)
     return [index for index, usage in enumerate(memory) if usage and usage.used > GPU_SLACK_BYTES]
@@ -225,14 +234,14 @@ def busy_gpus() -> list[int]:
 def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
 ) -> Iterator[BackgroundLoad]:
-    """Yield what other programs use while the block runs. The result is complete once the block has ended.
+    """Measure what other programs use while the block runs. Yield the result, which is complete after the block.
 
     `gpus` were in use before the engine started. `has_gpus` says that GPUs compute the answers. The processes of a
     server behind `endpoints` on this machine do not count as other programs. If these are not known, neither is the
-    CPU's load. A block of a second or less is too short to be measured.
+    CPU load of other programs. A block of a second or less is too short to be measured: its CPU load stays unknown.
     """
     load = BackgroundLoad(gpus=list(gpus))
-    if has_gpus or endpoints:
+    if has_gpus or endpoints:  # The CPU does not compute the answers, so other programs may take more of it.
         load.share = SPARE_CPU_SHARE
     own_processes = {os.getpid()}
     servers = servers_here(endpoints)
@@ -243,8 +252,9 @@ def watch_others(
     seconds = time.monotonic() - begin
     if seconds <= 1:
         return
+    # The CPU seconds of this program's and the servers' processes during the block.
     used = {pid: cpu_s - cpu_before.get(pid, 0.0) for pid, cpu_s in cpu_by_process(known_processes).items()}
-    if endpoints:
+    if endpoints:  # A client that is too busy delays the times that it takes of the server's answers.
         busiest_s = max(used.get(pid, 0.0) for pid in cpu_by_process(own_processes))
         load.client_share = round(busiest_s / seconds, 2)
     if not servers.unknown:

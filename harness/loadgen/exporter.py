@@ -54,9 +54,10 @@ class GpuSample(NamedTuple):
 
 
 def exporter_reading(urls: Sequence[str]) -> ExporterReading:
-    """Return what the exporters' pages report about the GPUs that the addresses name.
+    """Return what the DCGM exporters at `urls` report about the GPUs of the server.
 
-    Raises UsageError if a page is no exporter's page, or if it lacks one of the GPUs, or all GPUs of the host.
+    An address of --telemetry-url may name GPUs and a host. If it does, the others on the page are left out. Raises
+    UsageError if a page is no exporter's page, or lacks a named GPU or any GPU of the named host.
     """
     values: GPUs = {}
     models, split = {}, set[str]()
@@ -82,7 +83,10 @@ def exporter_reading(urls: Sequence[str]) -> ExporterReading:
 
 
 def reading_or_empty(urls: Sequence[str]) -> ExporterReading:
-    """Return a reading of the exporters during a test. A reading that fails is empty, and counts as a gap."""
+    """Return a reading of the exporters during a test, empty if it fails.
+
+    The addresses were checked before the test, so that a failure is only a gap in the recording.
+    """
     try:
         return exporter_reading(urls)
     except UsageError:
@@ -90,14 +94,15 @@ def reading_or_empty(urls: Sequence[str]) -> ExporterReading:
 
 
 def remote_gpus(urls: Sequence[str]) -> GPUs:
-    """Return the values of the exporters' GPUs. Empty if they cannot be read now."""
+    """Return the values of the exporters' GPUs, by GPU and column of machine.csv. Empty if they cannot be read now."""
     return reading_or_empty(urls).gpus
 
 
 def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
-    """Yield a note on values that the exporters did not report during a test, with the reason if it is known.
+    """Yield at most one note on what the exporters did not report during a test.
 
-    `exported` is their reading before the test.
+    Split GPUs (MIG) have no power of their own. Otherwise, single readings may have failed. `exported` is the reading
+    before the test, `recording` has those during the test.
     """
     if exported.split:
         count = f"{len(exported.split):,} of {len(exported.gpus):,} GPUs"
@@ -108,15 +113,19 @@ def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
 
 
 async def exporter_page(address: str) -> str:
-    """Return an exporter's page. The key and the headers of a server are not sent to it. Raises EndpointError."""
+    """Return the text of an exporter's page. Raises EndpointError.
+
+    The session is new, so that the key and the headers of the endpoint's session are not sent to the exporter.
+    """
     async with ClientSession() as session:
         return await discovery.read_page(address, session)
 
 
 def gpu_samples(address: str) -> Iterator[GpuSample]:
-    """Yield each value of each GPU on a page. The rows of a split GPU's parts (MIG) become one value.
+    """Yield each value of each GPU on an exporter's page, for the columns of machine.csv.
 
-    Values that no GPU can have are left out. Raises UsageError if no exporter's page comes in time.
+    The rows of a split GPU's parts (MIG) become one value. Left out are values that no GPU can have, and those that do
+    not count for a split or an unsplit GPU. Raises UsageError if the page does not come, or has no field of DCGM's.
     """
     try:
         text = asyncio.run(exporter_page(address))
@@ -140,15 +149,17 @@ def is_of_part(labels: Mapping[str, str]) -> bool:
 
 
 def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
-    """Return the number and the host of the GPU that a row belongs to."""
+    """Return the number and the host name of the GPU that a row belongs to, each empty if the row has no such label."""
     return labels.get("gpu", ""), labels.get("Hostname", "")
 
 
 def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
-    """Return the column and the value of a GPU's row, or of the rows of its parts: their largest value.
+    """Return the column of machine.csv for a DCGM field, and one value for a GPU from `values`, one for each part.
 
-    The memory of the parts is summed up, and turned from MiB into GiB. The column is empty if the row is not used: the
-    load of the engines within a GPU that is not split, and what a split GPU reports of the whole card.
+    A whole GPU has one value. For a split GPU (MIG), memory is summed over the parts, and of any other value the
+    largest counts. Memory is turned from MiB into GiB, and a share into percent. The column is empty if the value is
+    not used: the share of active engines of a whole GPU, which reports its load, and what a split GPU reports of the
+    whole card, on which others may compute.
     """
     if name == ENGINE_ACTIVE:
         column = "load_percent" if is_split else ""

@@ -31,13 +31,16 @@ PCIE_SENT, PCIE_RECEIVED = 0, 1  # nvmlPcieUtilCounter_t
 
 
 def throttle_percent(nvml: NVML, handle: GPUHandle, reasons: int) -> int:
-    """Return 100 while a GPU's clock is lowered for one of the reasons, else 0."""
+    """Return 100 if a GPU's clock is now lowered for one of the reasons (bits), else 0.
+
+    The mean of such readings is the share of time in percent.
+    """
     current_reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
     return 100 if current_reasons & reasons else 0
 
 
 def field_value(nvml: NVML, handle: GPUHandle, field: object) -> FieldNumber:
-    """Return a GPU's value of an NVML field. Raises ValueError if the GPU does not have the field."""
+    """Return a GPU's value of an NVML field, a C union of numbers. Raises ValueError if the GPU lacks the field."""
     (field_reading,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
     if field_reading.nvmlReturn:
         raise ValueError("no such field")
@@ -56,7 +59,8 @@ GpuQuery = Callable[[NVML, GPUHandle], Measured]  # raises an exception if the G
 def counter_rate(field: int) -> GpuQuery:
     """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called.
 
-    It returns None at its first call for a GPU, and if the counter decreased, as after a reset.
+    The counter is an NVML field in KiB. The returned function gives None at its first call for a GPU, and if the
+    counter decreased, as after a reset.
     """
     before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 
@@ -76,9 +80,10 @@ def counter_rate(field: int) -> GpuQuery:
 
 
 def null_if_split(read: GpuQuery) -> GpuQuery:
-    """Return `read` changed so that it returns None for a split GPU (MIG).
+    """Return a function that reads a value as `read` does, but returns None for a split GPU (MIG).
 
-    Drivers report no load of such a GPU, or 0. Its power is that of the whole card, which others may use, too.
+    It is for load and power: drivers report no load of such a GPU, or 0, and the power of the whole card, which others
+    may use, too.
     """
 
     def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
@@ -110,10 +115,10 @@ GPU_NAMES = (*GPU_COLUMNS, *COUNTERS)
 
 
 def joules(gpus: int | None) -> Measured:
-    """Return the energy in J that the first `gpus` visible GPUs, or all if it is None, used since their driver was
-    loaded.
+    """Return the energy in J that the first `gpus` visible GPUs, or all if None, used since their driver was loaded.
 
-    None if a GPU does not report it, or if there is no GPU.
+    The difference of two calls is the energy of a test. None if a GPU does not report its energy, or if there is no
+    GPU.
     """
     energies = energies_mj()[:gpus]
     known = [energy for energy in energies if energy is not None]
@@ -123,7 +128,7 @@ def joules(gpus: int | None) -> Measured:
 
 
 def column_names(gpus: int) -> list[str]:
-    """Return the columns of a recording of `gpus` GPUs."""
+    """Return the columns of a recording: the time, the machine, each of `gpus` GPUs, and the engine's metrics."""
     names = ["seconds", "cpu_percent", "memory_gib"]
     for index in range(gpus):
         names += [f"gpu{index}_{column}" for column in GPU_NAMES]
@@ -134,12 +139,12 @@ def column_names(gpus: int) -> list[str]:
 def record_machine(
     path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
 ) -> Iterator[list[str]]:
-    """Write one line a second to the CSV file `path` while the block runs, if `wanted`.
+    """Write one line a second to the CSV file `path` while the block runs; nothing unless `wanted`.
 
-    Yield a list of messages about what went wrong. The list is complete once the block has ended. Values that are not
-    reported are left empty. `prometheus_metrics` returns the engine's metrics in Prometheus' text format. The first
-    `gpus` visible GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere. The GPUs of its first
-    reading get columns after those of this machine's GPUs.
+    Yield a list of messages about what went wrong, which is complete once the block has ended. Values that are not
+    reported are left empty. `prometheus_metrics` returns the engine's metrics, a text in Prometheus' format for each
+    server. The first `gpus` visible GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere, by
+    GPU and column. The GPUs of its first reading get columns after those of this machine's GPUs.
     """
     stop, troubles = threading.Event(), list[str]()
 
@@ -182,9 +187,9 @@ def record_machine(
 def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
     """Yield the number of visible GPUs that are read, at most `most`, and a function that reads all their columns.
 
-    The GPUs are read in a separate process, since a driver's library that crashes takes its process with it. Values
-    that do not come in time are None. If the process has ended at the end of the block, a message is added to
-    `troubles`.
+    The GPUs are read in a separate process, since a driver's library that crashes takes its process with it. Without
+    GPUs, no process is started. Values that do not come in time are None. If the process has ended by the end of the
+    block, it has crashed, and a message is added to `troubles`.
     """
     count = len(ask_gpus(name_of)[:most])
     spawn = multiprocessing.get_context("spawn")
@@ -219,7 +224,7 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
         if count and is_gone():
             process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
         code = process.exitcode
-        if code is not None:
+        if code is not None:  # None if the process still runs; it ends when its pipe is closed.
             troubles.append(
                 f"--extra-metrics: the process that reads the GPUs {exit_text(code)}, so that values are missing"
             )
@@ -232,7 +237,7 @@ def discard_pending(connection: Connection) -> None:
 
 
 def exit_text(code: int) -> str:
-    """Return how a process with this exit code ended, in words."""
+    """Return how a process with this exit code ended, in words: by a signal if the code is negative."""
     if code < 0:
         return signal_text(-code)
     return f"ended with code {code}"
@@ -241,7 +246,8 @@ def exit_text(code: int) -> str:
 def serve_gpu_values(connection: Connection, count: int) -> None:
     """Send the values of the first `count` GPUs at each request, until the other side is gone.
 
-    This is all that the reading process does. The first values are sent without a request.
+    This is all that the reading process does. The first values are sent without a request. Without NVML, the values are
+    an empty list. A value that a GPU does not report is None.
     """
     signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):

@@ -48,6 +48,7 @@ QUERY_LIMITS = (
 
 
 def failed_checks(values: Entries) -> tuple[Check, ...]:
+    """Return the checks that a log's entries say have failed. A check without an entry has not."""
     return tuple(check for check, entry in ENTRY_BY_CHECK.items() if values.get(entry) is False)
 
 
@@ -55,7 +56,10 @@ Reasons = Iterator[tuple[str, str]]  # pairs of what is wrong, and what to do
 
 
 def reasons(values: Entries) -> list[Statement]:
-    """Return why a result is INVALID, in one or more statements for each failed check, or for all if none is logged."""
+    """Return why a result is INVALID: one or more statements for each failed check.
+
+    If the log does not say which check failed, return one statement that says so.
+    """
     problems = []
     for check in failed_checks(values):
         for what, remedy in REASONS_BY_CHECK[check](values):
@@ -66,12 +70,12 @@ def reasons(values: Entries) -> list[Statement]:
 def exceeded_latency(values: Entries) -> Reasons:
     """Yield how far each latency is over its limit, and what to do.
 
-    If the log does not show which one is, yield a sentence without numbers.
+    If the log does not show which latency is over its limit, yield a sentence without numbers.
     """
     remedy = f"lower the target rate{current_value(values.number('effective_target_qps'), 'queries/s')}"
     exceeded = exceeded_limits(values)
     for limit, (measured, allowed) in exceeded.items():
-        digits = 0 if measured > 1.1 * allowed else 1  # a small excess would otherwise be "0 %"
+        digits = 0 if measured > 1.1 * allowed else 1  # Without a decimal, a small excess would be "0 %".
         over_by = f"{100 * (measured / allowed - 1):,.{digits}f} % over the limit of {ms_text(allowed)}"
         yield f"{limit.name} p{target_percentile(values):g} was {ms_text(measured)}, {over_by}", remedy
     if not exceeded:
@@ -87,7 +91,11 @@ def target_percentile(values: Entries) -> float:
 
 
 def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
-    """Return the limits that were exceeded, each with the measured and the allowed latency in nanoseconds."""
+    """Return the limits that were exceeded, each with the measured and the allowed latency in nanoseconds.
+
+    They are TTFT and TPOT if LoadGen took the times of tokens, else the latency of a query. A limit whose values are
+    not in the log counts as not exceeded.
+    """
     limits: Sequence[Limit] = QUERY_LIMITS
     if values.get("requested_use_token_latencies"):
         limits = TOKEN_LIMITS
@@ -102,7 +110,11 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 
 
 def min_duration(values: Entries) -> Reasons:
-    """Yield how much too short the test was, and which setting makes it longer."""
+    """Yield how much too short the test was, and which setting makes it longer.
+
+    LoadGen plans the number of queries by the expected rate or latency, so that a server that is faster ends early. If
+    the minimum or the length is not in the log, the sentence only says that the test was too short.
+    """
     target = values.number("effective_target_qps")
     expected_ns = values.number("requested_single_stream_expected_latency_ns")
     expected_ms = expected_ns / 1e6 if expected_ns else expected_ns
@@ -123,7 +135,7 @@ def min_duration(values: Entries) -> Reasons:
 
 
 def min_queries(values: Entries) -> Reasons:
-    """Yield how many queries too few were issued, and what to do."""
+    """Yield how many queries too few were issued, if the log has the numbers, and what to do."""
     queries, minimum = values.count("result_query_count"), values.count("effective_min_query_count")
     shortfall = "too few"
     if minimum and queries is not None:
@@ -170,6 +182,7 @@ REASONS_BY_CHECK = {
 
 
 def current_value(value: Measured, unit: str) -> str:
+    """Return a setting's value as the end of a remedy, such as " (now 5 queries/s)"; empty if it is not known."""
     if value is None:
         return ""
     return f" (now {number(value)} {unit})"

@@ -37,7 +37,10 @@ EMPTY_LOG = "[\n]\n"
 
 
 def user_conf(plan: Plan) -> str:
-    """Return the text of a user.conf: the settings that differ from LoadGen's own `mlperf.conf`."""
+    """Return the text of a user.conf for LoadGen: the settings that differ from LoadGen's own `mlperf.conf`.
+
+    Each line is "MODEL.SCENARIO.KEY = VALUE".
+    """
     rules = plan.config.scenario_rules
     settings = rules.pattern.settings(plan) | rules.pattern.fixed_settings(plan)
     lines = []
@@ -67,12 +70,14 @@ class LoadGenSettings:
         """
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
-        settings = self._settings = self._settings or self.read(plan, conf)
+        if self._settings is None:  # LoadGen reads a user.conf only once in a process.
+            self._settings = self.read(plan, conf)
+        settings = self._settings
         values = plan.pattern.settings(plan)
         for name, key in CHANGING_SETTINGS.items():
             official = self._official[name]
             value = values.get(key, official)
-            if key in values and name.endswith("_ns"):
+            if key in values and name.endswith("_ns"):  # A plan's value is in milliseconds, as in a user.conf.
                 value *= 10**6
             if isinstance(official, int):
                 setattr(settings, name, round(value))
@@ -83,7 +88,9 @@ class LoadGenSettings:
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
         """Return the settings of `mlperf.conf` and of the user.conf at `conf`, with the plan's seeds.
 
-        Also keep the values of CHANGING_SETTINGS in mlperf.conf. Raises LoadGenError if LoadGen refuses the settings.
+        Also keep the values that mlperf.conf has for CHANGING_SETTINGS, so that a later test can have them again. If
+        this process has read a user.conf for another run, the settings are set one by one instead of from the file.
+        Raises LoadGenError if LoadGen refuses the file.
         """
         scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
@@ -102,11 +109,14 @@ class LoadGenSettings:
 
 
 def set_fixed(settings: lg.TestSettings, plan: Plan) -> None:
-    """Set what does not change from test to test, as LoadGen would read it from a user.conf."""
+    """Set what does not change from test to test, as LoadGen would read it from a user.conf.
+
+    The value is converted to the unit and the type of LoadGen's attribute.
+    """
     for key, value in plan.pattern.fixed_settings(plan).items():
         name, factor = FIXED_SETTINGS[key]
-        kind = type(getattr(settings, name))
-        setattr(settings, name, kind(value * factor))
+        number_type = type(getattr(settings, name))
+        setattr(settings, name, number_type(value * factor))
 
 
 def log_settings(folder: Path) -> lg.LogSettings:
@@ -144,6 +154,7 @@ def run_test(
     failed = []
 
     def drive() -> None:
+        """Run LoadGen's test on its own thread, and note an error for the main thread."""
         try:
             lg.StartTestWithLogSettings(system, library, settings, logging, audit)
         except Exception as error:

@@ -110,20 +110,21 @@ FIRST_ENTRIES = ("loadgen_version", "effective_scenario", "effective_test_mode")
 
 
 def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
-    """Return the result of the test whose logs are in `folder`.
+    """Return the result of the LoadGen test whose logs are in `folder`.
 
-    Raises LogError if the log cannot be trusted, or if it is of another LoadGen scenario or mode than a given one.
+    Raises LogError if the log is missing, damaged, or of a test that did not finish. Raises it also if the log is of
+    another scenario or mode than `scenario` or `mode`, in LoadGen's words, such as "Server" and "PerformanceOnly".
     """
     path = folder / DETAIL
     values = Entries()
     errors = []
     warnings = []
     try:
-        for key, value, about in log_records(path):
+        for key, value, metadata in log_records(path):
             add_entry(values, key, value)
-            if about.get("is_error"):
+            if metadata.get("is_error"):
                 errors.append(str(value))
-            elif about.get("is_warning"):
+            elif metadata.get("is_warning"):
                 warnings.append(str(value))
         check_beginning(path, values)
         required_entries = set(last_entries(values))
@@ -140,7 +141,10 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
 
 
 def check_beginning(path: Path, values: Entries) -> None:
-    """Raise LogError if a log lacks one of the entries with which every test begins."""
+    """Raise LogError if a log lacks one of the entries with which every test begins.
+
+    The message tells apart an empty file, another program's log, and one that was cut off.
+    """
     missing = [key for key in FIRST_ENTRIES if key not in values]
     if not missing:
         return
@@ -152,10 +156,11 @@ def check_beginning(path: Path, values: Entries) -> None:
 
 
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
-    """Add an entry of a LoadGen log. Raises ValueError if it is not of the kind that LoadGen writes, or comes twice.
+    """Add an entry of a LoadGen log to `values`.
 
-    The version begins a test's log, so a second one is of another test. The verdict comes once. A result, a setting in
-    effect or an entry on early stopping may be repeated with the same value. Of all other entries, the last counts.
+    Raises ValueError if LoadGen does not write such a value for the key, or does not write the key twice. A second
+    version is the beginning of another test. The verdict comes once. A result, a setting in effect or an entry on early
+    stopping may be repeated with the same value. Of all other entries, the last counts.
     """
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
@@ -169,10 +174,11 @@ def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
 
 
 def is_of_kind(key: str, value: object) -> bool:
-    """Return whether a value is of the kind that LoadGen writes for this entry.
+    """Return whether a value is of the type that LoadGen writes for this entry, so that damaged logs are refused.
 
-    Of the entries that this program does not know, a result ("result_", "generated_") is a number or null, and a
-    setting in effect or an entry on early stopping is any simple value. Other entries may hold anything.
+    An entry that this program knows is a text, a boolean, a count or a rate. Of the others, a result ("result_",
+    "generated_") is a number or null, and a setting in effect ("effective_") or an entry on early stopping is any
+    simple value. Any other entry may hold anything.
     """
     number = number_of(value)
     if key in TEXT_ENTRIES:
@@ -193,17 +199,18 @@ def is_of_kind(key: str, value: object) -> bool:
 
 
 def number_of(value: object) -> int | float | None:
-    """Return a value if it is a number. None for any other value, and beyond the 64 bits of LoadGen's integers."""
+    """Return a value if it is a number within the 64 bits of LoadGen's integers; None for any other value, as true."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < 2**64 else None
 
 
 def last_entries(values: Entries) -> list[str]:
-    """Return the entries that a log has only if its test finished.
+    """Return the keys of the entries that a log has only if its test finished.
 
-    An accuracy test ends with power_end. A performance test ends with num_errors since LoadGen 5.0.16. Older versions
-    end it with the throughput in tokens if they take the times of tokens, else with the highest percentile.
+    An accuracy test ends with power_end. A performance test has a verdict, and since LoadGen 5.0.16 ends with
+    num_errors. Older versions end it with the throughput in tokens if they take the times of tokens, else with the
+    highest percentile.
     """
     if values["effective_test_mode"] != "PerformanceOnly":
         return ["power_end"]
@@ -230,20 +237,22 @@ def seeds_of(values: Entries) -> dict[str, int]:
 
 
 def sample_count(values: Entries) -> int | None:
-    """Return the number of samples in all queries. None if the log does not tell it."""
+    """Return the number of samples in all queries. None if the log does not tell it.
+
+    It is the number of queries, unless the scenario has several samples in a query.
+    """
     queries = values.count("result_query_count")
     if not entries(values).multi_sample_queries or not queries:
         return queries
     samples_per_query = values.count("generated_samples_per_query")
     if not samples_per_query:
-        return samples_per_query
+        return samples_per_query  # None, or the 0 that is logged
     return queries * samples_per_query
 
 
 def sample_rate(values: Entries) -> Measured:
-    """Return the samples per second: LoadGen's own rate, or else the samples divided by the seconds that they took.
-
-    None if unknown.
+    """Return the samples per second: LoadGen's own rate or, in a scenario for which LoadGen logs none, the samples
+    divided by the seconds that they took. None if unknown.
     """
     scenario_entries = entries(values)
     if scenario_entries.samples:
@@ -257,8 +266,9 @@ def sample_rate(values: Entries) -> Measured:
 def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestResult:
     """Return the result of one finished test from its entries.
 
-    If LoadGen counted more errors than its log shows, an error is added that says so. Raises ValueError, TypeError or
-    KeyError if the entries are damaged.
+    `errors` and `warnings` are the log's messages. If LoadGen counted more errors than its log shows, an error is added
+    that says so. Only an INVALID result has reasons. Raises ValueError, TypeError or KeyError if the entries are
+    damaged.
     """
     scenario_entries = entries(values)
     verdict = values.text("result_validity")
@@ -315,7 +325,7 @@ def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check])
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
-    """Return one kind of latency. None if the log does not have all its values, or has a negative one.
+    """Return one kind of latency in milliseconds. None if the log lacks one of its values, or the minimum is negative.
 
     `edge` is the key of the minimum, mean and maximum, in which {} stands for these words. `percentile` is the key of
     the percentiles, in which {} stands for the percentile.

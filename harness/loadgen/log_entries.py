@@ -36,7 +36,7 @@ def finite_or_none(number: str | float) -> Measured:
 
 
 def read_null(name: str) -> None:
-    """Return None, so that NaN and Infinity are read as null. LoadGen writes them although JSON does not have them."""
+    """Return None for NaN and Infinity, which LoadGen writes although JSON does not have them."""
 
 
 DECODER = json.JSONDecoder(parse_float=finite_or_none, parse_constant=read_null)
@@ -50,18 +50,21 @@ class Entries(dict[str, "JsonValue"]):
     """
 
     def text(self, key: str) -> str | None:
+        """Return the text of an entry; None if there is none. Raises TypeError for another kind of value."""
         value = self.get(key)
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{key} is not text")
         return value
 
     def number(self, key: str) -> float | None:
+        """Return the number of an entry; None if there is none. Raises TypeError for another kind of value."""
         value = self.get(key)
         if value is not None and not isinstance(value, int | float):
             raise TypeError(f"{key} is not a number")
         return value
 
     def count(self, key: str) -> int | None:
+        """Return the whole number of an entry; None if there is none. Raises TypeError for another kind of value."""
         value = self.get(key)
         if value is not None and not isinstance(value, int):
             raise TypeError(f"{key} is not a whole number")
@@ -71,8 +74,8 @@ class Entries(dict[str, "JsonValue"]):
 def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, object]]]:
     """Yield the log's entries one by one: the key, the value, and the metadata, such as is_error and is_warning.
 
-    The log is never in memory as a whole, so it may be of any size. Raises LogError if an entry is damaged, or if the
-    file cannot be read.
+    Lines without LoadGen's mark are skipped. The log is never in memory as a whole, since it may be large. Raises
+    LogError if an entry is damaged, or if the file cannot be read.
     """
     try:
         with open_regular(path, LARGEST_LOADGEN_LOG) as lines:
@@ -84,11 +87,11 @@ def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, obj
                 except (ValueError, RecursionError):
                     entry = None
                 match entry:
-                    case {"key": str(key), "value": value, **rest}:
-                        about = rest.get("metadata")
-                        if not isinstance(about, Mapping):
-                            about = {}
-                        yield key, value, about
+                    case {"key": str(key), "value": value, **others}:
+                        metadata = others.get("metadata")
+                        if not isinstance(metadata, Mapping):
+                            metadata = {}
+                        yield key, value, metadata
                     case _:
                         raise LogError(f"{path}:{number}: {entry_fault(lines)}.")
     except OSError as error:
@@ -96,8 +99,9 @@ def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, obj
 
 
 def entry_fault(lines: TextIO) -> str:
-    """Return what a damaged entry means, in words. `lines` are those after it in the file: if there are any, the entry
-    was not cut off.
+    """Return the likely cause of a damaged entry, in words. `lines` are the lines of the file after the entry.
+
+    If there are none, the file was cut off within the entry. Otherwise it was changed or damaged.
     """
     if next(lines, None) is None:
         return "the log ends in the middle of an entry: the run was ended, or its copy is cut short"
@@ -111,9 +115,9 @@ def offline_duration(values: Entries) -> Measured:
 
 
 def duration_at(values: Entries, entry: str) -> Measured:
-    """Return the seconds of a test from an entry that is a rate, since LoadGen's rates are (samples - 1) / seconds.
+    """Return the seconds of a test, computed from the rate in an entry: LoadGen's rates are (queries - 1) / seconds.
 
-    None if the log does not have the rate.
+    None if the log does not have the rate or the number of queries.
     """
     rate, queries = values.number(entry), values.count("result_query_count")
     if not queries or not rate:
@@ -122,9 +126,10 @@ def duration_at(values: Entries, entry: str) -> Measured:
 
 
 def scheduled_duration(values: Entries) -> Measured:
-    """Return the seconds of a Server or SingleStream test.
+    """Return the seconds of a Server or SingleStream test, by the rate that LoadGen logs. None if it logs none.
 
-    A Server test ends when the last issued query completes, a SingleStream test when the last query is issued.
+    The time of a Server test ends when the last issued query completes, that of a SingleStream test when the last query
+    is issued.
     """
     return duration_at(values, entries(values).samples or "")
 
@@ -132,7 +137,8 @@ def scheduled_duration(values: Entries) -> Measured:
 def sequential_duration(values: Entries) -> Measured:
     """Return the seconds that the queries of a MultiStream test took together, without the time between them.
 
-    LoadGen logs no rate of samples for this scenario, from which the seconds of the test would follow.
+    LoadGen logs no rate of samples for this scenario, from which the seconds of the test would follow. So they are the
+    number of queries times the mean latency; None if one of the two is not known.
     """
     queries, mean_ns = values.count("result_query_count"), values.number("result_mean_query_latency_ns")
     if not queries or not mean_ns:
@@ -169,8 +175,8 @@ MODES = names_in("SubmissionRun AccuracyOnly PerformanceOnly FindPeakPerformance
 
 
 def entries(values: Entries) -> ScenarioEntries:
-    """Return the keys of the entries that hold the results of a log's scenario.
+    """Return the keys under which a log has the results, which depend on the log's scenario.
 
-    For an unknown scenario, they are the usual ones, without a rate of samples.
+    An unknown scenario has the usual keys, without a rate of samples.
     """
     return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(None))

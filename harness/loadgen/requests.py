@@ -95,7 +95,10 @@ class TraceReader:
         self._first_by_number: dict[int, float] = {}
 
     def take(self, line: str) -> None:
-        """Take a line of the trace. A line of no interest is not parsed. Raises an error of DAMAGED."""
+        """Take what a line of the trace says of a sample: its first token, or its end.
+
+        A line of no interest is not parsed, since a trace may be long. Raises an error of DAMAGED.
+        """
         if '"LastTrace"' in line:
             self.has_end = True
         if '"Token_Latency"' in line:
@@ -107,21 +110,22 @@ class TraceReader:
             self._take_completion(read_event(line))
 
     def _take_completion(self, event: TraceEvent) -> None:
-        """Note the time of a first token, or the sample that an event completes, with its first token's time.
+        """Take a Token event, which has the time of a sample's first token, or a Sample event, which ends the sample.
 
-        That time was noted by the sample's scheduled time and delay, or else by its number.
+        The time of the first token was noted by the sample's scheduled time and delay, or else by its number. It stays
+        None if no first token was noted.
         """
-        about = event["args"]
-        number, done_ms = int(about["sample_seq"]), about["complete_ns"] / 1e6
+        arguments = event["args"]
+        number, done_ms = int(arguments["sample_seq"]), arguments["complete_ns"] / 1e6
         if event["name"] == "Token":
             self._first_by_number[number] = done_ms
             return
-        delay_ns = about["issue_start_ns"]
+        delay_ns = arguments["issue_start_ns"]
         ms_by_number = self._first_by_number.pop(number, None)
         first_ms = self._first_by_time.pop((event["ts"], delay_ns), ms_by_number)
         sample = Sample(
             order=number,
-            index=int(about["sample_idx"]),
+            index=int(arguments["sample_idx"]),
             scheduled_ms=event["ts"] / 1e3,
             ttft_ms=first_ms,
             latency_ms=done_ms,
@@ -221,7 +225,10 @@ def decimal_text(value: Measured) -> str:
 
 
 def read_requests(folder: Path) -> list[Request]:
-    """Return the rows of requests.csv. Raises UsageError, which names the file, and the line if one is damaged."""
+    """Return the requests of a test from requests.csv in its folder, in the order of issue.
+
+    Raises UsageError, which names the file and a damaged line, if the file cannot be read or has other columns.
+    """
     path = folder / REQUESTS_FILE
     requests = list[Request]()
     try:
@@ -243,7 +250,10 @@ def read_requests(folder: Path) -> list[Request]:
 
 
 def parse_line(cells: Sequence[str], order: int) -> Request:
-    """Return the request of a line. Raises ValueError if a cell does not hold what its column should."""
+    """Return the request of a line of requests.csv. An empty time is None. `order` is the number of the line, from 0.
+
+    Raises ValueError if a cell does not hold what its column should, or is negative.
+    """
     if len(cells) != len(REQUEST_COLUMNS):
         raise ValueError(f"{len(cells)} cells instead of {len(REQUEST_COLUMNS)}")
     counts = list(map(int, cells[:4]))
@@ -312,10 +322,9 @@ def times_of(requests: Sequence[Request]) -> RequestTimes:
 
 
 def latency_summary(times: Iterable[Measured]) -> Latency | None:
-    """Return a summary of times as LoadGen does it.
+    """Return the minimum, mean, maximum and percentiles of times, as LoadGen computes them. Unknown times do not count.
 
-    None if no time is known. Each percentile is one of the times, as `statistics.percentile` chooses it. Unknown times
-    do not count.
+    None if no time is known. Each percentile is one of the times, without interpolation.
     """
     ranked = sorted(time for time in times if time is not None)
     if not ranked:
@@ -329,13 +338,13 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
     Only the client knows when a request was sent, and by its own clock. That time is converted to LoadGen's clock: the
-    difference of the two clocks is taken from the request that went fastest from LoadGen to the client's code. Raises
-    LogError if the trace is of another test.
+    difference of the two clocks is taken from the request that went fastest from LoadGen to the client's code. A
+    request without a first token keeps its own TTFT. Raises LogError if the trace is of another test.
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
         raise LogError(f"{folder / TRACE_FILE} belongs to another test: its samples are not those that were issued.")
-    clock_gaps_ms = []
+    clock_gaps_ms = []  # the client's time less LoadGen's, when the client received each request
     for request, sample in zip(requests, samples, strict=True):
         clock_gaps_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
     clock_gap_ms = min(clock_gaps_ms, default=0.0)
@@ -347,7 +356,7 @@ def take_times(requests: Sequence[Request], folder: Path) -> None:
         request.issued_s = (sample.scheduled_ms - begin_ms) / 1e3
         request.latency_ms = sample.latency_ms
         request.clock = "loadgen"
-        if request.first_tokens:  # if the client saw none, LoadGen was told of a first token at the end
+        if request.first_tokens:  # If the client saw none, LoadGen's time is of a placeholder at the end.
             request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
     compress_file(folder / TRACE_FILE)
 

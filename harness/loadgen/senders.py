@@ -32,7 +32,10 @@ class Batches(NamedTuple, Generic[SentItem]):
     order: Callable[[SentItem], tuple[int, int]] | None = None
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
-        """Send the items batch by batch. Returns no items, since all are sent."""
+        """Send the items batch by batch, each when the one before is answered. Without a size, all are one batch.
+
+        Returns no items: every sender returns those that it did not send, and this one sends all.
+        """
         if self.order:
             items = sorted(items, key=self.order)
         source = iter(items)
@@ -48,12 +51,15 @@ class RandomArrivals(NamedTuple):
     seed: int
 
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
-        """Send the items, and wait for all answers. Returns no items, since all are sent."""
-        source = random.Random(self.seed)
+        """Send the items at random intervals with the mean 1 / `rate` seconds, and wait for all answers.
+
+        Returns no items: every sender returns those that it did not send, and this one sends all.
+        """
+        intervals = random.Random(self.seed)
         async with tasks() as group:
             for item in items:
                 group.create_task(answer(item))
-                await asyncio.sleep(source.expovariate(self.rate))
+                await asyncio.sleep(intervals.expovariate(self.rate))
         return ()
 
 
@@ -73,8 +79,10 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
         """Send the items, `at_once` of them at a time, and wait for their answers.
 
-        Return the items that were not sent before the time was over.
+        If there are conversations (`turn`), the items of each are sent one after another. Return the items that were
+        not sent before the time was over.
         """
+        # Without conversations, each item is a conversation of its own.
         conversations: Iterable[Sequence[SentItem]] = ((item,) for item in items)
         if self.turn:
             conversations = items_by_conversation(items, self.turn)
@@ -84,10 +92,14 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         sent, latest_round = 0, -1
 
         async def send_one_by_one() -> None:
-            """Take conversations from the common source, and send their items one after another."""
+            """Take conversations from the common source, and send their items one after another.
+
+            When the time is over and enough items were sent, no conversation of a new round is begun. The one that was
+            taken from the source in vain is noted as unsent.
+            """
             nonlocal sent, latest_round
             for conversation in source:
-                round = sent  # without conversations, each item is a round of its own
+                round = sent  # Without conversations, each item is a round of its own, so the end comes at once.
                 if self.turn:
                     round, _, _ = self.turn(conversation[0])
                 is_over = sent >= self.fewest and time.perf_counter() >= end
@@ -116,8 +128,9 @@ class TimedArrivals(NamedTuple):
     by_sample: bool
 
     async def send(self, items: Iterable[Request], answer: AnswerOne[Request]) -> Sequence[Request]:
-        """Send each request at its time, which is noted in it, and wait for all answers. Returns no requests, since all
-        are sent.
+        """Send each request at its time, note the time in it as `issued_s`, and wait for all answers.
+
+        Returns no requests: every sender returns those that it did not send, and this one sends all.
         """
         start = time.perf_counter()
         if self.by_sample:
@@ -138,7 +151,7 @@ RequestSender = Sender[Request] | TimedArrivals
 
 @asynccontextmanager
 async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Yield a group of tasks that raises the first error of its tasks itself instead of an exception group."""
+    """Yield a group of tasks, and wait for them. If tasks fail, raise the first error instead of an exception group."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -147,9 +160,10 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
-    """Return the items of each conversation in order. Conversations are in the order in which their first item came.
+    """Return the items of each conversation in a list of their own, in the order in which they are to be sent.
 
-    A conversation is another one in each round.
+    The conversations are in the order in which their first item came. The same conversation in another round is a
+    separate list. `turn` returns an item's round, its conversation, and its place there.
     """
     by_conversation = defaultdict[tuple[int, int], list[SentItem]](list)
     for item in items:
@@ -167,7 +181,10 @@ class StreamingEngine(Protocol):
 
 
 async def ask(engine: StreamingEngine, prompt: Prompt, pattern: LoadPattern) -> None:
-    """Send one prompt outside LoadGen's tests, and wait for its answer, which is dropped. Raises EngineError."""
+    """Send one prompt outside LoadGen's tests, and wait for its answer, which is dropped. Raises EngineError.
+
+    The answer comes streamed or whole, as in a test with this load pattern, so that the engine works as in the test.
+    """
     tokens, max_new_tokens = prompt
     exchange, is_whole = None, not pattern.is_streamed
     async for _ in engine.stream(tokens, max_new_tokens, exchange, is_whole):

@@ -18,7 +18,9 @@ QUEUE_FACTOR = 2  # requests at the engine for each that it computes at once, so
 def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
     """Return the sender for queries that LoadGen issues at once. None if LoadGen sets the pace.
 
-    `timed` is False in an accuracy test, which sends all its queries, and has no need of arrival times.
+    Offline sends batches, if wanted sorted by length. Fixed concurrency keeps a number in flight, for the length of the
+    test. Arrivals of the user's own are sent at their times. `timed` is False in an accuracy test, which sends all its
+    queries, without regard to time.
     """
     config, prompts, conversations = plan.config, library.prompts, library.conversations
 
@@ -30,7 +32,7 @@ def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender |
         return request.order // len(prompts), -len(prompts[request.sample])
 
     def turn(request: Request) -> tuple[int, int, int]:
-        """Return the round of a request, its conversation, and its place there: samples of one are in order."""
+        """Return the round of a request, its conversation, and its place there, which is the number of its sample."""
         assert conversations
         return request.round, conversations[request.sample], request.sample
 
@@ -42,9 +44,9 @@ def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender |
         case ClosedLoop() if plan.concurrency:
             seconds = plan.min_duration_s if timed else inf
             return FixedConcurrency(plan.concurrency, seconds, plan.min_queries, turn if conversations else None)
-        case Schedule() if timed:  # a trace has a time for each of its samples, a shape for each query
+        case Schedule() if timed:  # A trace has a time for each sample; a generated schedule, for each query.
             return TimedArrivals(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
-        case ClosedLoop() | Schedule():  # without times or a known number in flight: all at once
+        case ClosedLoop() | Schedule():  # Without arrival times, or a known number in flight, all are sent at once.
             return Batches()
     return None
 
@@ -54,7 +56,8 @@ def pattern_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
 
     `engine_concurrency` is how many requests the engine computes at once. In Offline, prompts are sent in batches of
     --batch-size. Without it, more requests are kept at the engine than it computes at once, since an endless source
-    cannot be sent all at once.
+    cannot be sent all at once. SingleStream and MultiStream send one query after the other. Any other load is sent at
+    random times, at 1 query/s if the plan has no rate yet.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:
@@ -80,7 +83,11 @@ def trial_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
 
 
 def trial_size(plan: Plan, engine_concurrency: int) -> int:
-    """Return the number of prompts of a trial: some queries, two waves of requests, or one full batch of the engine."""
+    """Return the number of prompts of a trial.
+
+    One query after another takes some queries, and fixed concurrency two waves of requests. Any other load takes one
+    batch: of --batch-size or, without it, as many as the engine computes at once.
+    """
     match plan.pattern:
         case Sequential():
             return TRIAL_QUERIES * plan.samples_per_query

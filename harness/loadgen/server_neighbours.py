@@ -17,12 +17,12 @@ def signs_of_others(
     """Yield a sentence for each sign in a server's metrics that others use it.
 
     The signs are more requests running than this client had in flight at most, and more tokens generated between the
-    pages of metrics `before` and `after` the test than the `came` tokens that this client got. `came` is None if
-    unknown.
+    pages of metrics `before` and `after` the test than the `came` tokens that this client got. What is not known, as
+    `came` if it is None, gives no sign.
     """
     readings = [value for value in recording.column("requests_running") if value is not None]
     if readings:
-        running = median_low(readings)  # a single reading may fall between the end of an answer and the next request
+        running = median_low(readings)  # The highest reading may count an answer that has just ended.
         if running > in_flight:
             yield (
                 f"others use the server: {running:,.0f} requests ran at once by its metrics, this run had "

@@ -34,18 +34,21 @@ END_REPORT_S = 5.0  # the longest time from the death of one of an engine's proc
 
 
 def clock_offset() -> float:
-    """Return by how many seconds the system's clock, which LoadGen uses, is ahead of a clock that is never set."""
+    """Return by how many seconds the system's clock, which LoadGen uses, is ahead of a clock that is never set.
+
+    If the value changes during a test, someone set the system's clock.
+    """
     return time.time() - time.monotonic()
 
 
 def drop_times(requests: Iterable[Request]) -> None:
-    """Remove the times of requests whose test is not about speed."""
+    """Remove the times of the requests of an accuracy or TEST06 test, which is not about speed."""
     for request in requests:
         request.issued_s = request.sent_ms = request.ttft_ms = request.latency_ms = None
 
 
 def count_from_first(requests: Sequence[Request]) -> None:
-    """Make the client's times of requests count from the first request, and note that they are the client's."""
+    """Make `issued_s` of all requests count from the first request, and note that the client took their times."""
     begin_s = min((request.begin_s for request in requests), default=0.0)
     for request in requests:
         request.issued_s, request.clock = request.begin_s - begin_s, "client"
@@ -64,7 +67,7 @@ class LoadGenSession:
 
     def __post_init__(self) -> None:
         self.settings, self.tests = LoadGenSettings(), itertools.count()
-        self.run = secrets.token_hex(8)  # a name that no other run has, for the salts of this run's tests
+        self.run_id = secrets.token_hex(8)  # a name that no other run has, for the salts of this run's tests
         self.warned = False  # whether the screen has shown other programs' load; each test records it anyway
         self.began = time.monotonic()
         self.until = math.inf  # the time at which tests and trials must end, by time.monotonic
@@ -72,7 +75,8 @@ class LoadGenSession:
     def test(self, mode: Test, plan: Plan, audit: str = "") -> Path:
         """Run one test to its end, and return the folder of its logs. Raises EngineError or BenchmarkError.
 
-        `audit` is the text of the audit.config, whose settings LoadGen uses in place of all others. Empty for none.
+        The screen shows the stage, and for a performance test its length. `audit` is the text of an audit.config, whose
+        settings LoadGen uses in place of all others. Empty for none.
         """
         folder = self.folder.sub(TEST_FOLDERS[mode])
         if audit:
@@ -88,57 +92,62 @@ class LoadGenSession:
     def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """Run one LoadGen test on the engine while watching it, and write the requests of the test to its folder.
 
-        Only a performance test has times. They are LoadGen's, if LoadGen takes them. In a probe (`is_probe`), refusals
-        of a full server are measured, not failures. Raises LogError if LoadGen's trace is of another test.
+        Only a performance test has times: LoadGen's own or, if LoadGen issues all queries at once, the client's. In a
+        probe (`is_probe`), refusals by a full server are measurements, not failures. Return the system under test,
+        which has the requests and the refusals. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
-        total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)  # None: not known
+        # The number of queries, for the screen; None if it is not known.
+        total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))
         is_timed = mode != "accuracy"
-        tested = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=total or 0, is_probe=is_probe)
+        sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=total or 0, is_probe=is_probe)
         shown_total, least_s = total, 0.0
         if mode == "performance":
             shown_total, least_s = plan.pattern.progress(plan)
-        watch = partial(self.watch, tested, folder, shown_total, least_s, clock_offset())
+        watch = partial(self.watch, sut, folder, shown_total, least_s, clock_offset())
         self.watchdog.restart_stall_timer()
-        with self.record_test(folder, plan, tested):
-            run_test(mode, settings, tested, plan.samples, folder, watch)
+        with self.record_test(folder, plan, sut):
+            run_test(mode, settings, sut, plan.samples, folder, watch)
         if mode != "performance":
-            drop_times(tested.requests)
-        elif tested.is_timed_by_client:
-            count_from_first(tested.requests)
+            drop_times(sut.requests)
+        elif sut.is_timed_by_client:
+            count_from_first(sut.requests)
         else:
-            take_times(tested.requests, folder)
-        write_requests(folder, tested.requests)
-        return tested
+            take_times(sut.requests, folder)
+        write_requests(folder, sut.requests)
+        return sut
 
-    def watch(self, tested: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
+    def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Show how far a test is. Raises the error that occurred in it, or the reason why the run cannot go on.
 
-        `total` and `least_s` are those of `progress_text`. `offset` is the `clock_offset` at the start of the test. A
-        system clock that was set since then makes LoadGen's times wrong.
+        It is called many times a second. The run cannot go on if the time is over, if the engine failed or is silent
+        for too long, or if the system clock was set, which makes LoadGen's times wrong. `total` is the number of
+        queries, `least_s` the seconds that the test takes at least. `offset` is the `clock_offset` at the start of the
+        test.
         """
         self.require_time()
         moved_s = clock_offset() - offset
-        if tested.timed and not tested.is_timed_by_client and abs(moved_s) > CLOCK_SET_S:
+        if sut.timed and not sut.is_timed_by_client and abs(moved_s) > CLOCK_SET_S:
             raise LoadGenError(
                 f"the system clock was set by {moved_s:+,.0f} s in a test that LoadGen times by it: run again."
             )
-        busy = tested.counters.issued > tested.counters.completed
-        silent_s = self.watchdog.looked_at - self.watchdog.since
+        busy = sut.counters.issued > sut.counters.completed
+        silent_s = self.watchdog.looked_at - self.watchdog.unchanged_since
         note = ""
         if busy and silent_s > SILENT_S:
             note = f"nothing received for {silent_s:.0f} s"
-        self.display.tick(tested.counters, total, note, least_s=least_s)
-        if isinstance(tested.failure, EmptyAnswerError):  # perhaps since the engine ended, which it may report later
+        self.display.tick(sut.counters, total, note, least_s=least_s)
+        if isinstance(sut.failure, EmptyAnswerError):
+            # The cause may be that the engine ended, which the engine may report only some seconds later.
             until = time.monotonic() + END_REPORT_S
             while not self.engine.failure and time.monotonic() < until:
                 time.sleep(0.1)
             if self.engine.failure:
-                raise EngineError(self.engine.failure_text) from tested.failure
-        if tested.failure is not None:
-            raise tested.failure
+                raise EngineError(self.engine.failure_text) from sut.failure
+        if sut.failure is not None:
+            raise sut.failure
         self.watchdog.check_run(folder, busy)
 
     def require_time(self) -> None:
@@ -147,17 +156,18 @@ class LoadGenSession:
             raise OutOfTimeError("the time for measuring is over.")
 
     @contextmanager
-    def record_test(self, folder: Path, plan: Plan, tested: SUT) -> Iterator[None]:
+    def record_test(self, folder: Path, plan: Plan, sut: SUT) -> Iterator[None]:
         """Record what a test takes of the machine and of a server while the block runs.
 
         Afterwards machine.json and, with an endpoint, server.json are written to the folder, and what a user should
         know is shown. A warning about other programs is shown only once in a run. The energy is taken from the GPUs'
-        own counters, or with --telemetry-url from their recorded power.
+        own counters, or with --telemetry-url from their recorded power. Only a timed test is recorded each second
+        (--extra-metrics), and only its warnings cover other users of the server.
         """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
         exported = exporter.reading_or_empty(urls)
-        is_recorded = config.extra_metrics and tested.timed
+        is_recorded = config.extra_metrics and sut.timed
         recording = gpu_readings.record_machine(
             path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls)
         )
@@ -170,13 +180,13 @@ class LoadGenSession:
         used_joules = None
         if joules_before is not None and joules_after is not None:
             used_joules = joules_after - joules_before
-        if urls and tested.timed:
+        if urls and sut.timed:
             recorded = test_run.Recording.read(path)
             used_joules = recorded.joules
             notes += exporter.gap_notes(exported, recorded)
         warnings = load.warnings()
-        if config.endpoint and tested.timed:
-            warnings += self.neighbours(plan, tested, path, pages_before, pages_after)
+        if config.endpoint and sut.timed:
+            warnings += self.neighbours(plan, sut, path, pages_before, pages_after)
         if not self.warned:
             notes += background_load.warning_lines(warnings, bool(config.endpoint))
             self.warned = bool(warnings)
@@ -190,8 +200,8 @@ class LoadGenSession:
         files.write_json(folder / test_run.MACHINE_FILE, use.model_dump())
         if config.endpoint:
             server = ServerUse.from_deliveries(
-                tested.deliveries,
-                tested.sent_tokens,
+                sut.deliveries,
+                sut.sent_tokens,
                 cache_hit_percent=server_metrics.cached_percent(pages_before, pages_after),
                 has_template=config.endpoint_api == "chat",
                 replicas=server_metrics.idle_replicas(pages_before, pages_after),
@@ -201,11 +211,15 @@ class LoadGenSession:
         for note in notes:
             self.display.say(note, style="yellow")
 
-    def neighbours(self, plan: Plan, tested: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
-        """Return the signs in a server's metrics that others used it during a test, in words."""
-        in_flight = min(tested.most_in_flight, plan.config.most_in_flight)
-        tokens: int | None = sum(max(delivery.tokens, delivery.client_tokens) for delivery in tested.deliveries)
-        if any(request.failure for request in tested.requests):
+    def neighbours(self, plan: Plan, sut: SUT, path: Path, before: Sequence[str], after: Sequence[str]) -> list[str]:
+        """Return the signs in a server's metrics that others used it during a test, in words.
+
+        `path` is the test's machine.csv. `before` and `after` are the pages of metrics around the test.
+        """
+        in_flight = min(sut.most_in_flight, plan.config.most_in_flight)
+        # The larger of the two counts, so that no token of this run is taken for another program's.
+        tokens: int | None = sum(max(delivery.tokens, delivery.client_tokens) for delivery in sut.deliveries)
+        if any(request.failure for request in sut.requests):
             tokens = None  # the server may have generated a part of their answers, which did not come
         recording = test_run.Recording.read(path)
         return list(signs_of_others(recording, in_flight, before, after, tokens))
@@ -213,18 +227,20 @@ class LoadGenSession:
     def samples(self, plan: Plan) -> Library:
         """Return the samples for the next test or trial, with a salt that no other test has.
 
-        Behind an endpoint, random prompts are drawn anew, too, since the server's cache cannot be emptied from here.
+        So a server cannot answer from its cache of an earlier test. Behind an endpoint, random prompts are drawn anew,
+        too, since the server's cache cannot be emptied from here.
         """
-        return self.library.with_test_salt(f"{self.run} {next(self.tests)}", redraw=bool(plan.config.endpoint))
+        return self.library.with_test_salt(f"{self.run_id} {next(self.tests)}", redraw=bool(plan.config.endpoint))
 
     def measure(self, work: Coroutine[object, object, Result]) -> Result:
-        """Return the result of work on the engine outside LoadGen, watched as LoadGen's tests are.
+        """Return the result of work on the engine outside LoadGen, such as a trial, watched as LoadGen's tests are.
 
         Raises the error of the work, or the reason why the run cannot go on.
         """
         self.watchdog.restart_stall_timer()
 
         def watch() -> None:
+            """Raise an error if the time is over, or if the engine failed or is silent for too long."""
             self.require_time()
             self.display.tick()
             self.watchdog.check_run(self.folder.path)

@@ -50,16 +50,16 @@ class SteadyWindow:
 
     @property
     def halves(self) -> tuple[int, int]:
-        """Output tokens of the answers that ended in the first half of the window, and in the second half."""
+        """Output tokens of the answers that ended in the first half of the window's time, and in the second half."""
         middle_s = (self.begin_s + self.end_s) / 2
-        late = output_token_sum(request for request in self.ended_requests if request.end_s > middle_s)
-        return output_token_sum(self.ended_requests) - late, late
+        second_half = output_token_sum(request for request in self.ended_requests if request.end_s > middle_s)
+        return output_token_sum(self.ended_requests) - second_half, second_half
 
     @property
     def trend(self) -> float:
         """The speed in the second half of the window divided by that in the first half."""
-        early, late = self.halves
-        return late / early
+        first_half, second_half = self.halves
+        return second_half / first_half
 
     @cached_property
     def requests(self) -> list[Request]:
@@ -68,10 +68,11 @@ class SteadyWindow:
 
 
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
-    """Return the steady part of a test that computes `at_once` requests at a time.
+    """Return the steady part of a test in which `at_once` requests are computed at a time.
 
-    None if ramp and drain, which have `at_once` answers each, would be more than half of the test, if a time is not
-    known, or if the part is so short, or begins so late, that answers did not come steadily.
+    It begins when the first `at_once` answers have ended, and ends when as many are still to come. None if these ramps
+    would be more than half of the test, or if a time is not known. None also if the answers did not come steadily: the
+    part is a tenth of the test or less, or no tokens came in its first half.
     """
     if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
         return None

@@ -50,10 +50,11 @@ class SUT:
     def issue(self, ids: Sequence[int], indices: Sequence[int]) -> None:
         """Hand a query of LoadGen's over to the engine's loop, in one thread-safe call.
 
-        This is LoadGen's IssueQuery. `ids` are its numbers of the query's samples, `indices` those in the library.
+        LoadGen calls this on its own threads, as its IssueQuery. For each sample of the query, `ids` has LoadGen's
+        number and `indices` the sample's place in the library.
         """
         issued_s = None
-        if not self.is_timed_by_client:  # otherwise each request is noted and counted when it is sent
+        if not self.is_timed_by_client:  # The client would take the time, and count, when each request is sent.
             issued_s = time.perf_counter()
             self.counters.issued += len(ids)
         new_requests = list[Request]()
@@ -64,7 +65,10 @@ class SUT:
         self.engine.loop.call_soon_threadsafe(self.start, new_requests)
 
     def start(self, requests: list[Request]) -> None:
-        """Send the queries that LoadGen issued together. Runs on the engine's loop."""
+        """Send the requests that LoadGen issued together: at once if LoadGen sets the pace, else through the sender.
+
+        Runs on the engine's loop, and does not wait for the answers.
+        """
         if self.sender is None:
             for request in requests:
                 self.run(self.attempt(request))
@@ -72,9 +76,8 @@ class SUT:
             self.run(self.send(self.sender, requests))
 
     async def send(self, sender: senders.RequestSender, requests: list[Request]) -> None:
-        """Send requests through the sender. Those that it does not send are dropped from `requests`.
-
-        LoadGen, which waits for an answer to each, gets placeholders.
+        """Send requests through the sender. Those that it does not send before its time is over are dropped from
+        `self.requests`. LoadGen waits for an answer to each of them, and so gets placeholders.
         """
         unsent_requests = await sender.send(requests, self.attempt)
         unsent_orders = {request.order for request in unsent_requests}
@@ -89,6 +92,7 @@ class SUT:
         task.add_done_callback(self._tasks.discard)
 
     async def _note_failure(self, work: Coroutine[object, object, None]) -> None:
+        """Do the work. If it raises an error, and is the first to do so, note the error in `failure`."""
         try:
             await work
         except Exception as error:
@@ -97,8 +101,9 @@ class SUT:
     async def attempt(self, request: Request) -> None:
         """Answer a request, or count it as refused or failed.
 
-        Raises EndpointError if more requests failed than --max-failed allows. In a probe a refusal is a measurement:
-        `admission.refuse` raises EndpointError only if the server answers no other request. Any other error is raised.
+        A refusal by a full server is a failure, except in a probe, where it is a measurement. Raises EndpointError if
+        more requests failed than --max-failed allows, or if a server refuses a request of a probe while it answers no
+        other. Any other error is raised.
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -106,7 +111,7 @@ class SUT:
         try:
             await self.answer(request)
             sent_s = None
-            if request.sent_ms:
+            if request.sent_ms:  # The request may have waited in this client for a connection.
                 sent_s = request.begin_s + request.sent_ms / 1e3
             self.admission.answer(number, time.perf_counter(), sent_s)
         except ServerFullError as error:
@@ -123,9 +128,9 @@ class SUT:
             self.in_flight -= 1
 
     def count_failure(self, request: Request, error: EndpointError, remedy: str = "") -> None:
-        """Count a failed request.
+        """Count a failed request, and give LoadGen a placeholder for its answer.
 
-        Raises EndpointError, with the `remedy`, if more requests failed than --max-failed allows.
+        Raises EndpointError, with `remedy` at the end of its message, if more requests failed than --max-failed allows.
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
@@ -138,10 +143,10 @@ class SUT:
         self.end_without_answer(request, error)
 
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
-        """Give LoadGen an answer of PLACEHOLDER_TOKENS for a failed request, since LoadGen waits for every answer.
+        """Give LoadGen a placeholder for a failed request, since LoadGen waits for every answer.
 
-        In an accuracy test the answer is empty, since it is scored. If LoadGen takes the times and has heard of no
-        first token, it gets one, too.
+        It has PLACEHOLDER_TOKENS tokens, but none in an accuracy test, which scores the answers. If LoadGen takes the
+        times and has heard of no first token, it is told of one, too.
         """
         request.failure = str(error)
         if self.timed and self.streams and not self.is_timed_by_client and request.ttft_ms is None:
@@ -150,9 +155,10 @@ class SUT:
         self.end(request, placeholders)
 
     async def answer(self, request: Request) -> None:
-        """Send one request, and report its first token, if that is timed, and its answer. Times are noted in `request`.
+        """Send one request, report its first token and its answer to LoadGen, and note its times in `request`.
 
-        Raises EndpointError, EngineError or EmptyAnswerError.
+        The first token is noted only if answers are streamed, and reported only if LoadGen takes the times. Raises
+        EndpointError, EngineError or EmptyAnswerError.
         """
         exchange, tokens = Exchange(), list[int]()
         begin = exchange.sent_at
@@ -181,8 +187,9 @@ class SUT:
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Note the tokens of a whole answer, and report it to LoadGen.
 
-        Raises EmptyAnswerError if a timed answer has no tokens, since it cannot be timed, unless a server counted its
-        tokens without sending them.
+        A server's client counts the tokens itself (`exchange.delivery`), since the server may count other tokens than
+        it sends. Raises EmptyAnswerError if a timed answer has no tokens, since it cannot be timed, unless the server
+        counted its tokens without sending them.
         """
         delivery = exchange.delivery
         is_hidden = delivery is not None and delivery.is_hidden
@@ -220,16 +227,16 @@ class SUT:
         self.report(lg.QuerySamplesComplete, request.id, tokens, request.output_tokens)
 
     def ms_since_issue(self, request: Request, at_s: float) -> float:
-        """Return the milliseconds from the time from which the request's latencies count until `at_s`."""
+        """Return the milliseconds from the issue of a request, from which its latencies count, until `at_s`."""
         return 1e3 * (at_s - request.begin_s)
 
     def report(
         self, loadgen_call: Callable[[list[object]], object], id: int, tokens: Sequence[int], count: int = 0
     ) -> None:
-        """Report token ids to LoadGen as int32, by its function for a first token or for a whole answer.
+        """Report token ids to LoadGen by `loadgen_call`, its function for a first token or for a whole answer.
 
-        LoadGen copies the buffer. `id` is its number of the request. `count` is the number of tokens that LoadGen
-        counts. 0 means the number of ids.
+        LoadGen copies the ids, as int32, from their buffer. `id` is its number of the request. `count` is how many
+        tokens LoadGen is to count; 0 stands for the number of ids.
         """
         data = array("i", tokens)
         address, length = data.buffer_info()

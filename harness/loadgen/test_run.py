@@ -54,10 +54,10 @@ def corrected_result(
 ) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
-    LoadGen received placeholders for requests without an answer, which are taken out. Times per output token are
-    computed from answers of two tokens and more. `limits` are the run's latency limits, None if it has none.
-    `may_have_single_tokens` says that requests may have answers of one token. LoadGen's errors about such answers then
-    do not count.
+    LoadGen received placeholders for requests without an answer, which are taken out; the rest is then judged by the
+    limits again. LoadGen leaves answers of one token out of its rates, and computes wrong times per output token with
+    them. So TPOT is computed from answers of two tokens and more. `limits` are the run's latency limits, None if it has
+    none. If `may_have_single_tokens`, such answers were asked for, and LoadGen's errors about them do not count.
     """
     answered = successful_requests(requests)
     result = result_over_one_time(result, answered)
@@ -73,12 +73,12 @@ def corrected_result(
         result = result_by_limits(tails, "without the failed requests", result)
     if not result.token_latencies or not single_tokens(answered):
         return result
-    if not unanswered:  # otherwise this was done above
+    if not unanswered:  # With unanswered requests, the rates were corrected above.
         result = result_of_real_answers(result, requests, unanswered=0)
     if may_have_single_tokens:
         errors = [error for error in result.errors if ONE_TOKEN_ERROR not in error]
         result = replace(result, errors=errors)
-    if result.ttft_ms is None:
+    if result.ttft_ms is None:  # Without TTFT, TPOT is not known either.
         return result
     return result_with_longer_answers(result, answered, limits)
 
@@ -87,7 +87,7 @@ def has_other_times(requests: Sequence[Request]) -> bool:
     """Return whether LoadGen's latencies are not those of the real answers, which requests.csv then has.
 
     Either the client took the times, or LoadGen was told of an answer or of a first token that did not come. False if
-    requests.csv has no times.
+    requests.csv has no times, as after an accuracy test.
     """
     if is_timed_by_client(requests):
         return True
@@ -106,8 +106,9 @@ def result_with_longer_answers(
 ) -> TestResult:
     """Return the result with the times per output token of the answers of two tokens and more.
 
-    With `limits` it becomes INVALID if their p99 is over its limit. If it is not, note whether these answers are enough
-    to be sure of that, as LoadGen's early stopping judges it.
+    `answered` are all answered requests. With `limits`, the result becomes INVALID if the p99 of TPOT is over its
+    limit. If it is not, `tpot_judged` says whether these answers are enough to be sure of that, as LoadGen's early
+    stopping judges it.
     """
     times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
     tpot_ms = latency_summary(times_ms)
@@ -125,9 +126,9 @@ def result_with_longer_answers(
 def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> TestResult:
     """Return a MultiStream result whose rates are all over the same time: that of the whole test.
 
-    Any other result is returned unchanged. In MultiStream LoadGen logs only the tokens per second over the whole test.
-    From these follows the test's time, by which the samples per second are computed. The queries' own latencies would
-    leave out the time between queries.
+    Any other result is returned unchanged, as is one without a rate of tokens. In MultiStream, LoadGen logs only the
+    tokens per second over the whole test. From these follows the test's time, by which the samples per second are
+    computed. The queries' own latencies would leave out the time between queries.
     """
     tokens = output_token_sum(answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
@@ -140,7 +141,7 @@ def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> Tes
 
 
 def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestResult:
-    """Return the result with the times of these requests."""
+    """Return the result with latency, TTFT and TPOT computed from these requests instead of LoadGen's own."""
     times = times_of(requests)
     mean_ms = times.latency_ms.mean if times.latency_ms else None
     return replace(
@@ -155,7 +156,9 @@ def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestRe
 def result_of_real_answers(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
     """Return the result with counts and rates of real answers only, without the `unanswered` requests.
 
-    Answers of one token are included, which LoadGen leaves out if it takes the times of tokens.
+    LoadGen counted placeholders for the unanswered requests and, if it takes the times of tokens, left out answers of
+    one token. So its rate of tokens is multiplied by the real number over the number that it counted. If it logged no
+    rate, the rate is the tokens divided by the test's seconds.
     """
     tokens = counted_by_loadgen = 0
     for request in requests:
@@ -164,7 +167,7 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
     samples, queries = result.samples, result.queries
-    if queries and queries == samples:  # a query of several samples counts even if some of these have no answer
+    if queries and queries == samples:  # A query of several samples still counts if some of them have no answer.
         queries -= unanswered
     tokens_per_sec = None
     if result.tokens_per_sec and counted_by_loadgen:
@@ -176,7 +179,7 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
         samples_per_sec *= 1 - unanswered / samples
     return replace(
         result,
-        samples=samples and samples - unanswered,
+        samples=samples and samples - unanswered,  # None stays None
         queries=queries,
         tokens_per_sec=tokens_per_sec,
         samples_per_sec=samples_per_sec,
@@ -248,7 +251,7 @@ class Recording(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """The number of readings in which a GPU's power is missing. Without GPUs, these are all readings."""
+        """The number of readings in which the power of at least one GPU is missing; all readings if no GPU was read."""
         powers = [self.column(f"{gpu}_power_w") for gpu in self.gpus]
         if not powers:
             return len(self.seconds)
@@ -258,7 +261,7 @@ class Recording(NamedTuple):
     def joules(self) -> Measured:
         """The energy of all GPUs in J, summed up from their power by the trapezoidal rule.
 
-        None if there is no GPU, or if one reported no power for longer than LONGEST_GAP_S.
+        None if there is no GPU, or if a GPU reported no power at all, or none for longer than LONGEST_GAP_S.
         """
         if not self.gpus:
             return None
@@ -313,15 +316,15 @@ class TestRun:
     def read(cls, folder: Path, plan: "Plan", engine_concurrency: int | None = None) -> Self:
         """Return the test in a folder.
 
-        `engine_concurrency` is how many requests the engine computes at once. Raises LogError if the logs cannot be
-        trusted, are of another scenario, or do not belong to the test's requests. Raises UsageError if a file is
-        damaged.
+        `engine_concurrency` is how many requests the engine computes at once, None if it is not known. Raises LogError
+        if the logs cannot be trusted, are of another scenario, or do not belong to the test's requests. Raises
+        UsageError if a file is damaged.
         """
-        has_own_requests = plan.request_set is not None  # which may ask for answers of one token
+        has_own_requests = plan.request_set is not None  # The user's own requests may ask for answers of one token.
         scenario = plan.config.scenario_rules.loadgen
         test = cls.from_logs(folder, plan.limits, plan.concurrency, scenario, may_have_single_tokens=has_own_requests)
         at_once = None
-        if not plan.config.batch_size:  # in batches, the number in flight falls towards the end of each
+        if not plan.config.batch_size:  # With batches no part is steady: the number in flight falls in each of them.
             at_once = plan.pattern.steady_concurrency(plan, engine_concurrency)
         return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
@@ -336,8 +339,9 @@ class TestRun:
     ) -> Self:
         """Return the test in a folder without its plan.
 
-        `scenario` is LoadGen's, or empty for any. `may_have_single_tokens` says that requests may have answers of one
-        token. Raises what `read` raises.
+        `limits` and `concurrency` are the run's, None if it has none. `scenario` is LoadGen's name of the scenario that
+        the logs must have, or empty for any. `may_have_single_tokens` says that requests may have answers of one token.
+        Raises LogError or UsageError, as `read` does.
         """
         result, requests = log.read(folder, scenario, "PerformanceOnly"), read_requests(folder)
         difference = count_difference(folder, result, requests)
@@ -348,7 +352,7 @@ class TestRun:
 
     @cached_property
     def machine(self) -> "MachineUse":
-        """The test's use of the machine. Raises UsageError if the file is damaged."""
+        """The test's use of the machine, from machine.json. Empty without the file. Raises UsageError if damaged."""
         from harness.loadgen.machine_use import MachineUse
 
         return files.read_if_any(self.folder / MACHINE_FILE, MachineUse) or MachineUse()
@@ -394,7 +398,9 @@ class TestRun:
 
     @cached_property
     def counted_result(self) -> TestResult:
-        """LoadGen's result as far as it counts. At fixed concurrency its speeds and times leave out the ramps."""
+        """LoadGen's result as far as it counts. At fixed concurrency, the speeds and times are those of the steady
+        part, without the ramps, if there is such a part.
+        """
         window = self.window
         if not (window and window.requests):
             return self.result
@@ -448,7 +454,8 @@ class TestRun:
 def count_difference(folder: Path, result: TestResult, requests: Sequence[Request]) -> str:
     """Return how the number of requests in requests.csv differs from LoadGen's, in words. Empty if it does not.
 
-    If the client took the times, it may: LoadGen issued more requests than were sent.
+    A difference shows that log and requests are of two tests. Empty also if LoadGen's number is not known, or if the
+    client took the times: then LoadGen may have issued more requests than were sent.
     """
     if result.samples is None or is_timed_by_client(requests) or len(requests) == result.samples:
         return ""
@@ -458,9 +465,10 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 
 
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
-    """Return how long requests waited for this client: after their scheduled time, or in a closed loop for their place.
+    """Return how long requests waited for this client, to see whether the client is too slow.
 
-    None if all are sent at once, or one after the other by LoadGen.
+    At a rate, they wait after their scheduled time; at fixed concurrency, after the answer whose place they take. None
+    if all are sent at once, or one after the other by LoadGen.
     """
     if plan.pattern.is_rated:
         return latency_summary(request.sent_ms for request in requests)
@@ -472,7 +480,8 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Yield the milliseconds from the end of each answer until the next request took its place, in a closed loop.
 
-    The place that has been free for longest is taken next. The time until the request was sent counts, too.
+    The place that has been free for longest is taken next. The time until the request was sent counts, too. Requests
+    without a known end are left out, and the first requests, which take no one's place, yield nothing.
     """
     ends = list[float]()
     begins = list[tuple[float, float]]()

@@ -25,21 +25,22 @@ class Silence:
 
     def restart_stall_timer(self) -> None:
         """Start to measure the silence anew."""
-        self.since = self.looked_at = time.monotonic()
+        self.unchanged_since = self.looked_at = time.monotonic()
 
     def look(self, mark: object) -> float:
         """Note the present mark, and return for how many seconds it has been the same.
 
-        Must be called many times a second. Also keep the longest silence so far.
+        The mark is anything that a living program changes, such as the time of its last answer. Must be called many
+        times a second. Also keep the longest silence so far.
         """
         now = time.monotonic()
-        if now - self.looked_at > PAUSED_S:
-            self.since += now - self.looked_at
+        if now - self.looked_at > PAUSED_S:  # This process itself was stopped, and that time does not count.
+            self.unchanged_since += now - self.looked_at
         self.looked_at = now
         if mark != self.mark:
-            self.longest_s = max(self.longest_s, now - self.since)
-            self.mark, self.since = mark, now
-        return now - self.since
+            self.longest_s = max(self.longest_s, now - self.unchanged_since)
+            self.mark, self.unchanged_since = mark, now
+        return now - self.unchanged_since
 
 
 class Watchdog(Silence):
@@ -51,7 +52,10 @@ class Watchdog(Silence):
 
     @property
     def limit_s(self) -> float:
-        """The number of seconds for which the engine may be silent now."""
+        """The number of seconds for which the engine may be silent now, without being assumed to hang.
+
+        It is --stall-timeout; more for the first answer, and for an engine that has been silent for long before.
+        """
         if not self.longest_s:  # no answer yet
             return FIRST_ANSWER_FACTOR * self.timeout_s
         return max(self.timeout_s, PATIENCE_FACTOR * self.longest_s)
@@ -68,7 +72,8 @@ class Watchdog(Silence):
     def check_run(self, folder: Path, busy: bool = True) -> None:
         """Raise an error if the engine failed, if it makes no progress, or if the disk of `folder` is full.
 
-        LoadGen itself would wait forever. Progress is expected only of an engine that is `busy` with requests.
+        LoadGen itself would wait forever. Progress is expected only of an engine that is `busy` with requests; for an
+        idle one the silence is measured anew.
         """
         if self.engine.failure:
             raise EngineError(self.engine.failure_text)
@@ -87,7 +92,7 @@ class StartWatch(Silence):
         self.log = log
 
     def check_progress(self) -> None:
-        """Raise EngineError if the log has not grown for too long."""
+        """Raise EngineError if the engine's log has not grown for too long. A log that does not exist has no bytes."""
         size = self.log.stat().st_size if self.log.exists() else 0
         if self.look(size) > self.timeout_s:
             raise EngineError(

@@ -162,7 +162,7 @@ def begin(
     else:
         session = start_session(run, library)
     if same_requests:
-        session.run = same_requests.run
+        session.run_id = same_requests.run_id
     find_rate(run, session)
     return PreparedRun(run, session, tokenizer)
 
