@@ -31,7 +31,10 @@ class Shape(NamedTuple):
     has_ends: bool = False  # the numbers are the rates at the beginning and the end; otherwise the rate is constant
 
     def read(self, text: str) -> Numbers:
-        """Return the numbers after the colon. Raises ValueError if their count or one of them is not allowed."""
+        """Return the numbers in `text`, what follows the colon of a value such as "ramp:1-5"; empty for no text.
+
+        Raises ValueError if the shape takes another count of numbers, or if a number is 0 or out of bounds.
+        """
         words = []
         if text:
             words = text.split("-", self.number_count - 1)
@@ -75,16 +78,17 @@ ARRIVAL_FORMS = "|".join((*(shape.form for shape in ARRIVAL_SHAPES.values()), "F
 
 
 def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
-    """Return the shape in a value of --arrivals, with its numbers.
+    """Return the shape and the numbers that a value of --arrivals names, such as "gamma:2".
 
-    None if the value names a file. Raises UsageError if the numbers are not allowed for the shape.
+    None if the value does not begin with the name of a shape: then it is a file. Raises UsageError if the numbers are
+    not allowed for the shape.
     """
-    name, _, rest = text.partition(":")
+    name, _, numbers_text = text.partition(":")
     shape = ARRIVAL_SHAPES.get(name)
     if shape is None:
         return None
     try:
-        return shape, shape.read(rest)
+        return shape, shape.read(numbers_text)
     except ValueError:
         raise UsageError(
             f"{text}: must be {shape.form}; CV is between {LEAST_CV:g} and {MOST_CV:g}, rates A and B above "
@@ -111,7 +115,8 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
         scale = rate / ((first + last) / 2)  # the rates of the ramp are scaled to the mean rate that is asked for
         first_rate, last_rate = scale * first, scale * last
     source = Random(seed)
-    count = 0.0  # the sum of the gaps: how many requests would have arrived if all gaps were mean ones
+    # The sum of the gaps, in units of the mean gap. `arrival_s` turns it into a time, since the rate may change.
+    count = 0.0
     due = [0.0]
     while due[-1] < seconds:
         count += shape.gap(source, numbers)
@@ -120,25 +125,25 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
 
 
 def arrival_s(count: float, first: float, last: float, seconds: float) -> float:
-    """Return after how many seconds `count` requests have arrived.
+    """Return after how many seconds `count` requests have arrived. `count` need not be whole.
 
-    The rate changes linearly from `first` to `last` within `seconds`, and then stays at `last`.
+    The rate changes linearly from `first` to `last`, in requests a second, within `seconds`, and then stays at `last`.
     """
     if not count:
         return 0.0
     arrived_in_ramp = (first + last) / 2 * seconds
     if count > arrived_in_ramp:
         return seconds + (count - arrived_in_ramp) / last
-    rate = sqrt(first**2 + 2 * (last - first) * count / seconds)  # the rate when that many have arrived
+    rate = sqrt(first**2 + 2 * (last - first) * count / seconds)  # the rate at the moment when `count` have arrived
     mean_rate = (first + rate) / 2
     return count / mean_rate
 
 
 def gap_variation(due: Sequence[float]) -> float | None:
-    """Return the coefficient of variation of the gaps between arrivals.
+    """Return the coefficient of variation of the gaps between arrivals, whose times are given in any order.
 
-    None if there are no gaps, or if all requests arrive at once. 0 means regular arrivals, 1 random ones (Poisson), and
-    more than 1 bursts.
+    0 means regular arrivals, 1 random arrivals (Poisson), and more than 1 bursts. None if there are no gaps, or if all
+    requests arrive at once.
     """
     gaps = [after - before for before, after in pairwise(sorted(due))]
     if not any(gaps):
@@ -163,9 +168,10 @@ class Replay:
         return (self.requests - 1) / self.seconds
 
     def least_s(self, given: float | None) -> float:
-        """Return the minimum duration of the test in seconds: the given one, or the time of the last arrival.
+        """Return the minimum duration of the test in seconds: `given`, or if that is None the time of the last arrival.
 
-        That time is rounded down to whole milliseconds, LoadGen's unit, and is at least one.
+        The time is rounded down to whole milliseconds, LoadGen's unit, so that the replay is not too short for it. It
+        is at least one millisecond.
         """
         if given is not None:
             return given

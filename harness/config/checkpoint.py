@@ -19,12 +19,12 @@ def weight_bytes(config: EngineConfig) -> int:
     """Return roughly how many bytes of memory the model's weights take.
 
     The weights of a quantized model in a local folder take the size of their files. For any other model the size is
-    computed from the config, as for a decoder like Llama's. Quantized weights then count 8 bits each if the config does
-    not say how many, and embeddings count as not quantized. Raises UsageError if the model cannot be found, if a file
-    is missing, or if the config means an absurd number of layers or weights.
+    computed from its config.json, as for a decoder like Llama's: the layers at the width that the engine gives them,
+    the embeddings not quantized. Raises UsageError if the model cannot be found, if a file is missing, or if the config
+    means an absurd number of layers or weights.
     """
     shape = load_shape(config)
-    stored = stored_formats(config)
+    stored = stored_formats(config)  # the quantized formats of the checkpoint; empty if it is not quantized
     on_disk = weight_files(Path(config.model_path), config.model, config.loads_weights)
     if stored and on_disk:
         return sum(path.stat().st_size for path in on_disk)
@@ -51,10 +51,11 @@ def weight_bytes(config: EngineConfig) -> int:
 
 
 def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
-    """Return the bytes of a weight of a layer, as the engine holds it. `stored` are the formats of the checkpoint.
+    """Return the bytes that one weight of a layer takes in memory.
 
-    Of several formats the widest counts. 8 bits count for a format of unknown width, and for weights that the engine
-    quantizes itself.
+    `stored` are the quantized formats of the checkpoint, of which the widest counts. If neither the checkpoint nor the
+    engine quantizes, a weight has the width of --precision. 8 bits count for a format of unknown width, and for weights
+    that the engine quantizes itself.
     """
     if not stored and config.quantization == "none":
         return BYTES_PER_WEIGHT[config.precision]
@@ -63,9 +64,10 @@ def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
 
 
 def cache_bytes(config: EngineConfig, tokens: int) -> int:
-    """Return the bytes that the attention cache of `tokens` tokens takes.
+    """Return the bytes that the attention cache of `tokens` tokens takes, for the whole model.
 
-    Each layer holds a key and a value for each key-value head.
+    Each layer holds a key and a value for each key-value head. Their numbers take one byte with --kv-cache-dtype fp8,
+    else the width of --precision.
     """
     shape = load_shape(config)
     width = 1 if config.kv_cache_dtype == "fp8" else BYTES_PER_WEIGHT[config.precision]
@@ -74,14 +76,18 @@ def cache_bytes(config: EngineConfig, tokens: int) -> int:
 
 
 def head_width(shape: ModelShape) -> int:
-    """Return the numbers in the query, key or value of one head."""
+    """Return how many numbers the query, key or value of one attention head has.
+
+    A model whose config does not say so divides its hidden size among the heads.
+    """
     return int(getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads)
 
 
 def title(config: EngineConfig) -> str:
     """Return what a report calls a quantized checkpoint, with the model and calibration as far as they are known.
 
-    Raises UsageError if its quantize.json is damaged.
+    They are known of a published checkpoint, and of a folder with a quantize.json. Raises UsageError if that file is
+    damaged.
     """
     name = f"quantized checkpoint {config.model}"
     if config.model in QUANTIZED:
@@ -95,7 +101,7 @@ def title(config: EngineConfig) -> str:
 
 
 def is_reference(config: EngineConfig) -> bool:
-    """Return whether the model has Llama-3.1-8B's shape."""
+    """Return whether the model has Llama-3.1-8B's shape, so that its speed is that of the reference model."""
     shape = load_shape(config)
     return all(getattr(shape, key) == value for key, value in SHAPE.items())
 
@@ -106,7 +112,7 @@ def has_random_weights(config: EngineConfig) -> bool:
 
 
 def check_architecture(config: EngineConfig) -> None:
-    """Raise UsageError if vLLM is installed and has no class for the model."""
+    """Raise UsageError if vLLM is installed and has no class for any architecture that the model's config names."""
     classes = vllm_source.architectures()
     names = getattr(load_shape(config), "architectures", None) or ["none"]
     if classes and not classes & set(names):

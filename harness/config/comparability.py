@@ -35,7 +35,10 @@ class Comparable(NamedTuple):
 
     @classmethod
     def of_machine(cls, system: System, engine: str | None = None, **aspects: NamedValues) -> Self:
-        """Return a run with what is recorded of its machine, and with the name and version of its engine."""
+        """Return the comparable values of a run whose machine and software are recorded in `system`.
+
+        `engine` is the engine's name and version. `aspects` are the values of the other aspects, such as `work`.
+        """
         machine = {"gpus": gpu_names(system.gpus), "driver": system.driver, "cpu": system.cpu, "cores": system.cores}
         machine |= system.gpu_settings
         software = {"engine": engine, "python": system.python, **system.packages, "variables": system.variables}
@@ -43,9 +46,9 @@ class Comparable(NamedTuple):
 
     @classmethod
     def from_history(cls, line: Mapping[str, object]) -> Self:
-        """Return a run from its line of a history. What the line does not hold stays empty.
+        """Return the comparable values of a run from its line of history.jsonl.
 
-        A run that the line calls neither valid nor flawed counts as INVALID.
+        What the line does not hold stays empty. A run that the line calls neither valid nor flawed counts as INVALID.
         """
         settings = dict(dict_or_empty(line, "setup"))
         for name in ("category", "batch_size", "concurrency"):
@@ -74,19 +77,19 @@ class Difference(NamedTuple):
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
     """Return the differences that forbid comparing the numbers of two runs, and the flaws of either run.
 
-    Empty if they can be compared. Aspects and names in `ignore` are left out.
+    Empty if the runs can be compared. `ignore` has the aspects to leave out, and names to leave out in all aspects.
     """
     all_differences = []
-    for aspect, mine, theirs in zip(Comparable._fields, a, b, strict=True):
+    for aspect, values_a, values_b in zip(Comparable._fields, a, b, strict=True):
         if aspect in ignore:
             continue
-        for name in dict.fromkeys([*mine, *theirs]):
-            if name not in ignore and is_obstacle(aspect, name, mine, theirs):
-                all_differences.append(Difference(aspect, name, mine.get(name), theirs.get(name)))
+        for name in dict.fromkeys([*values_a, *values_b]):
+            if name not in ignore and is_obstacle(aspect, name, values_a, values_b):
+                all_differences.append(Difference(aspect, name, values_a.get(name), values_b.get(name)))
     return all_differences
 
 
-def is_obstacle(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) -> bool:
+def is_obstacle(aspect: str, name: str, values_a: NamedValues, values_b: NamedValues) -> bool:
     """Return whether a name within an aspect forbids comparing the numbers of two runs.
 
     A flaw always does, even if both runs have it. A fact about the machine that only one of them recorded does not,
@@ -94,23 +97,24 @@ def is_obstacle(aspect: str, name: str, mine: NamedValues, theirs: NamedValues) 
     """
     if aspect in FLAWS:
         return True
-    was_recorded = name in mine and name in theirs
-    if aspect == "machine" and not was_recorded:
+    is_in_both = name in values_a and name in values_b
+    if aspect == "machine" and not is_in_both:
         return False
-    return not is_same(mine.get(name), theirs.get(name), aspect)
+    return not is_same(values_a.get(name), values_b.get(name), aspect)
 
 
-def is_same(mine: object, theirs: object, aspect: str) -> bool:
+def is_same(a: object, b: object, aspect: str) -> bool:
     """Return whether two values are equal. Rates are also the same if they differ by COMPARABLE_RATE_SHARE at most."""
-    if aspect == "rate" and isinstance(mine, float) and isinstance(theirs, float):
-        return max(mine, theirs) <= (1 + COMPARABLE_RATE_SHARE) * min(mine, theirs)
-    return mine == theirs
+    if aspect == "rate" and isinstance(a, float) and isinstance(b, float):
+        return max(a, b) <= (1 + COMPARABLE_RATE_SHARE) * min(a, b)
+    return a == b
 
 
 def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
-    """Return the first aspect in which two runs differ, in words, with all differences within it.
+    """Return in words why two runs cannot be compared: all differences within the first aspect that has any.
 
-    Empty if there are no differences. `names` are the names of the two runs.
+    Empty if there are no differences. `names` are the names of the two runs, A and B. A flaw is named with the run that
+    has it, any other aspect with the settings that differ.
     """
     if not all_differences:
         return ""
@@ -123,7 +127,7 @@ def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     if aspect in FLAWS:
         return "; ".join(flaw_text(difference, names) for difference in in_aspect)
     settings = [difference.name for difference in in_aspect]
-    if aspect == "work":
+    if aspect == "work":  # All values of the work are flags.
         settings = list(map(flag_name, settings))
     return f"other {aspect} ({', '.join(sorted(settings))})"
 
@@ -134,5 +138,5 @@ def flaw_text(difference: Difference, names: Sequence[str]) -> str:
 
 
 def runs_text(names: Sequence[str], is_a: object, is_b: object) -> str:
-    """Return the name of run A if `is_a`, and of run B if `is_b`."""
+    """Return the name of run A if `is_a`, of run B if `is_b`, or both, joined by "and"."""
     return " and ".join(compress(names, (is_a, is_b)))

@@ -21,7 +21,8 @@ Config = TypeVar("Config", bound=Settings)
 def config_command(
     kind: type[Config], main: Callable[[Config], object], about: str, examples: Sequence[str] = (), **attributes: object
 ) -> Command:
-    """Return a command that reads the command line, and the file of --config, into a `kind` and runs `main` with it.
+    """Return a command that reads its flags, and the file of --config, into settings of class `kind`, and calls `main`
+    with the settings.
 
     `attributes` are further attributes of Command that differ from its defaults.
     """
@@ -39,6 +40,7 @@ def config_command(
                 return main(kind(**named_flags))
             return main(kind.load(file, **named_flags))
 
+    # Typer reads a command's flags from the signature, which here follows from the settings.
     parameters = command_parameters(kind)
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -48,7 +50,10 @@ def config_command(
 
 
 def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
-    """Return the parameters of the command: a flag for each setting, and --config."""
+    """Return the parameters of the command: Typer's context, a flag for each setting, and --config.
+
+    The basic flags come first. A setting that follows from others has no flag.
+    """
     parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
     file = typer.Option(
         None,
@@ -67,10 +72,10 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
 
 
 def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
-    """Return the type and the default of a flag, as Typer takes them.
+    """Return the type and the default of the flag for a setting, as Typer takes them.
 
     A setting that is no switch, path, choice or list of texts is read as text. The settings class then converts and
-    checks the text. A setting without a text is hidden from the help.
+    checks the text. A setting without a description is hidden from the help.
     """
     info = kind.model_fields[name]
     setting_flag, default = kind.flags()[name], info.default
@@ -85,7 +90,7 @@ def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
         hint = Path
     elif "texts" in types:
         hint, default = list[str], list(default)
-    elif list(types) == ["choice"] and not setting_flag.metavar:  # with one, the value may be more than a choice
+    elif list(types) == ["choice"] and not setting_flag.metavar:  # A metavar says that more than a choice is taken.
         hint = Literal[tuple(map(str, choices(types)))]
     elif default is not None:
         default = str(default)

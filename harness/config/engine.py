@@ -42,9 +42,10 @@ class EngineState:
 
 
 def checked_engine_arg(text: str) -> str:
-    """Return an engine argument (KEY=VALUE) unchanged. The secrets in it are masked in all output from now on.
+    """Return an engine argument (KEY=VALUE) unchanged. The secrets in its value are masked in all output from now on.
 
-    Raises UsageError if it has no key, or if the value is too large, as one that contains itself through a YAML alias.
+    Raises UsageError if the argument has not this form, or if its value is too large, as a value that contains itself
+    through a YAML alias.
     """
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
@@ -56,7 +57,7 @@ def checked_engine_arg(text: str) -> str:
 
 
 def split_names(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in texts such as "A,B", each once and in alphabetical order."""
+    """Return the names in texts such as "A,B", each once and in alphabetical order, so that their order means nothing."""
     names = set[str]()
     for text in texts:
         names.update(text.split(","))
@@ -155,19 +156,18 @@ class EngineConfig(Settings):
 
     @property
     def has_other_hosts(self) -> bool:
-        """Tell whether vLLM may use GPUs of other hosts, by Ray or by its own means.
+        """Tell whether vLLM may use GPUs of other hosts, through Ray or by its own arguments for several nodes.
 
         The GPUs seen here are then only some of those that vLLM uses.
         """
         backends = (self.engine_args.get("data_parallel_backend"), self.engine_args.get("distributed_executor_backend"))
-        has_own_means = not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
-        return "ray" in backends or has_own_means
+        has_node_arguments = not {"data_parallel_size_local", "nnodes"}.isdisjoint(self.engine_args)
+        return "ray" in backends or has_node_arguments
 
     @property
     def least_context(self) -> int:
-        """The context in tokens (the longest prompt plus answer) that is needed before a workload is read.
-
-        With --max-model-len auto, a workload may need a longer one.
+        """The context in tokens (the longest prompt plus answer) that is known to be needed: --max-model-len or, if
+        that is auto, what the model's usual samples need. A workload may need a longer one.
         """
         if self.max_model_len == "auto":
             return self.model_spec.context
@@ -232,7 +232,8 @@ class ServerFlags(EngineConfig):
     def implications(self, given: frozenset[str]) -> dict[str, object]:
         """Return the backend in place of auto, and the addresses of the endpoints without a slash at their end.
 
-        Raises UsageError for an unusable address.
+        The backend is a server's (openai) if there is an endpoint, else vLLM. Raises UsageError for an unusable
+        address.
         """
         backend = self.backend
         if backend == "auto":
@@ -241,7 +242,9 @@ class ServerFlags(EngineConfig):
 
     @property
     def ineffective_flags(self) -> str:
-        """The flags that were given but have no effect, either with an endpoint or without one."""
+        """The flags that were given but have no effect, as one text: with an endpoint those of an engine in this
+        process, without one those of an endpoint. Empty if there are none.
+        """
         names = IN_PROCESS_FLAGS if self.endpoint else ENDPOINT_FLAGS
         return ", ".join(flag_name(name) for name in names if name in self.named_settings)
 
@@ -274,9 +277,9 @@ def allows_failures(max_failed: str) -> bool:
 
 
 def failure_allowance(max_failed: str, requests: int) -> int:
-    """Return how many of a test's `requests` may fail by --max-failed. A share is rounded down.
+    """Return how many of a test's `requests` may fail by --max-failed, a number or a share of them, rounded down.
 
-    Raises UsageError if the value is neither N nor N%.
+    Raises UsageError if the value is neither N nor N%, or if the share is above 100 %.
     """
     if max_failed.endswith("%"):
         percent = decimal_number(max_failed.removesuffix("%"))

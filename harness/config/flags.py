@@ -67,7 +67,10 @@ class Flag(NamedTuple):
 
 
 def setting(key: str) -> str:
-    """Return the setting that a key of a file names. The key may have '-' in place of '_', or be an older name."""
+    """Return the name of the setting that a key of a --config file means.
+
+    The key may have '-' in place of '_', or be the name that an older version used.
+    """
     name = key.replace("-", "_")
     return RENAMED_SETTINGS.get(name, name)
 
@@ -114,7 +117,7 @@ class Settings(BaseModel):
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object]) -> Self:
-        """Return settings whose names are known only at run time. Raises UsageError."""
+        """Return settings from a mapping whose keys are known only at run time. Raises UsageError as the class does."""
         return cls(**settings)
 
     @classmethod
@@ -122,7 +125,7 @@ class Settings(BaseModel):
         """Return the settings of a `--config` YAML file and of `flags`. If both have a setting, the flag wins.
 
         A config that comes with the program may be given by its name. Keys of the file are named as flags are, with '-'
-        or '_'. Raises UsageError.
+        or '_'. Raises UsageError if the file is not YAML with a mapping, has a setting twice, or a setting is wrong.
         """
         import yaml
 
@@ -141,10 +144,11 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def read(cls, value: object, info: ValidationInfo) -> object:
-        """Return the value of a setting, before pydantic reads it, as the choice or the list that it stands for.
+        """Return the value of a setting as pydantic should read it: the choice that a text stands for, a list for a
+        single text or for a text with commas, or else the value unchanged.
 
-        Raises UsageError for control characters, and for an address in place of a path. Raises ValueError if true or
-        false, or digits that are not ASCII, stand for a number.
+        Raises UsageError for control characters, and for an address in place of a path. Raises ValueError for true or
+        false, or digits that are not ASCII, in place of a number, which pydantic would accept.
         """
         name = str(info.field_name)
         types = types_of(cls, name)
@@ -156,10 +160,10 @@ class Settings(BaseModel):
             if str(choice) == str(value):
                 return choice
         if isinstance(value, bool) and "boolean" not in types:
-            raise ValueError  # pydantic would take it as a number
+            raise ValueError  # pydantic would accept it as a number
         takes_numbers_alone = types.keys() & NUMBER_TYPES and not types.keys() & TEXT_TYPES
         if takes_numbers_alone and has_unusual_digits(value):
-            raise ValueError  # pydantic would take it as a number
+            raise ValueError  # pydantic would accept it as a number
         if "texts" in types and isinstance(value, str):
             return (value,)
         if "array" in types and isinstance(value, str) and "," in value:
@@ -193,11 +197,15 @@ class Settings(BaseModel):
         return type(self)(**self.values(self.model_fields_set) | settings)
 
     def values(self, names: Iterable[str]) -> dict[str, object]:
+        """Return the values of the settings `names`, by name."""
         return {name: getattr(self, name) for name in names}
 
     @classmethod
     def non_default_settings(cls, settings: Mapping[str, object]) -> dict[str, object]:
-        """Return the settings of a record that this version has and that differ from their default."""
+        """Return the settings of a record, such as config.json, that differ from their default.
+
+        Settings that this version does not have are left out.
+        """
         changed = dict[str, object]()
         for name, info in cls.model_fields.items():
             if name in settings and to_jsonable_python(settings[name]) != to_jsonable_python(info.default):
@@ -216,7 +224,7 @@ class Settings(BaseModel):
 
 
 def has_unusual_digits(value: object) -> bool:
-    """Return whether a value, or an item of a list, is text with more than ASCII digits."""
+    """Return whether a value, or an item of a list, is text with digits that are not ASCII."""
     items = value if isinstance(value, list | tuple) else [value]
     return any(isinstance(item, str) and has_other_digits(item) for item in items)
 
@@ -232,10 +240,10 @@ def flag_of(info: FieldInfo) -> Flag:
 
 
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
-    """Return the most helpful of the mistakes in these settings, in one line.
+    """Return the most helpful of the mistakes in `settings`, in one line. `error` is pydantic's, for the class `kind`.
 
-    An unknown setting comes first. Otherwise the first wrong setting counts: with a reason in our own words if there is
-    one, else with the values that it takes.
+    An unknown setting comes first. Otherwise the first wrong setting counts: with the reason if a check of this program
+    gave one, as missing, or else with the values that the setting takes and the value that it got.
     """
     errors = error.errors()
     for detail in errors:
@@ -250,12 +258,12 @@ def first_mistake(kind: type[Settings], error: ValidationError, settings: Mappin
         return f"{kind.message_name(name)} is missing."
     got = settings[name]
     if isinstance(got, str):
-        got = hide_word(got)
+        got = hide_word(got)  # The value may contain a secret, such as a key.
     return f"{kind.message_name(name)} takes {types_text(kind, name)}; got {got!r}."
 
 
 def types_text(kind: type[Settings], name: str) -> str:
-    """Return the values that a setting takes, in words."""
+    """Return the values that a setting takes, in words, such as "a number or auto"."""
     metavar = kind.flags()[name].metavar
     texts = []
     for type_name, schema in types_of(kind, name).items():

@@ -18,10 +18,10 @@ def hub_address() -> SplitResult:
 
 
 def proxy_of(address: SplitResult) -> str:
-    """Return the proxy that libraries use for an address, as the environment says.
+    """Return the proxy that libraries use for an address, by the variables HTTPS_PROXY, ALL_PROXY and the like.
 
-    Empty if there is none. As in Python's own library, names of variables count in lower and upper case, and NO_PROXY
-    in all its forms.
+    Empty if there is none, or if NO_PROXY excepts the host. Python's own functions read the variables, in lower and
+    upper case, and all forms of NO_PROXY.
     """
     proxies = getproxies()
     proxy = proxies.get(address.scheme) or proxies.get("all")
@@ -33,9 +33,10 @@ def proxy_of(address: SplitResult) -> str:
 
 @functools.cache
 def is_hub_reachable() -> bool:
-    """Return whether the hub takes connections. False if HF_HUB_OFFLINE is set.
+    """Return whether the hub accepts connections, by opening one. Asked once in a process.
 
-    With a proxy the answer is True without a try, since a direct connection would show nothing.
+    False if HF_HUB_OFFLINE is set. True without a try if there is a proxy, since a direct connection would show
+    nothing.
     """
     from huggingface_hub import constants
 

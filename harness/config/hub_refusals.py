@@ -18,7 +18,11 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def hub_refusal(name: str, error: BaseException) -> str:
-    """Return why the hub did not give the model `name`, judged by the libraries' error, and what the user can do."""
+    """Return why the hub did not give the model `name`, judged by the libraries' error, and what the user can do.
+
+    A gated model needs its licence and a token. A wrong token, and a model that was not found, are told apart by the
+    hub's HTTP status and the error's type.
+    """
     from huggingface_hub import errors, get_token
 
     chain = list(causes(error))
@@ -35,7 +39,7 @@ def hub_refusal(name: str, error: BaseException) -> str:
 
 
 def has_error(chain: Sequence[BaseException], kind: type[BaseException]) -> bool:
-    """Return whether an exception of a kind is among these."""
+    """Return whether an exception of type `kind` is in a chain of exceptions."""
     return any(isinstance(cause, kind) for cause in chain)
 
 
@@ -50,7 +54,10 @@ def status_of(chain: Sequence[BaseException]) -> int | None:
 
 
 def missing_model_reason(chain: Sequence[BaseException]) -> str:
-    """Return why a model was not found, if access rights are not the reason."""
+    """Return why a model was not found, if access rights are not the reason.
+
+    It is a wrong name, a missing network, or else the message of the first cause.
+    """
     from huggingface_hub import constants, errors
 
     if has_error(chain, errors.HFValidationError):

@@ -27,11 +27,15 @@ class Lengths(NamedTuple):
     high: int | None = None
 
     def draw(self, source: Random) -> int:
-        """Return a random length of at least 1 token, within the bounds."""
+        """Return a random length of at least 1 token, within the bounds.
+
+        A length out of the bounds is drawn again, but not for ever: after MOST_DRAWS, any length within the bounds is
+        as likely.
+        """
         for _ in range(MOST_DRAWS):
-            if self.sigma > MOST_SIGMA:
+            if self.sigma > MOST_SIGMA:  # a standard deviation in tokens, of a normal distribution
                 length = round(source.gauss(self.median, self.sigma))
-            else:
+            else:  # a standard deviation of the logarithm, of a log-normal distribution
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
@@ -85,9 +89,10 @@ class PromptParts(Settings):
 
 
 def lengths(name: str, given: object) -> Lengths:
-    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH. Raises UsageError, which begins with `name`.
+    """Return the lengths that a text describes: N, N~S or N~S:LOW-HIGH.
 
-    N must be within the bounds, so that some drawn lengths are.
+    N is the median, S the spread, and LOW and HIGH are the bounds. Raises UsageError, which begins with `name`, if the
+    text has another form, or if N is not within the bounds, because hardly any drawn length would then be.
     """
     match = re.fullmatch(LENGTHS_PATTERN, str(given))
     if match:

@@ -15,14 +15,18 @@ CHANCE = 6.0  # standard deviations by which the number of arrivals in a time ma
 def arrival_times(seed: int, queries: int) -> Any:
     """Return the arrival times of LoadGen's queries for a seed, in seconds, at a mean rate of one query/s.
 
-    The first is 0. A longer test begins as a shorter one does, so the times are drawn for the next power of 2 and kept.
+    The first is 0. A longer test begins as a shorter one does. So the times are drawn for the next power of 2, and kept
+    for other numbers of queries.
     """
     return drawn_times(seed, 1 << (queries - 1).bit_length())[:queries]
 
 
 @lru_cache(maxsize=16)
 def drawn_times(seed: int, queries: int) -> Any:
-    """Return the arrival times of this number of queries, drawn as LoadGen draws them."""
+    """Return the arrival times of this number of queries, from 0 on, at one query/s on average.
+
+    They are drawn with LoadGen's generator and seed, and so are the same as in LoadGen's test.
+    """
     import numpy as np  # only where a schedule is needed, since it takes a tenth of a second
 
     generator = np.random.RandomState(seed % WORD)  # std::mt19937 takes 32 bits of a seed
@@ -35,26 +39,29 @@ def drawn_times(seed: int, queries: int) -> Any:
 def queries_until(seed: int | None, qps: float, seconds: float) -> int:
     """Return the number of queries up to the first that comes `seconds` after the first query, or later.
 
-    If the seed is not known, return the mean number.
+    This is when LoadGen may end a test of this length. If the seed is not known (None), return the mean number.
     """
     mean = qps * seconds
     if seed is None:
         return max(ceil(mean), 1)
-    times = arrival_times(seed, ceil(mean + CHANCE * sqrt(mean)) + 2)
+    times = arrival_times(seed, ceil(mean + CHANCE * sqrt(mean)) + 2)  # at 1 query/s, and surely long enough
     return int(times.searchsorted(mean)) + 1
 
 
 def queries_of_test(seed: int | None, qps: float, least_s: float, least_queries: int, pass_queries: int = 1) -> int:
     """Return the number of queries in a test, given the fewest seconds and queries that it must have.
 
-    LoadGen sends whole passes of `pass_queries`, and another one as long as the last query of a pass comes too early.
+    LoadGen sends whole passes of `pass_queries` queries, so the number is rounded up to passes.
     """
     needed = max(queries_until(seed, qps, least_s), least_queries)
     return ceil(needed / pass_queries) * pass_queries
 
 
 def highest_rate_of(seed: int | None, queries: int, least_s: float) -> float:
-    """Return the highest rate in queries/s at which so many queries last for `least_s`."""
+    """Return the highest rate in queries/s at which so many queries last for `least_s` seconds.
+
+    By LoadGen's own times if the seed is known, else by the mean time between queries.
+    """
     if seed is None:
         return queries / least_s
     return float(arrival_times(seed, queries)[-1]) / least_s

@@ -47,7 +47,10 @@ class LatencyLimits:
     tpot: float
 
     def tails(self, ttft_p99_ms: float | None, tpot_p99_ms: float | None) -> list[Tail]:
-        """Return the known percentiles beside their limits. Every judgment about a limit is made from these."""
+        """Return the p99 of TTFT and of TPOT beside their limits; one that is None is left out.
+
+        Every judgment about a limit is made from these.
+        """
         known = []
         if ttft_p99_ms is not None:
             known.append(Tail("TTFT", ttft_p99_ms, self.ttft))
@@ -72,7 +75,9 @@ class Scenario(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that only some scenarios take, and this one does."""
+        """The flags that this scenario takes and not all others do: those of its load pattern and, if the scenario has
+        limits, those for limits.
+        """
         if self.limits is None:
             return self.pattern.flags
         return (*self.pattern.flags, "ttft_limit", "tpot_limit")

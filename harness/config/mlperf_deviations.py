@@ -75,9 +75,10 @@ NAMES_BY_BEGINNING = {
 
 
 def stored_deviation(stored: object) -> object:
-    """Return a stored deviation as a statement.
+    """Return a deviation, as read from a file, as a statement.
 
-    Files of format 5 or older hold only its text, from which the name is found; a text that is not known has no name.
+    Files of format 6 or newer hold a statement, which is returned unchanged. Older files hold only its text, from which
+    the name is found; an unknown text gets no name.
     """
     if not isinstance(stored, str):
         return stored
@@ -93,18 +94,22 @@ Deviation = Annotated[Statement, BeforeValidator(stored_deviation)]
 
 
 def deviations(plan: JudgedPlan) -> list[Statement]:
-    """Return why the results of a run with this plan cannot stand beside MLPerf's."""
-    parts = (model_deviations, engine_deviations, work_deviations, cache_deviations)
+    """Return why the results of a run with this plan cannot stand beside MLPerf's. Empty if they can."""
+    checks = (model_deviations, engine_deviations, work_deviations, cache_deviations)
     statements = []
-    for part in parts:
-        for name, text in part(plan):
+    for check in checks:
+        for name, text in check(plan):
             if text:
                 statements.append(Statement(text, name=name, kind=StatementKind.DEVIATION))
     return statements
 
 
 def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the words of each deviation in the model and its weights. No words mean no deviation."""
+    """Yield the name and the text of each deviation in the model and its weights.
+
+    A model with a deviation of its own, such as the demo, is not also called another model, and dummy weights are not
+    also called random.
+    """
     config, engine_state = plan.config, plan.engine_state
     if engine_state.other_model:
         yield "served model", f"the server serves {engine_state.other_model}, not {config.model}"
@@ -127,7 +132,7 @@ def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the words of each deviation in how answers are computed and requested."""
+    """Yield the name and the text of each deviation in how answers are computed and requested."""
     config = plan.config
     if plan.unproven_args:
         yield "engine arguments", f"--engine-arg {plan.unproven_args}: may change the model's outputs"
@@ -142,7 +147,11 @@ def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the words of each deviation in the requests, the tests' length, the limits and the seeds."""
+    """Yield the name and the text of each deviation in the requests, the tests' length, the limits and the seeds.
+
+    A workload of the user's own has no official number of samples or of new tokens, and an accuracy test no minimum
+    duration.
+    """
     config = plan.config
     if not plan.official_data:
         yield "data", f"custom data: not MLPerf's {config.official_samples:,} prompts"
@@ -164,7 +173,10 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 
 
 def cache_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the words of each way in which answers may come without being computed."""
+    """Yield the name and the text of each way in which answers may come without being computed in the test.
+
+    Behind an endpoint it may not be known whether the server caches (None).
+    """
     engine_state = plan.engine_state
     if engine_state.speculation:
         yield "speculation", "speculative decoding"

@@ -79,7 +79,7 @@ class ModelSpec(NamedTuple):
     def task(self, category: str, scenario: str) -> Task:
         """Return the samples of this model in a category, the reference scores for its answers, and the test's length.
 
-        They are MLPerf's unless the model has references of its own.
+        They are MLPerf's, unless the model has a file of its own `references`, as the demo has.
         """
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)
@@ -121,7 +121,7 @@ def model(name: str) -> ModelSpec:
     """Return the facts about a model, given its short name, a folder or a hub repository.
 
     A folder that was quantized from a model with a short name has the facts of that model, except its path. Any other
-    model is taken to have MLPerf's own data.
+    folder or repository has only its path, and MLPerf's own data and context.
     """
     if name in MODELS:
         return MODELS[name]
@@ -129,7 +129,10 @@ def model(name: str) -> ModelSpec:
 
 
 def source_model(name: str) -> str:
-    """Return the model from which a folder was quantized. Empty if the folder does not say so, or is no folder."""
+    """Return the name of the model from which a folder was quantized, by its quantize.json.
+
+    Empty if that file is missing or damaged, as for a name that is no folder.
+    """
     try:
         return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])
     except (OSError, *DAMAGED):

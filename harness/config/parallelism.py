@@ -15,14 +15,13 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     """Return the tensor parallel size (the GPUs of one copy) and the data parallel size (the copies).
 
     With `auto`, a model is split over only as many GPUs as its weights need, and the other GPUs hold further copies.
-    Raises UsageError if the GPUs do not suffice.
+    Without GPUs, `auto` is 1 for both. Raises UsageError if the GPUs, or without GPUs the CPU cores, do not suffice.
     """
     gpus_per_copy, copies = config.tensor_parallel_size, config.data_parallel_size
     if gpus_per_copy == "auto":
         gpus_per_copy = fewest_gpus(config, gpus, weight_bytes)
     if copies == "auto":
-        fitting_copies = max(1, len(gpus) // gpus_per_copy)
-        copies = fitting_copies
+        copies = max(1, len(gpus) // gpus_per_copy)
     check_size(config, gpus, gpus_per_copy, copies)
     return gpus_per_copy, copies
 
@@ -30,11 +29,11 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
     """Return the fewest GPUs, a power of two, that hold one copy of the weights in WEIGHTS_SHARE of vLLM's memory.
 
-    If the user fixed the number of copies, only an equal part of the GPUs is available to each. 1 without GPUs. Raises
-    UsageError if the available GPUs do not hold the weights.
+    The GPU with the least memory counts. If the user fixed the number of copies, only an equal part of the GPUs is
+    available to each. Returns 1 without GPUs. Raises UsageError if the available GPUs do not hold the weights.
     """
     fixed_copies = config.data_parallel_size
-    if fixed_copies == "auto" or config.has_other_hosts:  # the copies on other hosts take none of these GPUs
+    if fixed_copies == "auto" or config.has_other_hosts:  # Copies on other hosts take none of these GPUs.
         fixed_copies = 1
     available = max(1, len(gpus) // fixed_copies)
     smallest = min((gpu.memory for gpu in gpus), default=inf)
@@ -51,7 +50,7 @@ def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 
 
 def check_size(config: EngineConfig, gpus: Sequence[GPU], gpus_per_copy: int, copies: int) -> None:
-    """Raise UsageError if an engine of these sizes needs more GPUs than are visible. Without GPUs, CPU cores count.
+    """Raise UsageError if an engine of these sizes needs more GPUs than are visible or, without GPUs, more CPU cores.
 
     An engine that also uses GPUs of other hosts is not checked.
     """

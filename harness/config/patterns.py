@@ -145,9 +145,10 @@ class LoadPattern:
         return queries, queries / plan.target_qps
 
     def steady_concurrency(self, plan: Load, engine: int | None) -> int | None:
-        """Return how many requests are in flight between ramp and drain.
+        """Return how many requests are in flight between ramp and drain: the plan's fixed number, else as many as the
+        engine computes at once (`engine`).
 
-        None if their number varies, or is not known. `engine` is the most requests that the engine computes at once.
+        None if their number varies with the arrivals, or is not known.
         """
         if not self.is_full:
             return None
@@ -156,7 +157,8 @@ class LoadPattern:
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them.
 
-        MLPerf's counts of samples and queries are kept only for a test that sends each official sample.
+        Times are in milliseconds. MLPerf's counts of samples and queries are kept only for a test that sends each
+        official sample.
         """
         values: LoadGenSettingValues = {"min_duration": round(1000 * plan.min_duration_s)}
         if plan.target_qps is not None:
@@ -174,18 +176,23 @@ class LoadPattern:
     def sends_whole_passes(self, plan: Load) -> bool:
         """Tell whether LoadGen sends whole passes over the samples, as MLPerf wants it.
 
-        Of the user's own requests, and of requests that the client sends, LoadGen issues as many as the duration takes,
-        unless they belong together.
+        A test of the user's own requests, or one whose requests the client sends, may stop within a pass, unless its
+        samples belong together.
         """
-        is_own = plan.request_set or self.is_timed_by_client
-        return not is_own or plan.whole_rounds
+        is_unofficial = plan.request_set or self.is_timed_by_client
+        return not is_unofficial or plan.whole_rounds
 
     def pass_queries(self, plan: Load) -> int:
-        """Return the number of queries in a pass over the samples; 1 where LoadGen may stop within a pass."""
+        """Return the number of queries of which LoadGen sends a multiple: a pass over the samples, or 1 if LoadGen may
+        stop within a pass.
+        """
         return plan.samples if self.sends_whole_passes(plan) else 1
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings that are the same in all tests of a run."""
+        """Return the LoadGen settings that are the same in all tests of a run.
+
+        A test that need not send whole passes asks LoadGen not to join them.
+        """
         if self.sends_whole_passes(plan):
             return {}
         return {"sample_concatenate_permutation": 0}
@@ -222,11 +229,10 @@ class Poisson(LoadPattern):
     is_rated = is_paced = True
 
     def min_queries(self, plan: Load) -> int:
-        """Return the fewest queries of a performance test: each sample once, and enough to judge the percentile.
+        """Return the fewest queries of a performance test: each sample once, and enough to judge the p99.
 
-        If the user gave a minimum duration, the test is no longer than that, even if LoadGen then cannot judge the
-        percentile. Neither is a quick estimate, which has no verdict. Then each sample is sent once, or at least one
-        request of the user's own.
+        With a minimum duration of the user's own, and in a quick estimate, which has no verdict, the test need not be
+        long enough to judge the p99. Then MLPerf's samples are sent once, or at least one request of the user's own.
         """
         if plan.config.min_duration == "auto" and not plan.config.quick:
             return max(plan.samples, SURE_QUERIES)
@@ -236,7 +242,7 @@ class Poisson(LoadPattern):
         return None if plan.target_qps is None else self.planned_queries(plan)
 
     def planned_queries(self, plan: Load) -> int:
-        """Return how many queries a test has at its rate, or at least, if the rate is not known yet.
+        """Return how many queries a test has at its rate. If the rate is not known yet, return the fewest it may have.
 
         MLPerf's samples are sent in whole passes.
         """
@@ -266,9 +272,10 @@ class Sequential(LoadPattern):
         return plan.samples_per_query
 
     def queries(self, plan: Load) -> int | None:
-        """Return enough samples for the minimum duration, even if a query takes half the expected time.
+        """Return roughly how many samples LoadGen issues: enough for the minimum duration, even if a query takes only
+        half the expected time. They are whole passes of the samples, at least two.
 
-        They are whole passes of the samples, at least two.
+        Without an expected time, they are two passes.
         """
         half_expected_ms = (plan.expected_latency_ms or inf) / 2
         queries = max(plan.samples, int(1000 * plan.min_duration_s / half_expected_ms))
@@ -292,11 +299,11 @@ class Batched(Sequential):
     flags = (Sequential.rate_flag,)
 
     def min_queries(self, plan: Load) -> int:
-        """Return the fewest queries that LoadGen needs to judge the percentile."""
+        """Return the fewest queries that LoadGen needs to judge the p90."""
         return SURE_P90_QUERIES
 
     def queries(self, plan: Load) -> int | None:
-        """Return enough samples for the minimum duration if a query takes the expected time, and for the percentile."""
+        """Return enough samples for the minimum duration if a query takes the expected time, and to judge the p90."""
         queries_in_time = ceil(1000 * plan.min_duration_s / (plan.expected_latency_ms or inf))
         return plan.samples_per_query * max(SURE_P90_QUERIES, queries_in_time)
 
@@ -329,9 +336,9 @@ class ClosedLoop(LoadPattern):
         return max(self.min_queries(plan), ceil(OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps))
 
     def length(self, plan: Load) -> Length | None:
-        """Return the number of queries of a test, and its seconds.
+        """Return the number of queries of a test, and roughly its seconds. None if the rate is not known yet.
 
-        None if the rate is not known yet. The test ends at its time, once the fewest queries are answered.
+        The client ends the test after the minimum duration, once the fewest queries are answered.
         """
         if not plan.target_qps:
             return None
@@ -369,10 +376,10 @@ class Schedule(LoadPattern):
         return plan.schedule_length if plan.target_qps is not None else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:
-        """Return the LoadGen settings of one test, with which it issues the schedule's queries and no more.
+        """Return the LoadGen settings of one test, such that LoadGen issues the schedule's queries and no more.
 
         LoadGen issues as many as the rate needs for OFFLINE_RESERVE times the minimum duration, but at least
-        `min_queries`, the schedule's. So the rate is chosen for nine tenths of these.
+        `min_queries`, which are the schedule's. So the rate is chosen for nine tenths of them: the minimum decides.
         """
         rate = 0.9 * plan.schedule_length / (OFFLINE_RESERVE * plan.min_duration_s)
         return super().settings(plan) | {"target_qps": rate}

@@ -111,7 +111,7 @@ class Plan(Load):
             "tensor_parallel_size": self.tensor_parallel_size,
             "data_parallel_size": self.data_parallel_size,
         }
-        del flags["engine_patch"]
+        del flags["engine_patch"]  # Runs without patches, as most are, do not have the key.
         if self.config.endpoint:
             flags["endpoint"] = list(self.config.endpoint)
         if self.config.engine_patch:
@@ -147,8 +147,8 @@ class Plan(Load):
     def schedule(self) -> tuple[float, ...]:
         """The times at which queries are due, in seconds from the start, for arrivals of a random or regular shape.
 
-        The last is the first that is not before the minimum duration. Empty if LoadGen sets the times, if a trace's own
-        times are replayed, or if the rate is not known yet.
+        The last time is the first that is not before the minimum duration. Empty if LoadGen sets the times, if a
+        trace's own times are replayed, or if the rate is not known yet.
         """
         name, rate = self.config.arrivals, self.target_qps
         if name is None or rate is None or self.replay:
@@ -228,13 +228,14 @@ class Plan(Load):
         return mlperf_deviations.deviations(self)
 
     def with_note(self, note: str, **changes: Unpack[PlanChanges]) -> "Plan":
-        """Return the same plan with changed fields, and a note that says how an `auto` was resolved."""
+        """Return the same plan with the fields in `changes`, and a note for the report on how they were found."""
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
-        """Return the plan at a level of concurrency, or at the highest one of the user's if `level` is 0.
+        """Return the plan at a level of concurrency or, if `level` is 0, at the highest level that the user gave.
 
-        If the user gave none, the plan is unchanged. The rate is scaled in proportion to the level.
+        If the user gave none, the plan is unchanged. The expected rate is scaled in proportion to the level; an unknown
+        rate stays unknown.
         """
         concurrency = level or self.config.highest_level
         if not concurrency:
@@ -243,10 +244,10 @@ class Plan(Load):
         return replace(self, concurrency=concurrency, target_qps=concurrency * qps_per_request or None)
 
     def parts(self, before: TestPart | None) -> list[TestPart]:
-        """Return the tests of a run as far as they are known.
+        """Return the parts of a run in their order, for the announcement of its length.
 
-        `before` is the part that comes before the performance test, such as a trial. A quick estimate is that part
-        alone.
+        They are the accuracy test and the performance test, unless --mode leaves one out. `before` is what comes before
+        the performance test, such as a trial; None if nothing does. A quick estimate is that part alone.
         """
         parts_before = [before] if before else []
         if self.config.quick:
@@ -262,7 +263,8 @@ class Plan(Load):
     def accuracy_part(self) -> TestPart:
         """Return the accuracy test as a part of the run.
 
-        Each of its samples is taken to last as long as in a performance test, if that is known.
+        A sample is assumed to take as long as in the performance test. If the length of that is not known yet, the
+        part has no seconds.
         """
         seconds = None
         length = self.pattern.length(self.with_concurrency())
@@ -282,7 +284,7 @@ class Plan(Load):
             _, seconds = known_length
             return TestPart("performance test", at_highest.length, seconds)
         text = f"at least {minutes(self.min_duration_s)}"
-        if isinstance(self.pattern, Poisson):
+        if isinstance(self.pattern, Poisson):  # A slow server takes much longer, since the queries have a minimum, too.
             queries = self.pattern.planned_queries(at_highest)
             text += f" and {queries:,} queries, {minutes(queries)} at 1 query/s"
         return TestPart("performance test", text, self.min_duration_s, bound="at least ")
@@ -308,7 +310,10 @@ class Plan(Load):
 
 
 def minutes(seconds: float) -> str:
-    """Return a length of time in the unit that people would use."""
+    """Return a length of time as text in the unit that people would use: days, hours, minutes or seconds.
+
+    Days and hours are used from two on, minutes from one on.
+    """
     for unit, size, least in (("days", 86400, 2), ("h", 3600, 2), ("min", 60, 1)):
         if seconds >= least * size:
             return f"{seconds / size:.1f} {unit}"

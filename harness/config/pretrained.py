@@ -39,9 +39,10 @@ class Loader(Protocol[Loaded_co]):
 
 @functools.cache
 def load_shape(config: EngineConfig) -> ModelShape:
-    """Return the model's config.
+    """Return the model's shape, from its config.json.
 
-    Raises UsageError if it cannot be loaded, is too large, or lacks a field of a Llama-like decoder.
+    Raises UsageError if the file cannot be loaded, is too large, or lacks a field of a Llama-like decoder, or if a size
+    in it is no positive whole number.
     """
     from transformers import AutoConfig
 
@@ -54,7 +55,7 @@ def load_shape(config: EngineConfig) -> ModelShape:
         if not hasattr(shape, key):
             raise UsageError(f"{config.model}: not a Llama-like model: its config has no {key}.", flag="--model")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
-        value = getattr(shape, key, 1)
+        value = getattr(shape, key, 1)  # A field that is missing, and not needed, is not checked.
         if type(value) is not int or value <= 0:
             raise UsageError(
                 f"{config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted.",
@@ -64,10 +65,11 @@ def load_shape(config: EngineConfig) -> ModelShape:
 
 
 def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
-    """Return what a loader of transformers loads of the model.
+    """Return what a class of transformers, such as AutoTokenizer, loads of the model.
 
     If the model is no folder and the hub cannot be reached, only the hub's cache on this machine is searched. The
-    loader would otherwise try the hub for a minute. Raises UsageError, which says what to do.
+    loader would otherwise try the hub for a minute. Raises UsageError, which says what to do, if the model is a file or
+    cannot be loaded.
     """
     place = Path(config.model_path)
     if place.exists() and not place.is_dir():
@@ -86,7 +88,7 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
 
 
 def check_model_files(folder: Path, config: EngineConfig) -> None:
-    """Raise UsageError if a file beside the weights is no regular file or is too large.
+    """Raise UsageError if a file beside the weights (config, tokenizer, chat template) is no regular file or too large.
 
     The libraries would read such a file without end, or wait for it.
     """
@@ -117,7 +119,8 @@ def load_failure_text(config: EngineConfig, error: Exception) -> str:
 def folder_problem(folder: Path, text: str) -> str:
     """Return why a folder is not a usable model, judged by its files.
 
-    `text` is the library's message, whose first line is the reason if the files show none.
+    Known causes are a pointer of Git LFS in place of a file, a LoRA adapter, GGUF weights, the hub's cache, and no
+    config.json. If the files show none of them, the first line of `text`, the library's message, is the reason.
     """
     for path in data_files(folder, "*"):
         if path.is_file() and is_lfs_pointer(path):

@@ -24,7 +24,9 @@ class QuantizationNote(schema.File):
 def format_of(config: EngineConfig) -> str:
     """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)".
 
-    In parentheses are what is done to activations and the method, unless unknown or the same as the format's name.
+    Weights that are not quantized in the checkpoint have the format of --precision, or that of --quantization if the
+    engine quantizes them. Stored formats are named from the checkpoint; in parentheses follow what is done to
+    activations and the method, unless unknown or the same as the format's name.
     """
     stored = stored_formats(config)
     if not stored:
@@ -59,9 +61,9 @@ NUMBER_FORMATS |= {"float8": ("fp8", 8), "fp8": ("fp8", 8), "int8": ("int8", 8),
 
 
 def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
-    """Return the formats in which a checkpoint's weights are quantized.
+    """Return the formats in which a checkpoint's weights are quantized, each once. Empty if they are not quantized.
 
-    Empty if they are not quantized. A method with groups of layers has a format for each kind of group.
+    A method with groups of layers has a format for each group. Any other method has one format.
     """
     stored = quantization_config(config)
     if not stored:
@@ -77,7 +79,8 @@ def stored_formats(config: EngineConfig) -> tuple[StoredFormat, ...]:
 def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     """Return the format of a group of layers, as compressed-tensors and ModelOpt describe it.
 
-    A group without bits has the method's name.
+    The name is the number type with its bits, such as fp8; the method's name if the bits are not known. A group without
+    activations in its description quantizes weights alone.
     """
     weights = dict_or_empty(group, "weights")
     inputs = dict_or_empty(group, "input_activations")
@@ -87,8 +90,8 @@ def group_format(group: Mapping[str, object], method: str) -> StoredFormat:
     bits = number_or_zero(weights, "num_bits")
     name = method
     if bits:
-        kind = "fp" if weights.get("type", "float") == "float" else "int"
-        name = f"{kind}{bits}"
+        number_type = "fp" if weights.get("type", "float") == "float" else "int"
+        name = f"{number_type}{bits}"
     return StoredFormat(name, bits, activations, method)
 
 
@@ -100,8 +103,9 @@ def scaling_of(is_dynamic: object) -> str:
 def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
     """Return the format of a method that uses one format for all layers.
 
-    Known are fp8 of transformers, FBGEMM, ModelOpt, Quark, torchao, bitsandbytes, AWQ and GPTQ. The format of any other
-    method has the method's name.
+    `stored` is the checkpoint's description of its quantization. AWQ, GPTQ and bitsandbytes have fields of their own.
+    For fp8 of transformers, FBGEMM, ModelOpt, Quark and torchao, a word in the description tells the format. The format
+    of any other method has the method's name.
     """
     bits = float(number_or_zero(stored, "bits") or number_or_zero(stored, "w_bit"))
     if method in ("awq", "gptq"):
@@ -111,6 +115,7 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
             return StoredFormat(str(stored.get("bnb_4bit_quant_type", "int4")), 4, WEIGHTS_ALONE, method)
         return StoredFormat("int8", 8, WEIGHTS_ALONE, method)
     quark = dict_or_empty(stored, "global_quant_config")
+    # The words of ModelOpt, of Quark, and of torchao for their formats.
     words = stored.get("quant_algo") or quark.get("weight") or stored.get("quant_type") or method
     text = str(words).lower()
     activations = activations_of(stored, method, text)
@@ -121,10 +126,10 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
 
 
 def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
-    """Return what a method does to activations. Empty if unknown.
+    """Return what a method does to activations: "dynamic" or "static" scales, or weights alone. Empty if unknown.
 
-    `text` is the method's description of its format, in lower case. A description with `quant_algo`, ModelOpt's, means
-    scales that are stored.
+    `stored` is the checkpoint's description of its quantization, `text` the words for its format in lower case. A
+    description with `quant_algo`, ModelOpt's, means stored scales.
     """
     inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")  # Quark's
     if inputs:
@@ -139,16 +144,16 @@ def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
 
 
 def number_or_zero(words: Mapping[str, object], key: str) -> int | float:
-    """Return a number from a checkpoint's description of itself. 0 if there is none."""
+    """Return the value of `key` if it is a number; else 0, since a checkpoint's description may hold anything."""
     value = words.get(key)
     return value if isinstance(value, int | float) else 0
 
 
 def quantization_config(config: EngineConfig) -> dict[str, object]:
-    """Return a checkpoint's description of its quantization.
+    """Return a checkpoint's description of its quantization. Empty if the checkpoint is not quantized.
 
-    Empty if the checkpoint is not quantized. As in vLLM, the description is in config.json, or in hf_quant_config.json
-    for ModelOpt's older exports.
+    As in vLLM, the description is in config.json, or in hf_quant_config.json for ModelOpt's older exports. That file is
+    looked for in the model's folder or, for a model of the hub, in the hub's cache on this machine.
     """
     description = getattr(load_shape(config), "quantization_config", None)
     if description:
@@ -163,6 +168,6 @@ def quantization_config(config: EngineConfig) -> dict[str, object]:
     if not path.is_file():
         return {}
     match files.read_json(path):
-        case {"quantization": {"quant_algo": str()} as words}:
-            return {"quant_method": "modelopt", **words}
+        case {"quantization": {"quant_algo": str()} as fields}:
+            return {"quant_method": "modelopt", **fields}
     return {}

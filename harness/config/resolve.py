@@ -66,10 +66,10 @@ def resolve(
 
 
 def sample_count(config: RunConfig, task: mlperf.Task, replay: Replay | None, notes: list[str]) -> int:
-    """Return how many samples the run uses, at most those of the task.
+    """Return how many samples the run uses: as many as the user asked for, else all of the task.
 
-    If a trace has fewer requests than the user asked for, that is added to `notes`. Raises UsageError if a data set has
-    fewer.
+    If a trace has fewer requests than the user asked for, all are used, and a note is added to `notes`. Raises
+    UsageError if any other data set has fewer.
     """
     count = config.sample_limit or task.samples
     if count <= task.samples:
@@ -105,9 +105,10 @@ def least_duration_s(
 
 
 def query_samples(config: RunConfig, count: int) -> int:
-    """Return the number of samples in a query, the largest of several that are given. 1 except for MultiStream.
+    """Return the number of samples in a query: 1 except for MultiStream, where the user gives it.
 
-    Raises UsageError if the run has fewer samples.
+    Of several numbers the largest counts, with which the run itself is done. Raises UsageError if the run has fewer
+    samples (`count`).
     """
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
@@ -122,8 +123,8 @@ def query_samples(config: RunConfig, count: int) -> int:
 def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | None:
     """Return the rate if it is known before the engine is loaded: the user's, a trace's, or the mean rate of a ramp.
 
-    None if it has to be measured, or if several are given. Raises UsageError if a test at the lowest rate would take
-    longer than any may.
+    None if the rate has to be measured, if several are given, or if the load has none. Raises UsageError if a test of
+    `count` queries would take longer than any may, at the rate or at the lowest of several.
     """
     pattern = config.scenario_rules.pattern
     rate: object = None
@@ -140,7 +141,10 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
 
 
 def check_duration(config: RunConfig, count: int, rate: float) -> None:
-    """Raise UsageError if `count` queries at this rate would take longer than LONGEST_SETTING_S."""
+    """Raise UsageError if `count` queries at this rate would take longer than LONGEST_SETTING_S.
+
+    The message names the flag that the rate comes from.
+    """
     seconds = count / rate
     if seconds <= LONGEST_SETTING_S:
         return
@@ -153,7 +157,8 @@ def check_duration(config: RunConfig, count: int, rate: float) -> None:
 def context_length(config: RunConfig, request_set: RequestSet | None) -> int:
     """Return the longest prompt plus answer in tokens: the user's, or else what the model's data and the requests need.
 
-    Raises UsageError if it, or a request, is longer than the model supports, or if a request is longer than it.
+    Raises UsageError if the user's context, or a request, is longer than the model supports, or if a request is longer
+    than the user's context.
     """
     supported, given_context = config.model_spec.positions, config.max_model_len
     if given_context != "auto" and supported and given_context > supported:

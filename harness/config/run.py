@@ -46,7 +46,11 @@ def unused_settings(scenario: str) -> set[str]:
 
 
 def scenario_flag(given: frozenset[str]) -> str:
-    """Return the flag that chooses the scenario. Empty if the scenario was named, or if no flag chooses one."""
+    """Return the flag that implies the scenario, such as `concurrency`. `given` are the settings that the user named.
+
+    Empty if the user named the scenario itself, or if no flag implies one. Of several flags the first in
+    SCENARIO_BY_FLAG counts.
+    """
     if "scenario" not in given:
         for name in SCENARIO_BY_FLAG:
             if name in given:
@@ -55,7 +59,7 @@ def scenario_flag(given: frozenset[str]) -> str:
 
 
 def scenario_of(settings: Mapping[str, object]) -> str:
-    """Return the scenario that the settings of a file name, or that one of them chooses."""
+    """Return the scenario that the settings of a file name, or that one of them implies; else "offline"."""
     named = frozenset(name for name, value in settings.items() if value)
     return SCENARIO_BY_FLAG.get(scenario_flag(named), str(settings.get("scenario", "offline")))
 
@@ -155,12 +159,16 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     @model_validator(mode="before")
     @classmethod
     def split_scenarios(cls, settings: object) -> object:
-        """Return the settings with the first of several scenarios, and with the others as those that follow."""
+        """Return the settings with the first of several scenarios, and with the others as `following_scenarios`.
+
+        Settings with one scenario are returned unchanged. With an unknown name among the others, that name becomes the
+        scenario, so that the error about it is one about --scenario.
+        """
         match settings:
             case {"scenario": str() as names, **others} if "," in names:
                 first, *following = [name.strip() for name in names.split(",")]
                 unknown = [name for name in following if name not in get_args(ScenarioName)]
-                if unknown:  # the error is then about --scenario
+                if unknown:
                     return others | {"scenario": unknown[0]}
                 return others | {"scenario": first, "following_scenarios": tuple(following)}
         return settings
@@ -177,7 +185,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         return [self.run_of(scenario) for scenario in self.scenarios]
 
     def run_of(self, scenario: str) -> Self:
-        """Return the settings of one scenario, without those that only other scenarios of the command use."""
+        """Return the settings for the run of one scenario, without those that only other scenarios of the command use.
+
+        --minutes is kept only for a search or a curve, since other runs refuse it.
+        """
         settings = self.values(self.model_fields_set) | {"scenario": scenario}
         del settings["following_scenarios"]
         for name in unused_settings(scenario) & settings.keys():
@@ -218,7 +229,9 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             )
 
     def speed_test_problems(self) -> Iterator[str]:
-        """Yield a sentence for each setting that cannot be used with a search, a curve, an estimate or a profile."""
+        """Yield a sentence for each setting that contradicts a measurement of speed: --mode accuracy with any of them,
+        --minutes without a search or a curve, and flags of a test or a report with --quick.
+        """
         speed_test = self.speed_test
         if self.mode == "accuracy" and speed_test:
             yield f"{speed_test} measures speed: remove --mode accuracy."
@@ -270,7 +283,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         Raises UsageError for addresses or lengths that cannot be used.
         """
         for name in {"input_len", "output_len"} & given:
-            lengths.lengths(flag_name(name), getattr(self, name))
+            lengths.lengths(flag_name(name), getattr(self, name))  # only to raise the error early
         exporters = [*map(server_addresses.parse_exporter_address, self.telemetry_url)]  # each of them is checked
         scenario = SCENARIO_BY_FLAG.get(scenario_flag(given), self.scenario)
         rules = mlperf.SCENARIOS[scenario]
@@ -279,7 +292,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             "extra_metrics": self.extra_metrics or bool(exporters),
             "scenario": scenario,
         }
-        if self.quick and self.mode == "both":
+        if self.quick and self.mode == "both":  # An estimate has no accuracy test.
             implied["mode"] = "performance"
         if self.category == "auto":
             implied["category"] = rules.categories[0]
@@ -289,7 +302,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def speed_test(self) -> str:
-        """The given flag that needs a performance test, in words. Empty if there is none."""
+        """The first given flag that needs a performance test, in words for an error message. Empty if there is none."""
         if self.batches:
             return "--samples-per-query with several numbers"
         if self.concurrency == "max" or len(self.levels) > 1:
@@ -324,7 +337,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The concurrencies that were given as numbers, in ascending order."""
+        """The values of --concurrency that are numbers, in ascending order. Empty for auto or max, or without it."""
         match self.concurrency:
             case int() as level:
                 return (level,)
@@ -341,7 +354,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def has_several_rates(self) -> bool:
-        """Tell whether rates are tested before the run itself: several given ones, or those of a search."""
+        """Tell whether several rates are tested before the run itself: those that were given, or those of a search."""
         return self.server_target_qps == "max" or isinstance(self.server_target_qps, tuple)
 
     @property
@@ -367,7 +380,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def work(self) -> dict[str, object]:
-        """The work of the engine by flag. Speeds at different work are not compared."""
+        """The work of the engine, as the settings that define it. Speeds at different work are not compared.
+
+        The data set is the user's path, the model's own data, or "hub" for MLPerf's.
+        """
         data: Path | str = "hub"
         if self.dataset_path:
             data = self.dataset_path

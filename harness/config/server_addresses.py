@@ -14,12 +14,12 @@ from harness.core.web_addresses import is_usable
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
     """Return the addresses without slashes at their ends. Parts of them that may be keys are masked from now on.
 
-    Raises UsageError, whose message begins with the flag `name` and never holds a password, if an address is no plain
-    one or is given twice.
+    Raises UsageError if an address is not usable, is given twice, or has a part that may hold a secret: a user, a
+    fragment, or a query of unknown names. The message begins with the flag `name` and never holds a password.
     """
     plain_addresses = tuple(join_url(address.rstrip("/"), path="") for address in addresses)
     for address in plain_addresses:
-        if "@" in address:  # the part before it may hold a password
+        if "@" in address:  # A password may stand before it, so the message does not repeat the address.
             raise UsageError(f"{name} takes a plain address; a key goes into OPENAI_API_KEY in the environment.")
         if not is_usable(address):
             raise UsageError(f"{name} takes an address such as http://host:8000/v1; got {hide_text(address)!r}.")
@@ -33,11 +33,14 @@ def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple
 
 
 def query_of(text: str) -> dict[str, str]:
-    """Return the values of an address's query by name. A word without `=` is a name with an empty value."""
+    """Return the values in an address's query, such as "gpu=0&host=a", by name.
+
+    A word without `=` is a name with an empty value.
+    """
     query = {}
-    for part in re.split("[&;]", text):
-        if part:
-            key, _, value = part.partition("=")
+    for word in re.split("[&;]", text):
+        if word:
+            key, _, value = word.partition("=")
             query[key] = value
     return query
 
@@ -56,7 +59,8 @@ class ExporterAddress(NamedTuple):
 def parse_exporter_address(url: str) -> ExporterAddress:
     """Return what an address of --telemetry-url says: the page of a GPU exporter, and which of its GPUs are meant.
 
-    Raises UsageError if neither GPUs nor a host are named, since the page may have GPUs of other servers.
+    Raises UsageError if the query names neither GPUs nor a host, since the page may have GPUs of other servers, or if
+    it has any other name.
     """
     page, _, query = url.partition("?")
     labels = query_of(unquote(query))
@@ -70,9 +74,9 @@ def parse_exporter_address(url: str) -> ExporterAddress:
 
 
 def join_url(address: str, path: str, outside: bool = False) -> str:
-    """Return the address of a path below another address, with that address's query.
+    """Return the address of `path` on a server, from the address of the server's API. The API's query is kept.
 
-    If `outside`, the path is not below the API's /v1, but below the server's own address.
+    The path is below the API. If `outside`, a /v1 at the end of the API's address is left out, as for /metrics.
     """
     base, question_mark, query = address.partition("?")
     base = base.rstrip("/")
@@ -90,6 +94,7 @@ def is_here(addresses: Sequence[str]) -> bool:
 
 
 def is_loopback_host(host: str) -> bool:
+    """Return whether a host is this machine by its own address, such as 127.0.0.1, ::1 or localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:  # the host is a name, not an IP address

@@ -37,7 +37,10 @@ class TypeSchema(TypedDict, total=False):
 
 
 def type_text(name: str, schema: TypeSchema, metavar: str) -> str:
-    """Return a type with its bounds or choices in words for a message. `metavar` names an item of a list of texts."""
+    """Return what values a type takes, with its bounds or choices, in words for a message.
+
+    `name` and `schema` are those of `types_of`. `metavar` names an item of a list of texts.
+    """
     if name == "texts":
         return f"a list of {metavar}"
     if name == "choice":
@@ -70,8 +73,8 @@ def types_of(settings: type[BaseModel], name: str) -> dict[str, TypeSchema]:
                 types["choice"] = option_schema
             case {"items": {"type": "string"}}:
                 types["texts"] = option_schema
-            case {"format": what} | {"type": what}:
-                types[what] = option_schema
+            case {"format": type_name} | {"type": type_name}:
+                types[type_name] = option_schema
     types.pop("null", None)
     return types
 

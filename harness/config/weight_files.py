@@ -25,10 +25,10 @@ LARGEST_HEADER = 100 * MIB  # the largest header of a safetensors file that the 
 
 
 def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
-    """Return the files of a folder's weights that an engine loads.
+    """Return the existing files of a folder's weights that an engine would load: those of the first format found.
 
-    Empty if there are none. If `is_loaded`, raises UsageError for a file that is missing, cut short, or a pointer of
-    Git LFS. `name` is the user's name of the model.
+    Empty if there are none. If `is_loaded`, an engine will load them, and UsageError is raised for a file that is
+    missing, cut short, or a pointer of Git LFS. `name` is the user's name of the model, for the message.
     """
     for suffix, index, whole in FORMATS:
         files_of_format = loaded_files(folder, suffix, index, whole)
@@ -43,14 +43,14 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
     """Return the files of one format that an engine would load. Files that should exist but do not are included.
 
-    They are the shards that the file `index` lists, or the file `whole`, or all files of weights, without a second copy
-    of the weights unless there is no other.
+    They are the shards that the file `index` lists, or the file `whole`, or all files with this suffix. Files that are
+    no weights are left out, and so is a second copy of the weights, unless there is no other copy.
     """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]
     paths = [path for path in data_files(folder, f"*.{suffix}") if not OTHER_FILES.fullmatch(path.name)]
     main_paths = [path for path in paths if not path.name.startswith(SECOND_COPY)]
-    if not main_paths:
+    if not main_paths:  # What looks like a second copy is the only one.
         main_paths = paths
     if folder / whole in main_paths:
         return [folder / whole]
@@ -58,7 +58,7 @@ def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path
 
 
 def shards_of(index: Path) -> list[str]:
-    """Return the names of the shards that an index lists. Raises UsageError if the index is damaged."""
+    """Return the names of the files that an index of weights lists, sorted. Raises UsageError if it lists none."""
     match files.read_json(index, LARGEST_INDEX):
         case {"weight_map": {**weights}} if weights:
             return sorted(set(map(str, weights.values())))
@@ -84,7 +84,10 @@ def all_shards(found: Sequence[Path]) -> list[Path]:
 
 
 def check_files(found: Sequence[Path], name: str) -> None:
-    """Raise UsageError for the first file that cannot be loaded."""
+    """Raise UsageError for the first file of weights that is missing, cut short, or a pointer of Git LFS.
+
+    `name` is the user's name of the model, for the message.
+    """
     missing = [path.name for path in found if not path.exists()]
     if missing:
         raise UsageError(
@@ -102,7 +105,8 @@ def check_files(found: Sequence[Path], name: str) -> None:
 def is_cut_short(path: Path) -> bool:
     """Return whether a safetensors file is shorter than its own header says.
 
-    False for any other file, and for a header that cannot be read, which the engine reports.
+    The file begins with the length of the header in 8 bytes. The header has, for each tensor, where its data ends.
+    False for a file of another format, and for a header that cannot be read, which the engine reports.
     """
     size = path.stat().st_size
     if path.suffix != ".safetensors":

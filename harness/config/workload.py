@@ -43,9 +43,9 @@ class Workload(NamedTuple):
 
 
 def shipped_workload(name: str, input_tokens: int, output_tokens: int, imitates: str) -> tuple[str, Workload]:
-    """Return the name and the row of a workload of ours.
+    """Return the name and the row of a workload that comes with the program.
 
-    Its requests or its profile are in the file of that name in `workloads/`.
+    Its requests or its profile are in the file of that name in `workloads/`. MLPerf's samples have no file there.
     """
     path = next(WORKLOADS_FOLDER.glob(f"{name}.*"), None)
     return name, Workload(path, imitates, input_tokens, output_tokens)
@@ -113,7 +113,8 @@ class RequestSet:
     def check_context(self, most: int, limit_text: str) -> None:
         """Raise UsageError if a prompt and its answer take more than `most` tokens.
 
-        `limit_text` is the part of the message that says what sets this limit.
+        `limit_text` is the part of the message that says what sets this limit. The remedy depends on whether the
+        lengths were drawn (`exact`) or come from a file.
         """
         if self.longest <= most:
             return
@@ -145,7 +146,10 @@ class WorkloadFlags(Settings):
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each flag that the kind of requests does not take or lacks."""
+        """Yield a sentence for each flag that does not go with the source of the requests, or that it lacks.
+
+        The requests are MLPerf's samples, random prompts of given lengths, those of a trace, or those of a workload.
+        """
         yield from super().problems()
         if self.is_synthetic and None in (self.input_len, self.output_len):
             yield "give both --input-len and --output-len."
@@ -199,7 +203,7 @@ class WorkloadFlags(Settings):
 
     @property
     def is_synthetic(self) -> bool:
-        """Tell whether prompts are random ones of given lengths."""
+        """Tell whether prompts are random text of given lengths, by --input-len or --output-len."""
         return self.input_len is not None or self.output_len is not None
 
     @property
@@ -224,7 +228,7 @@ class WorkloadFlags(Settings):
 
     @property
     def workload_flag(self) -> str:
-        """The flag that names the requests, which are not MLPerf's."""
+        """The flag that names the requests, in the words of a message. For a run without MLPerf's own samples."""
         if self.is_replay:
             return f"--arrivals {self.arrivals}"
         if self.is_synthetic:
@@ -233,7 +237,7 @@ class WorkloadFlags(Settings):
 
 
 def is_profile(workload: str) -> bool:
-    """Return whether a workload is a profile, which gives lengths to draw in place of requests."""
+    """Return whether a workload, by its name or its file, is a profile, which gives lengths to draw for requests."""
     path: Path | None = Path(workload)
     if workload in WORKLOADS:
         path = WORKLOADS[workload].path
