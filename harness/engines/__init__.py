@@ -15,9 +15,9 @@ from harness.engines.protocol import Engine, Sampling
 
 
 def sampling_of(plan: Plan) -> Sampling:
-    """Return how a run's answers are generated: of the length that the longest of all requests asks for at most.
+    """Return how a run's answers are generated: with at most as many tokens as the longest of all requests asks for.
 
-    They are `exact` if the user's own requests say so.
+    Answers have exactly the length that is asked for (`exact`) only if the user's own requests say so.
     """
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 

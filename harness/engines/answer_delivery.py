@@ -52,14 +52,15 @@ class Delivery(NamedTuple):
     def is_bundled(self) -> bool:
         """Tell whether a buffer held the answer back.
 
-        A buffer did so if the answer came whole, if its first tokens were more than twice those of a mean message, or
-        if half of its messages were rushed. Messages of several tokens at even distances are steps of an engine.
+        A buffer did so if the answer came whole, if more than twice as many tokens came at first as in a mean message,
+        or if at least half of its messages were rushed. Messages of several tokens at even distances are steps of an
+        engine.
         """
         if self.is_whole:
             return True
-        if self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens:
-            return True
-        return self.messages > 1 and 2 * self.rushed >= self.messages - 1  # the first message cannot be rushed
+        has_long_start = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
+        later_messages = self.messages - 1  # the first message cannot be rushed
+        return has_long_start or (later_messages > 0 and 2 * self.rushed >= later_messages)
 
 
 @dataclass(slots=True)
@@ -73,10 +74,10 @@ class Exchange:
 
 
 def known_sum(counts: Iterable[int | None]) -> int | None:
-    """Return the sum of counts. None if one of them is unknown, or if there are none."""
-    listed = [*counts]
-    known = [count for count in listed if count is not None]
-    if not listed or len(known) < len(listed):
+    """Return the sum of counts. None if one of them is unknown (None), or if there are no counts."""
+    all_counts = [*counts]
+    known = [count for count in all_counts if count is not None]
+    if not all_counts or len(known) < len(all_counts):
         return None
     return sum(known)
 
@@ -206,9 +207,13 @@ class ServerUse(schema.FrozenModel):
         yield from self._doubtful_times()
 
     def _differing_counts(self) -> Iterator[str]:
-        """Yield a sentence for each server's count of tokens that differs from what was sent or received."""
+        """Yield a sentence for each count of tokens by the servers that differs from what was sent or received.
+
+        `usage` is what a server counts in an answer. It may have other output tokens than this client counted, tokens
+        of no stated kind, or other prompt tokens, or may be missing in some answers.
+        """
         answers = max(1, self.answers)
-        counted, came = self.output_tokens, self.client_tokens
+        counted, came = self.output_tokens, self.client_tokens  # by the servers, and by this client
         if counted is not None and abs(counted - came) > COUNT_TOLERANCE * came:
             excess = number(100 * (came - counted) / max(1, counted), 3, "+")
             basis = "`usage`" if self.tokens == counted else "what came"
@@ -229,7 +234,8 @@ class ServerUse(schema.FrozenModel):
     def _differing_prompts(self) -> Iterator[str]:
         """Yield a sentence if the server read fewer or more prompt tokens than were sent.
 
-        COUNT_TOLERANCE is allowed, and the tokens of a chat template if the server has one.
+        COUNT_TOLERANCE is allowed, and for each answer the tokens of a chat template if the server has one. Nothing is
+        yielded if a count is not known.
         """
         read, sent = self.prompt_tokens, self.sent_tokens
         if read is None or not sent:
@@ -259,14 +265,16 @@ class ServerUse(schema.FrozenModel):
         if self.models:
             yield f"answers came from {', '.join(self.models)}: the server changed its model during the test"
         idle, replicas = self.replicas
-        if 0 < idle < replicas <= self.answers:
+        if 0 < idle < replicas <= self.answers:  # With fewer answers than replicas, some must be idle.
             yield (
                 f"{idle:,} of {replicas:,} replicas computed nothing, by their metrics: --new-connections spreads "
                 "requests behind a balancer"
             )
 
     def _doubtful_times(self) -> Iterator[str]:
-        """Yield a sentence for each reason why speeds and latencies may not be those of the engine."""
+        """Yield a sentence for each reason why speeds and latencies may not be those of the engine: prompts from a
+        cache, answers in one message, and answers that a buffer held back.
+        """
         answers = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
@@ -285,7 +293,7 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that are worth knowing but make no number doubtful."""
+        """Sentences on what is worth knowing but makes no number doubtful: unusual words for the end of answers."""
         sentences = []
         for word, count in self.ends.items():
             sentences.append(f"{count:,} answers ended with finish_reason {word!r}, which is taken as `stop`")

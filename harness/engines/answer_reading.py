@@ -37,7 +37,11 @@ class AnswerReading:
         return None
 
     def add(self, piece: CompletionChunk) -> Sequence[int]:
-        """Take a message. Return the answer's first token ids if this message brought them, else an empty list."""
+        """Take a message of a streamed answer. Return the first token ids if this message completed a token, else ().
+
+        The first ids are returned only once, since the time of the first token is taken from them. A message may hold
+        only half a character, from which no token can be made yet.
+        """
         self.pieces.append(piece)
         if self._has_tokens(piece):
             self._new_messages += 1
@@ -47,30 +51,32 @@ class AnswerReading:
         if self.first:
             return ()
         self.first, half = self._encode(self.pieces)
-        if self.first:  # keep only what is not among the first tokens: half a character, and the end
+        if self.first:  # Keep only what the first tokens leave over: half a character, and how the answer ended.
             self.pieces = [CompletionChunk(text=half, end=piece.end, word=piece.word, model=piece.model)]
         return self.first
 
     def take_whole(self, piece: CompletionChunk) -> None:
-        """Take an answer that came in one document."""
+        """Take an answer that came whole, in one document instead of a stream. It has no first tokens of its own."""
         self.pieces.append(piece)
         self.usage, self.has_text = piece.usage, self._has_tokens(piece)
 
     def _has_tokens(self, piece: CompletionChunk) -> bool:
+        """Tell whether a message has tokens: token ids if the server sends them, else text."""
         if self._ids_out:
             return bool(piece.ids)
         return bool(piece.text)
 
     def end_read(self, now: float) -> bool:
-        """Note that all messages of a read were taken, and count those that came too close to the one before.
+        """Note that all messages of a read of the connection were taken, and count those that came too close together.
 
-        The read was at `now`, by time.monotonic. Return whether the caller should report that the answer goes on.
+        The read was at `now`, by time.monotonic. Return whether the caller should report that the answer goes on: at
+        most once in REPORT_INTERVAL_S, and not at the read that brought the first tokens, which are reported anyway.
         """
         if self._new_messages:
             is_rushed = self.messages > 0 and now - self._last_message < RUSH_S
             if is_rushed:
                 self.rushed += 1
-            self.rushed += self._new_messages - 1  # all but the first message of a read came at once
+            self.rushed += self._new_messages - 1  # All further messages of the read came at the same time.
             self.messages += self._new_messages
             self._last_message, self._new_messages = now, 0
         if self.first and not self.first_read_tokens:

@@ -36,7 +36,11 @@ def part_text(value: object) -> str:
 
 
 def call_text(value: object) -> str:
-    """Return the name and arguments of a function call that the model wrote, as far as this message has them."""
+    """Return the name and arguments of the function calls that the model wrote, as far as this message has them.
+
+    `value` is a call, a list of calls, or anything else, which has no text. A call has its fields below "function" or
+    at the top.
+    """
     if isinstance(value, list):
         return "".join(map(call_text, value))
     if not isinstance(value, Mapping):
@@ -49,9 +53,13 @@ def call_text(value: object) -> str:
 
 
 def message_text(choice: Mapping[str, object]) -> str:
-    """Return the text of a choice. In a chat, what the model thinks, refuses or calls counts, too."""
+    """Return all text that the model wrote in a choice, one of the answers that a message of the API may hold.
+
+    Completions have the text at the top. A chat has it below "delta" or "message", where what the model thinks, refuses
+    or calls counts, too, since the model made tokens for it.
+    """
     chat = choice.get("delta") or choice.get("message") or {}
-    if not isinstance(chat, Mapping):
+    if not isinstance(chat, Mapping):  # a text instead of an object
         return part_text(choice.get("text")) + part_text(chat)
     text = part_text(choice.get("text")) + thought_text(chat)
     for key in ANSWER_KEYS:
@@ -62,7 +70,10 @@ def message_text(choice: Mapping[str, object]) -> str:
 
 
 def thought_text(chat: Mapping[str, object]) -> str:
-    """Return what a model thinks in a message of a chat, by the first key that holds a text."""
+    """Return what a model thinks in a message of a chat, under the first key that holds a text; empty if none does.
+
+    Servers may send the same thoughts under several keys.
+    """
     for key in THOUGHT_KEYS:
         text = part_text(chat.get(key))
         if text:
@@ -71,10 +82,11 @@ def thought_text(chat: Mapping[str, object]) -> str:
 
 
 def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
-    """Return texts joined into one, without the half character that it may end with, and that half character.
+    """Return the texts of messages joined into one, and half a character if the joined text ends with one, else "".
 
     Some servers cut text into UTF-16 units. An emoji then comes in two messages, with half a surrogate pair in each.
-    Two halves that belong together are joined. Any other half is replaced by the mark for a damaged character.
+    Two halves that belong together are joined. A half at the end waits for the next message. Any other half is replaced
+    by the mark for a damaged character.
     """
     text = "".join(texts)
     if not ANY_HALF.search(text):

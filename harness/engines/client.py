@@ -67,8 +67,9 @@ TEXT_SHARE = 0.9  # encoding an engine's text here gives at least this share of 
 def extra_headers() -> dict[str, str]:
     """Return the headers that the user adds to every request.
 
-    They are lines such as `X-Team: search` in the variable ENDPOINT_HEADERS. Raises UsageError, which never shows a
-    value, for a line that is no header, or for a header that this program sets itself.
+    They are lines such as `X-Team: search` in the variable ENDPOINT_HEADERS; empty lines are skipped. Raises UsageError
+    for a line that is no header, or for a header that this program sets itself. The message never shows a value, which
+    may be secret.
     """
     headers = {}
     for number, line in enumerate(environ.get(HEADERS_VARIABLE, "").splitlines(), 1):
@@ -143,9 +144,10 @@ class Client:
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
         """Yield the answer's token ids: first those of the first message that has any, then all others together.
 
-        In between, an empty list is yielded now and then while the answer goes on. An answer that is not streamed is
-        yielded as a whole. How it came is noted in `exchange`. Raises ServerFullError if the server is full, and any
-        other EndpointError if a part of the answer does not come, or if it does not end.
+        In between, an empty list is yielded now and then, so that the caller sees that the answer goes on. An answer
+        that is not streamed is yielded as a whole. How the answer came is noted in `exchange`. Raises ServerFullError
+        if the server is full, and any other EndpointError if a part of the answer does not come, or if the answer does
+        not end.
         """
         address, sampling = request.address, self.sampling.for_request(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
@@ -175,18 +177,19 @@ class Client:
                     yield ()
         if not reading.end:
             raise reader.missing_end_error()
-        rest = self._rest(reading, address, sampling)
-        exchange.delivery = self._delivery(reading, reading.end, len(reading.first) + len(rest), sampling)
-        if rest:
-            yield rest
+        later_tokens = self._later_tokens(reading, address, sampling)
+        exchange.delivery = self._delivery(reading, reading.end, len(reading.first) + len(later_tokens), sampling)
+        if later_tokens:
+            yield later_tokens
 
     def _delivery(
         self, reading: AnswerReading, end: CompletionChunk, client_tokens: int, sampling: Sampling
     ) -> Delivery:
         """Return the record of how an answer was delivered: its tokens, how it ended, and whether it ended too early.
 
-        `client_tokens` is the number of tokens that this client counted. If the server sent text, or no text at all,
-        the tokens in `usage` are used, because an engine may have made more tokens than the text shows.
+        `client_tokens` is the number of tokens that this client counted. It counts for the result if the server sends
+        token ids. If the server sends text, or hides the answer, the tokens in `usage` count, because an engine may
+        have made more tokens than the text shows. `end` is the message that ended the answer.
         """
         usage = reading.usage.counts(client_tokens) if reading.usage else None
         is_hidden = self._is_hidden(reading)
@@ -196,9 +199,9 @@ class Client:
             tokens = usage.output_tokens
         elif not has_ids:
             fewest_expected_tokens *= TEXT_SHARE  # a text may be encoded in fewer tokens than the engine made
-        word = model = why_empty = ""
+        unusual_word = model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
-            word = end.word
+            unusual_word = end.word
         if end.model not in (None, self.served):
             model = server_text(end.model)
         if client_tokens == 0 and not is_hidden:
@@ -211,7 +214,7 @@ class Client:
             usage=usage,
             rushed=reading.rushed,
             is_capped=end.end == "length" and tokens < fewest_expected_tokens,
-            end=word,
+            end=unusual_word,
             model=model,
             is_hidden=is_hidden,
             why_empty=why_empty,
@@ -229,7 +232,11 @@ class Client:
         return counted > end_tokens
 
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
-        """Return why an answer has no token, in words, as far as its end and its counts tell."""
+        """Return in words why an answer has no token, with a remedy where there is one.
+
+        `end` is the message that ended the answer, `usage` the server's counts. Either the limit of tokens ended the
+        answer, or the model did at once, which min_tokens forbids where the server takes it.
+        """
         if end.end == "length":
             return (
                 "it reached its limit of tokens without text, and no `usage` counts them: the server hides what the "
@@ -250,9 +257,10 @@ class Client:
         )
 
     async def choose(self, address: str, prompt: list[int], choices: Sequence[int]) -> ChoiceLogprobs:
-        """Return the log-probabilities of the ids in `choices` as the next token.
+        """Return the log-probabilities of the ids in `choices` as the next token after the prompt, in the same order.
 
-        Raises EndpointError if the server fails, and UsageError if it does not give log-probabilities.
+        Raises EndpointError if the server fails (status 500 or above), and UsageError if its answer has no
+        log-probability for each of the ids.
         """
         async with self.post(address, choice_request(self.content(prompt), self.model, choices)) as response:
             page = await read_whole(response, address)
@@ -267,7 +275,8 @@ class Client:
         raise UsageError(f"{problem}.")
 
     def content(self, prompt: list[int]) -> Content:
-        """Return a prompt as its server takes it: token ids, the messages of a conversation, or text.
+        """Return a prompt as the server takes it: token ids if it takes them, else the messages of a conversation in a
+        chat, or text.
 
         The text includes special tokens except the one at its beginning, which the server adds itself.
         """
@@ -281,14 +290,17 @@ class Client:
         return str(self.tokenizer.decode(text_tokens, skip_special_tokens=False))
 
     def salted_messages(self, prompt: MessagePrompt) -> list[dict[str, str]]:
-        """Return the messages of a conversation, with the text of its salt before the first one."""
+        """Return the messages of a conversation, with the salt, if there is any, at the start of the first message.
+
+        Salt makes a prompt unique, so that the server cannot answer it from its cache.
+        """
         messages = [dict(message) for message in prompt.messages]
         if prompt.salt:
             messages[0]["content"] = self.tokenizer.decode(list(prompt.salt)) + messages[0]["content"]
         return messages
 
-    def _rest(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
-        """Return the token ids of an answer after its first ones.
+    def _later_tokens(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
+        """Return the token ids of an ended answer after the first tokens, which `reading` has.
 
         If the server sent text, the token that ended the answer is added, as engines count it. Raises EndpointError if
         an answer of exact length ended early, or if the server gives token ids and their number is not what was asked
@@ -309,9 +321,10 @@ class Client:
         return tokens
 
     def _encode(self, address: str, pieces: Sequence[CompletionChunk]) -> tuple[list[int], str]:
-        """Return the token ids of pieces, and half a character if the pieces end with one.
+        """Return the token ids of messages, and half a character if their text ends with one, else "".
 
-        Raises EndpointError if the server sends ids and a text came without them, or if an id is beyond the vocabulary.
+        Text is encoded here; if the server sends token ids, these are used. Raises EndpointError if such a server sends
+        text without ids, or an id beyond the vocabulary.
         """
         if not self.form.ids_out:
             text, half = whole_characters(chunk.text for chunk in pieces)
@@ -329,6 +342,7 @@ class Client:
         return tokens, ""
 
     def _encode_text(self, text: str) -> list[int]:
+        """Return the token ids of a text, without special tokens."""
         if not text:
             return []
         return list(self.tokenizer.encode(text, add_special_tokens=False))
@@ -337,8 +351,8 @@ class Client:
     async def post(self, address: str, body: bytes, exchange: Exchange | None = None) -> AsyncIterator[ClientResponse]:
         """Yield the response to a completion request, whatever its status. The time of sending goes to `exchange`.
 
-        Raises EndpointError if the answer does not come in time, ServerFullError if the connection breaks, and
-        UsageError if the server compresses its answers.
+        Raises EndpointError if the answer does not come in time, and UsageError if the server compresses its answers.
+        Raises ServerFullError if the connection breaks, since that is what full servers do.
         """
         url = server_addresses.join_url(address, self.form.path)
         headers = {"Content-Type": "application/json"}
@@ -359,7 +373,7 @@ class Client:
             if isinstance(error, ClientResponseError):
                 text = str(error.message)
             encoding = re.search(r"content-encoding: (.*?)\.(?: |$)", text)
-            if encoding:  # aiohttp cannot unpack this answer
+            if encoding:  # The error is aiohttp's, which cannot unpack the answer.
                 raise UsageError(
                     f"--endpoint {address} compresses its answers ({encoding[1]}) although they were asked for as they "
                     "are: turn compression off at the server, or at the proxy before it."
@@ -368,9 +382,13 @@ class Client:
 
 
 def sending_time_trace() -> TraceConfig:
-    """Return a trace that notes in a request's exchange when the request was written to a connection."""
+    """Return a trace for aiohttp that notes in a request's exchange when the request was written to a connection.
+
+    The time before, in which the request waits for a connection, is this client's and not the server's.
+    """
 
     async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
+        """Note the time in the exchange that `post` gave to the request, if any."""
         if context.trace_request_ctx is not None:
             context.trace_request_ctx.sent_at = time.perf_counter()
 
@@ -416,9 +434,10 @@ async def read_whole(response: ClientResponse, address: str) -> bytes:
 
 
 def key_hint(challenge: str) -> str:
-    """Return what a server that answers 401 or 403 wants, and where the user can set it.
+    """Return what a server that answers 401 or 403 wants, and where the user can set it, as the end of a message.
 
-    `challenge` is the server's WWW-Authenticate header.
+    `challenge` is the server's WWW-Authenticate header. The server refuses the user's own Authorization header or key,
+    if there is one, or asks for a password or a key.
     """
     if "authorization" in map(str.lower, extra_headers()):
         return f"refuses the Authorization in {HEADERS_VARIABLE}"
@@ -432,7 +451,8 @@ def key_hint(challenge: str) -> str:
 async def connection_problem(error: ClientError, address: str) -> str:
     """Return why a server could not be reached: its certificate, another protocol, or no server at the address.
 
-    If something answered, but not in HTTP, it is asked which protocol it speaks.
+    If something answered, but not in HTTP, the address is asked again for the protocol that is spoken there. If nobody
+    answered, and the environment has a proxy that this program does not use, the text says so.
     """
     if isinstance(error, ClientConnectorCertificateError):
         return (
@@ -454,9 +474,9 @@ async def connection_problem(error: ClientError, address: str) -> str:
 def connection_reason(error: ClientError) -> str:
     """Return why a connection failed, in the words of the operating system.
 
-    The message of aiohttp has parts of its connection pool's key, such as "ssl:default". The number of the error is
-    negative for a host name that is not known, and None for attempts at several addresses. Then the error's own text is
-    returned.
+    aiohttp's own message would also have parts of its pool's key, such as "ssl:default", so that it is used only for an
+    error that is not of connecting. The number of the error is negative for an unknown host name, and None for attempts
+    at several addresses; then the error's own text is returned.
     """
     if not isinstance(error, ClientConnectorError):
         return server_text(error)
@@ -469,7 +489,7 @@ def connection_reason(error: ClientError) -> str:
 def is_nobody_there(error: ClientError) -> bool:
     """Return whether a connection failed because nothing answers at the address.
 
-    False if something does that speaks another protocol: TLS fails, or it resets the connection.
+    False if something there speaks another protocol, so that TLS fails, or the connection is reset.
     """
     if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
         return False

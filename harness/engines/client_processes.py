@@ -45,17 +45,23 @@ class NumberedRequest(NamedTuple):
 
 
 def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Send a message. uvloop writes the messages of one turn of the loop together."""
+    """Send a message to the other process: its length in 8 bytes, and the pickled message.
+
+    Does not wait. uvloop writes the messages of one turn of the loop together.
+    """
     data = pickle.dumps(message)
     writer.write(len(data).to_bytes(8, "big") + data)
 
 
 async def receive(reader: asyncio.StreamReader, kind: type[MessageT]) -> MessageT:
-    """Return the next message, which must be of the given kind. Raises EOFError if the other side is gone."""
+    """Return the next message of the other process, which must be of type `kind`.
+
+    Raises EOFError if the other process is gone, even in the middle of a message.
+    """
     try:
         size = int.from_bytes(await reader.readexactly(8), "big")
         message = pickle.loads(await reader.readexactly(size))
-    except ConnectionError:  # a message that is cut short is an EOFError
+    except ConnectionError:  # A message that is cut short is an EOFError already.
         raise EOFError from None
     assert isinstance(message, kind)
     return message
@@ -107,13 +113,17 @@ class RemoteClient:
                 parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """Yield an answer as `Client.answer` does. Raises EngineError if the process is gone."""
+        """Yield the token ids of an answer as the client in the process does, and note its delivery in `exchange`.
+
+        Raises the error of a request that failed, and EngineError if the process is gone.
+        """
         number = next(self._numbers)
         parts = self._parts[number] = asyncio.Queue()
         try:
             if self.failure:
                 raise EngineError(self.failure)
             send(self._writer, NumberedRequest(number, request))
+            # The last reply has the exchange, and an error if the request failed; none of them has tokens.
             while not (reply := await parts.get()).exchange and not reply.error:
                 yield reply.tokens
             if reply.exchange:
@@ -135,8 +145,9 @@ class RemoteClient:
 
 
 def serve(client: Client, theirs: socket.socket) -> None:
-    """Answer the requests that come through the socket `theirs` until the other side is gone. This is all that the
-    process does.
+    """Answer the requests that come through the socket `theirs` until the other side is gone.
+
+    This is all that a client process does. The process loads a tokenizer only if prompts or answers are texts.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
     if not (client.form.ids_in and client.form.ids_out):  # otherwise nothing is encoded or decoded here
@@ -145,7 +156,10 @@ def serve(client: Client, theirs: socket.socket) -> None:
 
 
 async def answer_all(client: Client, theirs: socket.socket) -> None:
-    """Start an answer to each request that comes, until the other side is gone."""
+    """Say that the process is ready, then start an answer to each request that comes, until the other side is gone.
+
+    Answers run beside each other. They are kept in `tasks`, since the event loop keeps no reference of its own.
+    """
     client.open()
     reader, writer = await asyncio.open_connection(sock=theirs)
     send(writer, READY)
@@ -160,7 +174,11 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 
 
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
-    """Send the parts of one answer to the other side as they come, then its exchange, and the error if it failed."""
+    """Send the parts of one answer to the other side as they come, then its exchange, and the error if it failed.
+
+    An error that is none of this program's own is printed to the log, and sent as text, since not every exception can
+    be pickled.
+    """
     exchange = Exchange()
     error: Exception | None = None
     try:

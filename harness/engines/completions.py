@@ -73,10 +73,10 @@ class Message(TypedDict, total=False):
 
 
 def read_message(data: bytes) -> Message:
-    """Return the value of a message. Raises ValueError if it is no JSON.
+    """Return a message, given as JSON. Raises ValueError if it is no JSON.
 
-    The fast reader refuses half a surrogate pair, which servers send that cut text into UTF-16 units. Python's own
-    reader takes it.
+    The fast reader refuses half a surrogate pair, which servers send that cut text into UTF-16 units. So what it
+    refuses is read again by Python's own reader, which takes such halves.
     """
     message: Message
     try:
@@ -87,17 +87,19 @@ def read_message(data: bytes) -> Message:
 
 
 def end_kind(word: str) -> str | None:
-    """Return what a server's word for the end of an answer means: `stop` or `length`. None for no word."""
+    """Return what a server's word for the end of an answer means: "length" if the limit of tokens ended it, else
+    "stop". None for no word: the answer goes on.
+    """
     if not word:
         return None
     return "length" if word.lower() in LENGTH_WORDS else "stop"
 
 
 def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
-    """Return one message as a part of an answer.
+    """Return the part of an answer in one message, which `data` has as JSON or already read.
 
-    Raises EndpointError if it is an error of the server, no completion, or the end of an answer that was broken off.
-    The error of a full server is a ServerFullError.
+    Raises EndpointError if the message is an error of the server, no completion, or the end of an answer that was
+    broken off. The error of a full server is a ServerFullError. `address` is the server's, for the messages.
     """
     try:
         message = read_message(data) if isinstance(data, bytes) else data
@@ -115,9 +117,10 @@ def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
 
 
 def chunk_of(message: Message) -> CompletionChunk:
-    """Return the part of an answer in a message. Raises an error of DAMAGED if the message is no completion.
+    """Return the part of an answer in a message: its text or token ids, its end, and the server's counts (`usage`).
 
-    Only a message with `usage` may lack choices.
+    A message with `usage` may have no choices, and then no text. Raises an error of DAMAGED if any other message has
+    none, or if a token id is no number that LoadGen could take.
     """
     usage = usage_in(message)
     choices = message.get("choices") if usage else message["choices"]
@@ -136,7 +139,10 @@ def chunk_of(message: Message) -> CompletionChunk:
 
 
 def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes:
-    """Return the JSON of a request for the log-probabilities of some next tokens, with fields of vLLM's own."""
+    """Return the JSON of a request for the log-probabilities of the tokens `choices` after a prompt.
+
+    A single token is generated. Some of the fields are vLLM's own: only they give any chosen token by its id.
+    """
     fields = {
         "model": model,
         "prompt": prompt,
@@ -187,7 +193,9 @@ class EventReader:
     def feed(self, chunk: bytes) -> list[Message | bytes]:
         """Return the messages that a read completes, without the closing [DONE].
 
-        A damaged message is returned as bytes. Raises EndpointError for a line of more than LARGEST_ANSWER_BYTES.
+        `chunk` is what one read of the connection brought. It may end within a line, whose beginning is then kept for
+        the next read. A damaged message is returned as bytes. Raises EndpointError for a line of more than
+        LARGEST_ANSWER_BYTES.
         """
         if not chunk:  # an empty chunk ends no line
             return []
@@ -204,7 +212,11 @@ class EventReader:
         return list(filter(None, map(self._take, lines)))
 
     def _take(self, line: bytes) -> Message | bytes | None:
-        """Take a line. Return the message if the line, an empty one, ends a message. Otherwise None."""
+        """Take a line of the stream. Return the message that an empty line ends, and None for any other line.
+
+        A data line is kept for the message. An event line tells its kind. Lines of no use, as comments, are skipped,
+        and a line without framing is kept in `stray`.
+        """
         if not line:
             return self._dispatch()
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
@@ -219,15 +231,16 @@ class EventReader:
     def _dispatch(self) -> Message | bytes | None:
         """Return the message of the event that an empty line ended.
 
-        None if the event is no part of an answer. What it holds is then kept in `stray`, except the closing [DONE]. A
-        damaged message is returned as bytes. An event of the kind "error" is returned as a message with that error.
+        A damaged message is returned as bytes, since it may have held a part of the answer. An event of the kind
+        "error" is returned as a message with that error. None if the event is no part of an answer: its data is then
+        kept in `stray`, except the closing [DONE].
         """
         data, kind = b"\n".join(self._data), self._kind
         self._data, self._kind = [], b""
         try:
             message = read_message(data)
         except (ValueError, RecursionError):
-            if data.startswith(b"{"):  # this damaged message may have held a part of the answer
+            if data.startswith(b"{"):
                 return data
             message = None
         if message is not None and type(message) is dict:
@@ -240,17 +253,17 @@ class EventReader:
         return None
 
     def _keep(self, words: bytes) -> None:
-        """Add words to `stray`, once."""
+        """Add words of the server to `stray`, up to MOST_REFUSAL bytes in all, unless they are in it already."""
         if words not in self.stray:
             self.stray = (self.stray + words + b"\n")[:MOST_REFUSAL]
 
     def missing_end_error(self) -> EndpointError:
-        """Return the error for an answer whose end did not come, with the words of the server that belong to no answer.
+        """Return the error for an answer whose end did not come, with the server's words that belong to no answer.
 
-        An answer in one document instead of a stream gets an error of its own.
+        Those may be an error. If they are a whole completion, the server does not stream, and the error says so.
         """
         last_bytes = self.stray
-        if not self._line.startswith(b"data:"):
+        if not self._line.startswith(b"data:"):  # The unfinished line is no part of the answer.
             last_bytes += self._line
         if b'"choices"' in last_bytes:
             return EndpointError(f"{self.address} does not stream: it answers `stream: true` in a single JSON document")
@@ -261,7 +274,10 @@ class EventReader:
 
 
 def reason_of(error: object) -> object:
-    """Return the value under the first of REASON_KEYS in a server's error. None if it is no object, or has none."""
+    """Return the reason in a server's error: the value under the first of REASON_KEYS.
+
+    None if the error is no object, or has none of these keys. The reason may be an object again.
+    """
     if isinstance(error, dict):
         for key in REASON_KEYS:
             if error.get(key):
@@ -272,8 +288,9 @@ def reason_of(error: object) -> object:
 def server_text(words: object, most: int = 200) -> str:
     """Return words of a server, such as an error, a name or a page, as one line of at most `most` characters.
 
-    Of a JSON object that gives a reason, also as bytes, only the innermost reason is returned, and of an HTML page its
-    title, or its text if it has none. Secrets are masked, and a full stop at the end is dropped.
+    Of a JSON object that gives a reason, also as bytes, only the innermost reason is returned. Of an HTML page the
+    title is returned, or the text without tags. Secrets are masked, characters that cannot be printed are replaced, and
+    a full stop at the end is dropped.
     """
     if isinstance(words, bytes):
         page = words.decode(errors="replace")

@@ -20,15 +20,16 @@ NO_NVCC = (
 
 
 def set_cuda_home(engine_args: Mapping[str, object]) -> str:
-    """Set CUDA_HOME to the toolkit in the packages of this Python environment, if kernels need one and no other is
-    there.
+    """Set CUDA_HOME to the toolkit in the packages of this Python environment, if kernels need a toolkit and no other
+    is there.
 
     Only FlashInfer, a backend of attention, compiles kernels. The packages need links, which the set-up makes. An
     environment that pip alone has filled has no links, so they are made here. Return a warning in one line if there is
     no nvcc, or if the links cannot be made. Empty otherwise.
     """
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
-    if not is_compiled or environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists():
+    has_toolkit = environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists()
+    if not is_compiled or has_toolkit:
         return ""
     packages = Path(get_path("purelib"))
     if links_of(packages) is None:
@@ -49,9 +50,9 @@ def links_of(packages: Path) -> Path | None:
 
 
 def make_links(packages: Path) -> str:
-    """Make the links in the environment of these packages.
+    """Make the links to NVIDIA's libraries in the environment whose folder of packages is `packages`.
 
-    Return why this failed, with the command. Empty if it worked.
+    Return a warning with the reason and the command if this failed. Empty if it worked.
     """
     environment = packages.parents[2]  # the packages lie in environment/lib/python3.N/site-packages
     command = f"sh {LINKS_SCRIPT} {environment}"

@@ -88,11 +88,12 @@ class Discovery:
     async def ready(self, address: str) -> None:
         """Wait for a server that is still loading, for at most --wait-ready seconds.
 
-        Such a server refuses connections, answers 503, or lists no model. The reason for the wait is shown at once and
-        again if it changes. If something else is wrong, `discover` reports it afterwards.
+        Such a server refuses connections, answers 503, or lists no model. A server that wants a key is ready. The
+        reason for the wait is shown at once and again if it changes. Returns also when the time is over: what is wrong
+        then, `discover` reports afterwards.
         """
         until = self.begun + (self.config.wait_ready or 0.0)
-        before = ""
+        shown_state = ""
         while time.monotonic() < until:
             try:
                 status, listed, _ = await self.get(address, "/models")
@@ -103,16 +104,16 @@ class Discovery:
                 state = error.reason
             except UsageError as error:
                 state = str(error)
-            if state != before:
+            if state != shown_state:
                 self.say(f"waiting for {address} (up to {until - time.monotonic():.0f} s): {state}")
-            before = state
+            shown_state = state
             await asyncio.sleep(READY_S)
 
     async def discover(self, address: str, max_model_len: int) -> Server:
         """Return what a server reports of itself, and the name by which to ask for its model.
 
-        That name is the user's, or else the server's, or else this run's own for the model. Raises UsageError if there
-        is no server, or if its context is too short.
+        That name is --served-model-name, or else the name that the server lists, or else this run's own name for the
+        model. Raises UsageError if there is no server, or if its context is shorter than `max_model_len` tokens.
         """
         config = self.config
         models, header = await self.models(address)
@@ -130,10 +131,10 @@ class Discovery:
         return Server(address, model, engine_name(listed, header), version, other_model(config, listed))
 
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
-        """Return the models that a server lists, by name, and its Server header.
+        """Return the models that a server lists, by name, and the server's Server header, which may name the engine.
 
-        A busy server is asked again for BUSY_S seconds. Raises UsageError if the server wants a key, or if no answer
-        comes.
+        A busy server is asked again for BUSY_S seconds. No models if it lists none. Raises UsageError if the server
+        wants a key, or if no answer comes.
         """
         until = time.monotonic() + BUSY_S
         status, page, header = await self.get(address, "/models")
@@ -149,7 +150,7 @@ class Discovery:
         return models, header
 
     async def version(self, address: str) -> str:
-        """Return the engine's version. Empty if the server does not tell it."""
+        """Return the engine's version, from the first page that has it. Empty if the server does not tell it."""
         for path, key in VERSION_PAGES:
             with contextlib.suppress(UsageError):  # servers need not have this page
                 status, reply, _ = await self.get(join_url(address, path="", outside=True), path, PAGE_S)
@@ -160,8 +161,9 @@ class Discovery:
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Return the status, the JSON object, and the Server header of a page.
 
-        The object is empty if the page has none. For status 401 and 403 the header is WWW-Authenticate. Raises
-        UsageError if no answer comes, if it is too large, or if the list of models is redirected.
+        The object is empty if the page is no JSON object. For status 401 and 403 the header is WWW-Authenticate, which
+        says what the server wants. Raises UsageError if no answer comes in `limit_s` seconds (UnreachedError), if the
+        answer is too large, or if the list of models is redirected.
         """
         try:
             async with self.session.get(
@@ -187,9 +189,9 @@ class Discovery:
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
-    """Return the name of the engine that lists such a model. `header` is the server's Server header.
+    """Return the name of a server's engine, told by the owner in its list of models.
 
-    An unknown engine is named by this header.
+    `listed` is the entry of a model, `header` the Server header, by which an unknown engine is named.
     """
     owner = str(listed.get("owned_by"))
     if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
@@ -204,8 +206,9 @@ def engine_name(listed: ListedModel, header: str) -> str:
 def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> ListedModel:
     """Return the entry of the run's model in a server's list.
 
-    That is the entry with the model's name, or with --served-model-name if it is given. If it is not, the entry of a
-    list with a single model counts under any name. Empty if there is no such entry.
+    That is the entry with --served-model-name if it is given, else the entry with the model's own name. Without
+    --served-model-name, a list of a single model has its entry whatever the name, which may be an alias. Empty if there
+    is no such entry.
     """
     own_names = [config.model, config.model_path]
     if config.served_model_name:
@@ -227,7 +230,8 @@ def is_single_model(models: Mapping[str, ListedModel]) -> bool:
 def other_model(config: RunConfig, listed: ListedModel) -> str:
     """Return the hub repository that a server lists as its model, if it is surely not the model that the user named.
 
-    Empty otherwise: a path or an alias may stand for the named model, and --served-model-name says that a name does.
+    Empty otherwise: a path or an alias may stand for the named model, and with --served-model-name the user says that a
+    name does.
     """
     if config.served_model_name:
         return ""
@@ -235,7 +239,8 @@ def other_model(config: RunConfig, listed: ListedModel) -> str:
     if any(is_one_of(name, (config.model, config.model_path)) for name in names):
         return ""
     for name in names:
-        if "/" in name.strip("/.") and name[0] not in "/.":
+        is_repository = "/" in name.strip("/.") and name[0] not in "/."  # OWNER/NAME, and no path
+        if is_repository:
             return server_text(name)
     return ""
 
@@ -265,9 +270,10 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
 def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    If the server's name for the model is an alias, the default model is kept, since it is needed only for its
-    tokenizer. `say` shows it if --served-model-name is not listed. Raises UsageError if the servers serve several
-    models and the named one is not among them, or if the served model's tokenizer is not found.
+    The configuration is unchanged without an endpoint, and if the user named a model, or --served-model-name. It is
+    unchanged, too, if the servers name their model by an alias: the default model then gives the tokenizer. `say` shows
+    a note if --served-model-name is not listed. Raises UsageError if the servers serve several models and the named one
+    is not among them, or if the served model's tokenizer is not found.
     """
     if not config.endpoint:
         return config
@@ -283,7 +289,7 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
             f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
-    if config.model != DEFAULT_MODEL or not names:  # the user named a model, which may be behind the server's alias
+    if config.model != DEFAULT_MODEL or not names:  # The user's model may be the one behind the server's alias.
         return config
     served = config
     if "/" in names[0] or names[0] in MODELS:

@@ -17,9 +17,10 @@ TIME_ARGUMENTS = ("first_token_s", "token_s")
 
 
 def create(plan: Plan, traces: Path, may_score: bool = False) -> "Echo":
-    """Return the engine. Raises UsageError for an unknown setting.
+    """Return the engine with the times that --engine-arg gives, 0 s if it gives none.
 
-    `traces` stays empty, since there is no profiler. `may_score` has no effect.
+    `traces` stays empty, since there is no profiler. `may_score` has no effect. Raises UsageError for any other engine
+    argument, or for a time that is no number of seconds.
     """
     times = dict.fromkeys(TIME_ARGUMENTS, 0.0)
     for name, value in plan.config.engine_args.items():
@@ -46,7 +47,11 @@ class Echo(protocol.Engine):
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.TokenStream:
-        """Yield the first token after the time `first_token_s`, and the others once each has taken `token_s`."""
+        """Yield the first token of the prompt after `first_token_s` seconds, and all others together, after `token_s`
+        seconds for each.
+
+        The answer is as long as it may be: the prompt's tokens, repeated as often as needed.
+        """
         count = self.sampling.for_request(max_new_tokens).max_new_tokens
         repeats = count // len(prompt) + 1
         answer = (prompt * repeats)[:count]

@@ -30,8 +30,8 @@ LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 def own_rows(text: str, names: Collection[str]) -> str:
     """Return a page of metrics without the rows of models other than this run's, which is known by `names`.
 
-    Rows that name no model are kept. If no row has one of these names, the page has another name for the model, and all
-    rows are kept.
+    Rows that name no model are kept. If no row has one of these names, the page must have another name for the model,
+    and all rows are kept.
     """
     lines = text.splitlines()
     models = models_of(lines)
@@ -47,10 +47,11 @@ def models_of(lines: Iterable[str]) -> set[str]:
 
 
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
-    """Yield a note for each kind of rows on a page that may not be this run's own.
+    """Yield a note for each kind of rows on a page of metrics that may not be this run's own.
 
-    These are rows of other models beside this run's, rows that all name one other model, and rows that are counted
-    together although they differ in a label that may not stand for replicas (one that is not in OWN_LABELS).
+    `names` are the names of this run's model. Noted are rows of other models beside this run's, which are left out;
+    rows that all name one other model, which are kept; and rows that are counted together although they differ in a
+    label that may not stand for replicas (one that is not in OWN_LABELS).
     """
     lines = [line for line in page_with_vllm_names(text).splitlines() if metric_name(line) in SOURCES]
     models = models_of(lines)
@@ -89,11 +90,12 @@ def foreign_labels(text: str) -> Mapping[str, set[str]]:
 
 
 def metric_name(line: str) -> str:
+    """Return the name of the metric in a row, which ends at its labels or, without labels, at a space."""
     return line.partition("{")[0].partition(" ")[0]
 
 
 def model_of(line: str) -> str:
-    """Return the model that a row names. Empty if it names none."""
+    """Return the model that a row of a page of metrics names in a label. Empty for a comment, or a row without one."""
     if "{" not in line or line.startswith("#"):
         return ""
     labels = dict(LABEL.findall(line))
@@ -104,7 +106,10 @@ def model_of(line: str) -> str:
 
 
 def is_one_of(model: str, names: Collection[str]) -> bool:
-    """Return whether a model's name is one of `names`. Case, and folders and owners before the name, do not count."""
+    """Return whether a model's name is one of `names`, by the last part of the name, without regard to case.
+
+    So "owner/NAME" and "/folder/name" are the same model.
+    """
     return base_name(model) in [base_name(name) for name in names if name]
 
 

@@ -54,9 +54,7 @@ def create(plan: Plan, traces: Path, may_score: bool = False) -> "OpenAI":
 
     With `may_score` this process is the only client, since `score_choices` uses no other.
     """
-    processes = 0
-    if may_score:
-        processes = 1
+    processes = 1 if may_score else 0  # 0: as many as the machine's cores allow
     return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes)
 
 
@@ -91,10 +89,10 @@ class OpenAI(Engine):
         self._clients: Sequence[Client | RemoteClient] = [self._client]
 
     async def load(self) -> None:
-        """Find out what the servers are and how they take prompts, then start the client processes.
+        """Find out what the servers are and how they take prompts, then start the client processes, if there are any.
 
-        A server that is loading is waited for. Raises UsageError if a server cannot be used or differs from the others,
-        EndpointError if a connection fails.
+        A server that is loading is waited for. What was found out is kept in `args`, for the run's record. Raises
+        UsageError if a server cannot be used or differs from the others, EndpointError if a connection fails.
         """
         config = self.config
         allow_open_files(config.most_in_flight)
@@ -139,14 +137,14 @@ class OpenAI(Engine):
             self.args["metrics"] = "; ".join(self.cautions)
         rows = [own_rows(page, self.model_names) for page in pages]
         is_in_answers = all(server.tells_cache for server in self.servers)
-        is_on_pages = cached_percent(rows, rows) is not None  # not None if the pages have these counters at all
+        is_on_pages = cached_percent(rows, rows) is not None  # None only if the pages lack the counters of the cache.
         self._cache_is_counted = is_in_answers or is_on_pages
 
     async def _best_format(self, server: Server) -> RequestFormat:
         """Return the best form of requests that the server takes, with the sampling fields that it takes.
 
-        The forms are tried with requests such as the run will send. Raises UsageError if the server takes no form, or
-        if it takes only text although prompts must have an exact number of tokens.
+        The forms are tried, the best first, with requests such as the run will send. Raises UsageError if the server
+        takes no form, or if it takes only text although prompts must have an exact number of tokens.
         """
         reason: object = ""
         no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())
@@ -165,9 +163,10 @@ class OpenAI(Engine):
         raise UsageError(f"--endpoint {server.address} accepts none of this program's completion requests: {reason}.")
 
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
-        """Return the neutral sampling fields that the server takes.
+        """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.
 
-        They are tried together, and only if the server refuses that, one by one.
+        They override the server's own defaults, which could change greedy answers. They are tried together, and only if
+        the server refuses that, one by one.
         """
         with suppress(RefusedError):
             await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
@@ -180,10 +179,11 @@ class OpenAI(Engine):
         return tuple(accepted)
 
     async def _try_format(self, server: Server, form: RequestFormat) -> bool:
-        """Send a small request in this form, and return whether the answer comes with the token ids that it asks for.
+        """Send a small request in this form, and return whether the answer has token ids, if the form asks for them.
 
         The answer is streamed if the run's answers are. The model that it names, and whether it counts cached tokens,
-        are noted. Raises RefusedError if another form may work, and UsageError if none can.
+        are noted in the client and in `server`. Raises RefusedError if another form may work, and UsageError if none
+        can.
         """
         stream = self.config.scenario_rules.pattern.is_streamed
         self._client.form = form
@@ -202,10 +202,10 @@ class OpenAI(Engine):
         return form.ids_out and all(chunk.ids is not None for chunk in chunks if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Return the status, page and WWW-Authenticate header of the reply to a completion request.
+        """Return the status, page and WWW-Authenticate header of the first final reply to a completion request.
 
         A server that is too busy, or has no backend yet, is asked again for BUSY_S seconds, after the pause that it
-        asks for. If the status is not 200, the page is the reason in the reply.
+        asks for, if it does. If the status is not 200, the page is the reason in the reply.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -230,7 +230,8 @@ class OpenAI(Engine):
     ) -> TokenStream:
         """Yield the answer of the server with the least load, through the client with the fewest requests.
 
-        If too many requests are in flight, wait for one to end.
+        If as many requests are in flight as are allowed, wait for one to end first. A request without a first token is
+        counted as `unstarted`, because it weighs more in the server's load.
         """
         async with self._least_loaded() as server:
             client = min(self._clients, key=attrgetter("in_flight"))
@@ -299,7 +300,8 @@ class OpenAI(Engine):
     def limit_in_flight(self, most: int) -> int:
         """Keep at most `most` requests in flight at all servers together, at least one at each.
 
-        Return the limit for each server.
+        Return the limit for each server. Requests in flight are not counted in the new limit, so this must be called
+        between two tests.
         """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
@@ -309,7 +311,7 @@ class OpenAI(Engine):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """The names by which a page of metrics may know this run's model."""
+        """The names by which a page of metrics may know this run's model: the servers' and the user's, each once."""
         config = self.config
         served = [server.model for server in self.servers]
         return tuple(dict.fromkeys([*served, config.served_model_name, config.model, config.model_path]))
@@ -322,7 +324,9 @@ class OpenAI(Engine):
         return []
 
     async def _read_pages(self) -> list[str]:
-        """Return the pages of metrics that come: those of --metrics-url, or else each server's /metrics."""
+        """Return the pages of metrics of --metrics-url, or else each server's /metrics. Those that do not come are left
+        out.
+        """
         addresses = list(self.config.metrics_url)
         if not addresses:
             for server in self.servers:
@@ -331,7 +335,10 @@ class OpenAI(Engine):
         return list(filter(None, pages))
 
     async def _metrics(self, url: str) -> str:
-        """Return a page of metrics. Empty if it does not come. The key is sent only to the endpoints' own hosts."""
+        """Return a page of metrics. Empty if it does not come.
+
+        The user's key and headers are sent only to the endpoints' own hosts. Any other host gets a session without.
+        """
         hosts = {urlsplit(server.address).hostname for server in self.servers}
         with suppress(EndpointError):
             if urlsplit(url).hostname in hosts:
@@ -349,8 +356,8 @@ class OpenAI(Engine):
         return None
 
     def close(self) -> None:
-        """Close the connections, then end the client processes and the loop."""
-        if self.servers:
+        """Close the connections, for at most IDLE_S seconds, then end the client processes and the loop."""
+        if self.servers:  # Without servers, the loop may never have begun.
             with suppress(TimeoutError):
                 self.spawn(self._disconnect()).result(timeout=IDLE_S)
         for client in self._remote:
@@ -358,6 +365,7 @@ class OpenAI(Engine):
         self.stop_loop()
 
     async def _disconnect(self) -> None:
+        """Close the session of this process and the connections to the client processes."""
         clients = (client.disconnect() for client in self._remote)
         # Errors are ignored: a client process that died while it started has no connection to close.
         await asyncio.gather(self._client.session.close(), *clients, return_exceptions=True)
@@ -366,8 +374,9 @@ class OpenAI(Engine):
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    It is RefusedError if another form of the request may work. It is UsageError if the server wants a key, is busy, is
-    not there (404), or redirects. `challenge` is the header WWW-Authenticate.
+    It is RefusedError if another form of the request may work, as for any status from 400 on that has no other meaning.
+    It is UsageError if the server wants a key (401, 403), is busy, is not there (404), or redirects. `challenge` is the
+    header WWW-Authenticate, `page` the reply or the reason in it.
     """
     if status == 200:
         return
@@ -395,20 +404,21 @@ def chunks_of(page: bytes, address: str, stream: bool) -> list[CompletionChunk]:
 
 
 def require_identical(servers: Sequence[Server], trouble: str, value_of: Callable[[Server], object]) -> None:
-    """Raise UsageError if a value differs between servers. Servers that share one load must be alike.
+    """Raise UsageError if what `value_of` returns differs between servers. Servers that share one load must be alike.
 
-    `trouble` says in the message what is wrong, such as "serve different models".
+    `trouble` says in the message what is wrong, such as "serve different models". Each value is named with one of the
+    servers that have it.
     """
-    addresses = {str(value_of(server)): server.address for server in servers}
-    if len(addresses) > 1:
-        values = "; ".join(f"{address}: {value}" for value, address in addresses.items())
+    address_by_value = {str(value_of(server)): server.address for server in servers}
+    if len(address_by_value) > 1:
+        values = "; ".join(f"{address}: {value}" for value, address in address_by_value.items())
         raise UsageError(f"the endpoints {trouble}: {values}.")
 
 
 def allow_open_files(connections: int) -> None:
-    """Increase this process's limit of open files, if it is too low for so many connections.
+    """Increase this process's limit of open files, if it is too low for so many connections and SPARE_FILES files.
 
-    Raises UsageError if the machine does not allow so many.
+    Both the soft and the hard limit become this number. Raises UsageError if the hard limit is lower.
     """
     soft, hard = getrlimit(RLIMIT_NOFILE)
     needed = connections + SPARE_FILES

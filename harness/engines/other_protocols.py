@@ -39,7 +39,8 @@ GREETINGS = (
 async def protocol_hint(address: str) -> str:
     """Return which protocol the server at an address speaks, and what to do about it, in words.
 
-    Empty if the server sends nothing in time, or if nothing is wrong with its protocol.
+    The server is sent an HTTP request, and its first bytes are compared with the greetings of known protocols. If none
+    fits, TLS is tried. Empty if the server sends nothing in time, or if nothing is wrong with its protocol.
     """
     parts = urlsplit(address)
     host = parts.hostname or ""
@@ -58,7 +59,10 @@ async def protocol_hint(address: str) -> str:
 
 
 def meaning_of_tls(protocol: str, scheme: str) -> str:
-    """Return what is wrong with a server that chooses this protocol within TLS, in words. Empty if nothing is."""
+    """Return what is wrong with a server that speaks TLS and chooses this protocol in it, in words.
+
+    `scheme` is that of the user's address: http is wrong, and HTTP/2 is not supported. Empty if nothing is wrong.
+    """
     if protocol == HTTP_2:
         return "it speaks HTTP/2 alone over TLS: give an address that speaks HTTP/1.1"
     if scheme == "http":
@@ -67,7 +71,7 @@ def meaning_of_tls(protocol: str, scheme: str) -> str:
 
 
 def meaning_of_text(head: bytes) -> str:
-    """Return what is wrong with a server that sends these bytes, in words. Empty if they are HTTP or TLS."""
+    """Return what is wrong with a server that begins its reply with these bytes, in words. Empty for HTTP or TLS."""
     if not head:
         return "it closes the connection without an answer"
     if head.startswith((b"HTTP/", b"\x15\x03")):
@@ -77,7 +81,10 @@ def meaning_of_text(head: bytes) -> str:
 
 
 async def first_bytes(host: str, port: int) -> bytes | None:
-    """Return the first bytes that a server sends in reply to an HTTP request. None if none come in time."""
+    """Return the first bytes that a server sends in reply to an HTTP request; empty if it closes the connection.
+
+    None if there is no connection, or if too few bytes come in time.
+    """
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(ASK_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -90,7 +97,7 @@ async def first_bytes(host: str, port: int) -> bytes | None:
 
 
 async def received_bytes(reader: asyncio.StreamReader) -> bytes:
-    """Return the bytes that come until there are enough of them, or until the connection ends."""
+    """Return the bytes that come until there are GREETING_BYTES, or until the connection ends, even by an error."""
     head = b""
     with contextlib.suppress(ConnectionError):
         while len(head) < GREETING_BYTES:
@@ -102,10 +109,10 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 
 
 async def tls_protocol(host: str, port: int) -> str | None:
-    """Return the protocol that a server chooses within TLS.
+    """Return the protocol that a server chooses within TLS (ALPN). Empty if it chooses none, None if it speaks no TLS.
 
-    Empty if it chooses none, None if it does not speak TLS. HTTP/2 is offered only if the server accepts no connection
-    otherwise. The certificate does not matter here.
+    HTTP/2 is offered only if the server accepts no connection otherwise, so that the result is HTTP/2 only for a server
+    that speaks nothing else. The certificate does not matter here.
     """
     context = ssl.create_default_context()
     context.check_hostname = False
@@ -118,9 +125,9 @@ async def tls_protocol(host: str, port: int) -> str | None:
 
 
 async def alpn_protocol(host: str, port: int, context: ssl.SSLContext) -> str | None:
-    """Return the protocol that a server chooses in a TLS connection.
+    """Open a TLS connection, and return the protocol that the server chooses in it (ALPN).
 
-    Empty if it chooses none, None without a connection.
+    Empty if it chooses none, None if no connection is made in time.
     """
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(ASK_S):

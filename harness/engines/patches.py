@@ -32,7 +32,11 @@ class Patch(NamedTuple):
 
 
 def accumulate_fast() -> None:
-    """Ask cuBLASLt for fast accumulation. The scales get the two dimensions that Inductor's templates need."""
+    """Replace vLLM's fp8 product of matrices by one that asks cuBLASLt for fast accumulation.
+
+    Otherwise it does what vLLM's own method does, except that the scales get the two dimensions that Inductor's
+    templates need.
+    """
     import torch
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch
 
@@ -48,16 +52,16 @@ def accumulate_fast() -> None:
         scales = {"scale_a": factors["As"].view(1, 1), "scale_b": factors["Bs"].view(1, 1)}
         rows, weight = factors["A"], factors["B"]
         output = torch._scaled_mm(rows, weight, out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)
-        row_count = math.prod(output_shape[:-1])
+        row_count = math.prod(output_shape[:-1])  # The rows may be padded.
         return torch.narrow(output, 0, 0, row_count).view(*output_shape)
 
     pytorch.PerTensorTorchFP8ScaledMMLinearKernel.apply_scaled_mm = apply_scaled_mm
 
 
 def multiply_single_rows() -> None:
-    """Multiply a single row by a kernel that reads each weight once.
+    """Let vLLM's fp8 product compute a single row by a Triton kernel that reads each weight once.
 
-    Inductor's kernels may overlap with this kernel.
+    Programmatic dependent launch is turned on, so that Inductor's kernels may overlap with this kernel.
     """
     from torch._inductor import config
     from vllm.model_executor.kernels.linear.scaled_mm import pytorch
@@ -70,7 +74,7 @@ def multiply_single_rows() -> None:
 
 
 def leave_activation() -> None:
-    """Leave SiluAndMul with its static fp8 quantization to Inductor, in place of vLLM's fused kernel."""
+    """Leave the activation (SiluAndMul) with static fp8 quantization to Inductor, by removing vLLM's fused kernel."""
     from vllm.model_executor.layers.activation import SiluAndMul
     from vllm.model_executor.layers.fusion import fused_act_quant
 
@@ -121,9 +125,10 @@ PATCHES = {
 
 
 def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
-    """Return the patches of --engine-patch, after a check. `version` is that of the installed vLLM.
+    """Return the names of --engine-patch, once all are checked. `version` is that of the installed vLLM, as "0.32".
 
-    Raises UsageError if a patch is unknown, fits another vLLM, or has no effect without another argument.
+    Raises UsageError if there is no such patch, if a patch was not written for this vLLM, or if a patch has no effect
+    without an engine argument that is not given.
     """
     for name in config.engine_patch:
         where = f"--engine-patch {name}"
@@ -141,9 +146,9 @@ def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
 
 
 def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict[str, str]:
-    """Return the words for what the patches `names` changed, by the part of the model.
+    """Return the words for what the patches `names` changed, by the part of the model, such as "linear".
 
-    A patch that changes no layer is left out. `kernels` has the name of the kernel of each layer.
+    A patch that changes no layer is left out. `kernels` has the name of the kernel of each layer, by layer.
     """
     changes: dict[str, list[str]] = {}
     for name in names:
@@ -154,7 +159,10 @@ def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict
 
 
 def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
-    """Raise UsageError for a patch that changed none of the kernels that run. `kernels` names them by part."""
+    """Raise UsageError for a patch that changed none of the kernels that run.
+
+    `kernels` has the words for the running kernels by part of the model, with those of `applied_kernels`.
+    """
     for name in names:
         patch = PATCHES[name]
         if patch.kernel not in kernels.get(patch.part, ""):

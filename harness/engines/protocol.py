@@ -41,7 +41,7 @@ class Sampling(NamedTuple):
     def for_request(self, max_new_tokens: int | None) -> "Sampling":
         """Return the sampling of one request, with its own `max_new_tokens` if that is not None.
 
-        If answers are exact, the request's fewest tokens are its most.
+        If answers are to have exactly that length, the fewest tokens are the same number.
         """
         most = max_new_tokens or self.max_new_tokens
         fewest = most if self.exact else self.min_new_tokens
@@ -172,7 +172,7 @@ class Engine:
 
     @property
     def failure_text(self) -> str:
-        """The text of `failure` after the engine's name, which tells the addresses of a client's servers."""
+        """The text of `failure` after the engine's name. The name of a client of servers has their addresses."""
         return f"{self.name}: {self.failure or ''}"
 
     def close(self) -> None:

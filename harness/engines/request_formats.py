@@ -30,7 +30,8 @@ class RequestFormat(NamedTuple):
     def body(self, prompt: Content, model: str, sampling: Sampling, stream: bool) -> bytes:
         """Return the JSON of a request with the prompt in this form.
 
-        The answer is greedy at temperature 0. In the chat API, a prompt that is text becomes one message of the user.
+        In the chat API, a prompt that is text becomes one message of the user. Fields that the server does not take are
+        left out. `stream` asks for a streamed answer.
         """
         fields: dict[str, object] = {"model": model}
         if not self.chat:
@@ -59,17 +60,17 @@ class RequestFormat(NamedTuple):
         if self.chat:
             prompt = "chat messages in"
         answer = "token ids out" if self.ids_out else "text out, its tokens as `usage` or the model's tokenizer counts"
-        parts = [f"{prompt}, {answer}"]
+        phrases = [f"{prompt}, {answer}"]
         if not self.min_tokens:
-            parts.append("the server does not take min_tokens")
+            phrases.append("the server does not take min_tokens")
         if not self.usage:
-            parts.append("the server does not take stream_options")
+            phrases.append("the server does not take stream_options")
         for name, value in self.no_cache_fields:
-            parts.append(f"{name} {str(value).lower()}")
-        unset = [name for name, value in NEUTRAL_FIELDS if (name, value) not in self.accepted_fields]
-        if unset:
-            parts.append(f"the server does not take {', '.join(unset)}: its own defaults apply")
-        return "; ".join(parts)
+            phrases.append(f"{name} {str(value).lower()}")
+        refused_fields = [name for name, value in NEUTRAL_FIELDS if (name, value) not in self.accepted_fields]
+        if refused_fields:
+            phrases.append(f"the server does not take {', '.join(refused_fields)}: its own defaults apply")
+        return "; ".join(phrases)
 
 
 # All combinations of the first four traits, from the best, which has them all, to the one that has none.

@@ -97,9 +97,9 @@ SOURCES = frozenset(
 
 
 def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measured]:
-    """Return the columns at a reading, `seconds` after the reading before.
+    """Return the values of METRIC_COLUMNS at the reading `now`, which is `seconds` after the reading `before`.
 
-    A column is None if the engine does not report it, or if there is nothing to compare it with.
+    A value is None if the engine does not report it, or if a rate or a ratio has nothing to be compared with.
     """
     cells = list[Measured]()
     for column in METRIC_COLUMNS:
@@ -112,9 +112,11 @@ def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measur
 
 
 def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds: float) -> tuple[Measured, Measured]:
-    """Return the dividend and the divisor of a column's value, as `MetricColumn.how` says, before it is scaled.
+    """Return the dividend and the divisor of a column's value, before it is scaled.
 
-    The dividend is None, or the divisor None or 0, if the engine does not report the column.
+    A rate is the increase of a counter over the seconds, a ratio the increase of one counter over that of another, a
+    mean the sum over the replicas over their number. A sum is divided by 1. The dividend is None, or the divisor None
+    or 0, if the engine does not report the column.
     """
     if column.how == "rate":
         return counter_increase(before, now, column.metrics), seconds
@@ -129,9 +131,10 @@ def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds:
 
 
 def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
-    """Return how much counters have increased together between two readings. None if no counter is in both.
+    """Return how much counters have increased together between two readings, over all replicas.
 
-    If they decreased, as by a server's restart, the increase is 0.
+    `metrics` are the counters' names with spaces between. None if no counter is in both readings. If they decreased, as
+    by a server's restart, the increase is 0.
     """
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
@@ -141,9 +144,10 @@ def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
 
 
 def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measured]:
-    """Return a function that returns how much the counters it is given increased between two readings of all servers.
+    """Return a function that takes the names of counters and returns how much these increased between two readings.
 
-    That is None if the readings are of another number of servers, or if one lacks the counters.
+    A reading is a page of metrics for each server. The increase is None if the two readings have different numbers of
+    servers, so that they cannot be compared, or if a reading lacks the counters.
     """
     if len(before) != len(after):
         return partial(counter_increase, {}, {})
@@ -153,7 +157,7 @@ def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measu
 def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
     """Return the percentage of the prompt tokens that came from the servers' prefix caches between two readings.
 
-    None if the servers do not report it.
+    A reading is a page of metrics for each server. None if the servers do not report both counts.
     """
     increase_of = growth(before, after)
     cached, total = increase_of(CACHE.metrics), increase_of(CACHE.of_all)
@@ -165,8 +169,8 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """Return how many replicas computed no token between two readings of all servers, and how many replicas there are.
 
-    Replicas are counted by each engine's counter of tokens. A counter is left out if the readings have it for another
-    number of replicas, so both numbers are 0 if nothing can be compared.
+    Each replica has a counter of generated tokens, under its engine's name for it. A counter is left out if the two
+    readings have it for different numbers of replicas, so both numbers are 0 if nothing can be compared.
     """
     values_before, values_after = metric_values(before), metric_values(after)
     idle = replicas = 0
@@ -179,9 +183,10 @@ def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int
 
 
 def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
-    """Return the mean milliseconds of each of WAITS, over the requests that ended between two readings.
+    """Return the mean milliseconds of each of WAITS (queue, prefill), by name, over the requests that ended between two
+    readings.
 
-    Empty unless all of WAITS are reported, or if no request ended.
+    Empty if one of WAITS is not reported, or if no request ended.
     """
     increase_of = growth(before, after)
     means = {}
@@ -195,10 +200,11 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 
 
 def metric_values(expositions: Iterable[str]) -> Readings:
-    """Return the values of the metrics in SOURCES on the servers' pages, one for each replica.
+    """Return the values of the metrics in SOURCES on the servers' pages, by metric, one for each replica.
 
     Of an engine's ranks, each of which reports the whole engine, the largest value counts. Damaged rows are left out.
-    The metrics of a frontend are left out if an engine has its own, since each request would count twice.
+    The metrics of a frontend (Dynamo's) are left out if engines behind it report theirs, since each request would count
+    twice.
     """
     values_by_name = defaultdict(list)
     for text in expositions:
@@ -220,7 +226,7 @@ def page_with_vllm_names(text: str) -> str:
 def row_groups(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
     """Yield the name, the other labels and the values of each group of rows that differ only in the labels `parts`.
 
-    Such a label splits one thing into several rows, as that of the parts of a GPU does.
+    Such a label splits one thing into several rows, as the label of a rank splits an engine, or that of a part a GPU.
     """
     values_by_name = defaultdict(list)
     for row in rows:
@@ -236,6 +242,7 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
     The rows are parsed together, which is faster. If one of them is damaged, they are parsed one by one, and damaged
     rows are left out.
     """
+    # A metric's name ends at its labels or, without labels, at a space.
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
     try:
         return parse_page("\n".join(lines))

@@ -42,9 +42,10 @@ class StatedUsage(NamedTuple):
     unexplained: int = 0
 
     def counts(self, came: int) -> TokenCounts:
-        """Return the counts of an answer of which this client counted `came` tokens.
+        """Return the counts of an answer, given that this client counted `came` tokens of it.
 
-        The unexplained tokens count as output only if the output agrees with `came` with them, but not without them.
+        The unexplained tokens count as output only if the server's output agrees with `came` with them, but not without
+        them. Otherwise they stay unexplained.
         """
         output = self.output_tokens
         output_with_unexplained = (output or 0) + self.unexplained
@@ -59,11 +60,11 @@ def is_near(stated: int, came: int) -> bool:
 
 
 def read_usage(usage: object) -> StatedUsage | None:
-    """Return a server's counts of one answer. None if it gives none.
+    """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
-    Some servers count what the model thinks, or what came from a cache, apart from output and prompt. The total shows
-    it: what is missing in it then is just that count, which is added. A zero counts as no count of a prompt or an
-    answer, since servers write it if they do not count.
+    Some servers count what the model thinks apart from the output, or what came from a cache apart from the prompt. The
+    total shows it: what prompt and output lack of the total is then just that count, which is added to one of them. A
+    zero counts as no count of a prompt or an answer, since servers write it if they do not count.
     """
     if not isinstance(usage, dict):
         return None
@@ -76,23 +77,23 @@ def read_usage(usage: object) -> StatedUsage | None:
     unexplained = 0
     if prompt:
         unexplained = max(0, total - prompt - (output or 0))
-    of_cache = (cached or 0) + (first_count(counts, CACHE_WRITE_NAMES) or 0)
+    cache_tokens = (cached or 0) + (first_count(counts, CACHE_WRITE_NAMES) or 0)  # read from it, and written to it
     if reasoning and unexplained == reasoning:
         output, unexplained = (output or 0) + reasoning, 0
-    elif of_cache and unexplained == of_cache:
-        prompt, unexplained = (prompt or 0) + of_cache, 0
-    elif prompt and of_cache and not total and (APART_NAME in counts or of_cache > prompt):
-        # Without a total, the name shows that the prompt lacks these tokens, or that they are more than it has.
-        prompt += of_cache
+    elif cache_tokens and unexplained == cache_tokens:
+        prompt, unexplained = (prompt or 0) + cache_tokens, 0
+    elif prompt and cache_tokens and not total and (APART_NAME in counts or cache_tokens > prompt):
+        # Without a total, the prompt lacks these tokens if their name says so, or if they are more than the prompt.
+        prompt += cache_tokens
     if cached is not None and prompt and cached > prompt:
         cached = None  # more tokens than the prompt has cannot come from a cache
     return StatedUsage(prompt, output, cached, unexplained)
 
 
 def flat_counts(usage: Mapping[str, object]) -> dict[str, object]:
-    """Return the counts of `usage` and of the dictionaries DETAILS within it, by name.
+    """Return the counts in a server's `usage` and in the dictionaries within it (DETAILS), by name.
 
-    If both have a count of the same name, that of `usage` itself is kept.
+    If both have a count of the same name, that of `usage` itself is kept, unless it is null.
     """
     counts = dict[str, object]()
     for name in DETAILS:
@@ -113,9 +114,9 @@ def first_count(counts: Mapping[str, object], names: tuple[str, ...]) -> int | N
 
 
 def usage_in(message: Mapping[str, object]) -> StatedUsage | None:
-    """Return the counts that a message of an answer holds. None if it holds none.
+    """Return the server's counts in a message of an answer, from the first place that has any. None if there are none.
 
-    Most servers have them in `usage`, Moonshot in the choice, Groq in an object of its own.
+    Most servers have them in `usage`, Moonshot in the first choice, Groq in an object of its own.
     """
     places = [message.get("usage")]
     for choice in list_or_empty(message, "choices")[:1]:

@@ -15,9 +15,12 @@ TILES = {(6144, 4096): (4, 512, 4), (4096, 4096): (16, 1024, 8), (28672, 4096): 
 OTHER_TILE = (8, 1024, 8)  # for all other shapes; the fastest for (4096, 14336)
 
 
-# Writes the products of the row `x` with `rows` rows of the weight, which has `width` columns, read `cols` at a time.
 @triton.jit
 def kernel(x, weight, out, scale_x, scale_w, width: constexpr, rows: constexpr, cols: constexpr, pdl: constexpr):
+    """Write the scaled products of the row `x` with `rows` rows of the weight to `out`.
+
+    The weight has `width` columns, of which `cols` are read at a time. `pdl` is for programmatic dependent launch.
+    """
     row = tl.program_id(0) * rows + tl.arange(0, rows)
     column = tl.arange(0, cols)
     place = weight + row[:, None] * width + column[None, :]
@@ -46,9 +49,9 @@ class ScaledProduct(TypedDict):
 def multiply(
     x: torch.Tensor, weight: torch.Tensor, scale_x: torch.Tensor, scale_w: torch.Tensor, pdl: bool = True
 ) -> torch.Tensor:
-    """Return the product of one row and the transposed weight, in bf16.
+    """Return the product of the single row `x` and the transposed weight, both fp8 with a scale, in bf16.
 
-    `pdl` turns on Hopper's programmatic dependent launch.
+    `pdl` turns on Hopper's programmatic dependent launch: the kernel may begin before the one before it has ended.
     """
     height, width = weight.shape
     rows, cols, warps = TILES.get((height, width), OTHER_TILE)
@@ -58,24 +61,28 @@ def multiply(
 
 
 def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return vLLM's `apply_scaled_mm` changed so that a single row is multiplied here.
+    """Return a method in place of vLLM's `apply_scaled_mm` (`apply_many`) that multiplies a single row by `multiply`.
 
     Several rows, a bias, another type than bf16, and shapes that are no whole tiles are left to `apply_many`.
     """
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())
     def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-        if a.shape[0] == 1 and b.shape[0] % 2048 == 0 and b.shape[1] % 16 == 0:  # whole tiles
+        """Return a times b in bf16. The operator is opaque to torch.compile, so the rows are counted at run time."""
+        has_whole_tiles = b.shape[0] % 2048 == 0 and b.shape[1] % 16 == 0
+        if a.shape[0] == 1 and has_whole_tiles:
             return multiply(a, b.t(), scale_a, scale_b)
-        rest = {"out_dtype": torch.bfloat16, "bias": None, "output_shape": [a.shape[0], b.shape[1]]}
-        return apply_many(None, A=a, B=b, As=scale_a, Bs=scale_b, **rest)
+        result = {"out_dtype": torch.bfloat16, "bias": None, "output_shape": [a.shape[0], b.shape[1]]}
+        return apply_many(None, A=a, B=b, As=scale_a, Bs=scale_b, **result)
 
     product.register_fake(lambda a, b, *scales: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16))
 
-    def apply_scaled_mm(self: object, **given: Unpack[ScaledProduct]) -> torch.Tensor:
-        if given["bias"] is not None or given["out_dtype"] != torch.bfloat16:
-            return apply_many(self, **given)
-        out, shape = product(given["A"], given["B"], given["As"], given["Bs"]), given["output_shape"]
-        return out[: math.prod(shape[:-1])].view(*shape)
+    def apply_scaled_mm(self: object, **arguments: Unpack[ScaledProduct]) -> torch.Tensor:
+        """Return what vLLM's method returns. A bias, or another type than bf16, is left to that method."""
+        if arguments["bias"] is not None or arguments["out_dtype"] != torch.bfloat16:
+            return apply_many(self, **arguments)
+        out = product(arguments["A"], arguments["B"], arguments["As"], arguments["Bs"])
+        shape = arguments["output_shape"]
+        return out[: math.prod(shape[:-1])].view(*shape)  # without rows that only pad
 
     return apply_scaled_mm

@@ -57,7 +57,10 @@ AMX_WARNING = (
 
 
 def create(plan: Plan, traces: Path, may_score: bool = False) -> "VLLM":
-    """Return the engine of a run. With --profile, its profiler writes traces to the folder `traces`."""
+    """Return the engine of a run. With --profile, its profiler writes traces to the folder `traces`.
+
+    `may_score` is True if `score_choices` of the engine will be called.
+    """
     args = engine_args_of(plan, may_score)
     if plan.config.profile:
         args |= profiler(traces)
@@ -104,7 +107,7 @@ class VLLM(Engine):
         self._links: RemoteEngineConnections | None = None
 
     def _prepare_process(self) -> None:
-        """Set what vLLM and its processes read when they begin, and note a caution for each patch.
+        """Set what vLLM and its processes read from the environment when they begin, and note a caution for each patch.
 
         Also let processes that vLLM leaves behind become children of this one, so that `close` ends them.
         """
@@ -134,8 +137,9 @@ class VLLM(Engine):
         self.version = vllm.__version__
         # Nobody looks at an answer between its first token and its end, so two outputs are enough.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
-        if current_platform.is_cpu() and EXTENSION_ARGUMENT in args and "amx_tile" in system.cpu_flags():
-            self.cautions.append(AMX_WARNING)
+        has_own_extension = EXTENSION_ARGUMENT in args
+        if current_platform.is_cpu() and has_own_extension and "amx_tile" in system.cpu_flags():
+            self.cautions.append(AMX_WARNING)  # The user's class takes the place of the one that asks for AMX.
         args = {EXTENSION_ARGUMENT: WORKER_CLASS, **args}
         try:
             # vLLM's default batch sizes depend on the usage: for latency if answers are streamed, else for throughput.
@@ -147,7 +151,7 @@ class VLLM(Engine):
             self._llm = llm
             self.kernels = await self._kernels()
             patches.check(self.patch_names, self.kernels)
-            if "data_parallel_size_local" in self.args:
+            if "data_parallel_size_local" in self.args:  # There are engines on other hosts.
                 self._links = RemoteEngineConnections(llm.engine_core)
         except BenchmarkError:
             raise
@@ -189,15 +193,16 @@ class VLLM(Engine):
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """Yield the token ids of an answer as vLLM's outputs bring them. `exchange` is not used: nothing is sent on."""
+        """Yield the token ids of an answer as vLLM's outputs bring them. `exchange` is not used: there is no server."""
         params = sampling_params(self.sampling.for_request(max_new_tokens), is_whole)
         async for output in self._outputs(prompt, params):
             yield output.outputs[0].token_ids
 
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
-        """Return the log-probabilities of the ids in `choices` as the next token.
+        """Return the log-probabilities of the ids in `choices` as the next token, in the same order.
 
-        Raises EngineError if one of them is missing or no number.
+        A single token is generated, which may only be one of them. Raises EngineError if a log-probability is missing
+        or no number.
         """
         one_token = Sampling(max_new_tokens=1, min_new_tokens=0)
         params = sampling_params(one_token, is_whole=True, choices=tuple(choices))
@@ -209,7 +214,9 @@ class VLLM(Engine):
         return ChoiceLogprobs(tuple(logprobs), outputs[-1].num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
-        """Yield vLLM's outputs for a prompt, and note when each came. Raises EngineError."""
+        """Yield vLLM's outputs for a prompt, and note when each came. Raises EngineError, with the reason if the engine
+        is gone.
+        """
         from vllm.inputs.engine import tokens_input
 
         try:
@@ -244,7 +251,10 @@ class VLLM(Engine):
         )
 
     async def reset_prefix_cache(self) -> None:
-        """Empty the prefix cache between tests. Raises EngineError if vLLM does not empty it within some seconds."""
+        """Empty the prefix cache between tests. Raises EngineError if vLLM does not empty it within some seconds.
+
+        vLLM refuses while a request still holds a part of the cache, so it is asked several times.
+        """
         for _ in range(10):
             if await self.llm.reset_prefix_cache():
                 return
@@ -270,7 +280,7 @@ class VLLM(Engine):
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
     def prometheus_metrics(self) -> list[str]:
-        """Return vLLM's own metrics, which it keeps in this process. Empty if statistics are off."""
+        """Return vLLM's own metrics, which it keeps in this process, as one text. No text if statistics are off."""
         if self.args["disable_log_stats"]:
             return []
         from prometheus_client import REGISTRY, generate_latest
@@ -294,16 +304,18 @@ class VLLM(Engine):
 
     @property
     def failure_text(self) -> str:
-        """The text of `failure`. It gets the engine's name in front only if an engine on another host is gone."""
+        """The text of `failure`. The engine's name is put before it only if an engine on another host is gone, since
+        any other text names vLLM already.
+        """
         if self._links and self._links.is_broken:
             return super().failure_text
         return self.failure or ""
 
     def close(self) -> None:
-        """Shut vLLM down, for at most SHUTDOWN_GRACE_S, then end every process that is left."""
+        """Shut vLLM down, for at most SHUTDOWN_GRACE_S, then end every process that is left, and the loop."""
         if self._llm is not None:
             handler = self._llm.output_handler
-            if handler:  # otherwise it would log the engine's end as a failure
+            if handler:  # A running handler would log the engine's end as a failure.
                 self.loop.call_soon_threadsafe(handler.cancel)
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
@@ -314,6 +326,7 @@ class VLLM(Engine):
 
 
 def shut_down(llm: AsyncEngine) -> None:
+    """Shut vLLM down. Errors are ignored, since all of its processes are ended afterwards anyway."""
     with suppress(Exception):
         llm.shutdown()
 

@@ -21,8 +21,9 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
     """Return a run's arguments for vLLM's AsyncEngineArgs. Those of --engine-arg replace all others.
 
     The prefix cache is off unless the user turns it on. A benchmark repeats its samples, so answers from the cache
-    would flatter every number. `may_score` is True if `Engine.score_choices` will be called. The cache is then on,
-    since questions share their beginnings, and log-probabilities are those after the restriction to the choices.
+    would flatter every number. If `may_score`, `Engine.score_choices` will be called: the cache is then on, since
+    questions share their beginnings, and log-probabilities are those after the restriction to the choices. On a CPU,
+    arguments that vLLM needs there are added.
     """
     config = plan.config
     quantization = None if config.quantization == "none" else config.quantization
@@ -55,7 +56,11 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
 
 
 def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
-    """Return the arguments that vLLM needs on a CPU. The caller uses those that the run does not set itself."""
+    """Return the arguments that vLLM needs on a CPU. The caller uses only those that the run does not set itself.
+
+    They are smaller blocks for scoring (`may_score`), a cache of limited size unless the user set one, and, for a model
+    as small as the demo, no compilation and fewer concurrent requests.
+    """
     args: dict[str, object] = {}
     spec = config.model_spec
     if may_score:
@@ -91,8 +96,8 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Return which of these engine arguments and environment variables the installed vLLM does not support, in words.
 
-    Empty if there are none. An argument that has no effect with this number of `copies` of the model counts as not
-    supported. Of the variables only vLLM's own, VLLM_..., are judged.
+    Empty if all are supported. Of the variables only vLLM's own, VLLM_..., are judged. An argument that has no effect
+    with a single copy of the model in an older vLLM (prefill_schedule_interval) counts as not supported.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     for name in variables:
@@ -115,7 +120,8 @@ def installed_version() -> tuple[int, ...]:
 def refusal(error: Exception) -> str:
     """Return the first reason why vLLM refuses its arguments, after the name of the argument if it is known.
 
-    The message of pydantic, which checks the arguments, would begin with a heading.
+    Most errors are pydantic's, which checks the arguments. Its message would begin with a heading, so only the first
+    of its mistakes is taken. Of any other error the first line is returned.
     """
     errors = getattr(error, "errors", None)
     if errors is None:
@@ -129,8 +135,8 @@ def refusal(error: Exception) -> str:
 def check_quantization(model: ModelConfig) -> None:
     """Raise UsageError for quantization that vLLM accepts but that has no effect or fails later.
 
-    Some methods quantize only experts. In a model without experts nothing would be quantized, but the result would say
-    so. On a CPU without 8-bit floating-point arithmetic, vLLM fails only once it computes.
+    Some methods quantize only experts. In a model without experts, nothing would be quantized, but the result would be
+    recorded as quantized. On a CPU without 8-bit floating-point arithmetic, vLLM fails only once it computes.
     """
     from vllm.platforms import current_platform
 
@@ -139,7 +145,7 @@ def check_quantization(model: ModelConfig) -> None:
     if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
     online = model.quantization_config  # the quantization on loading
-    # If it does not say whether it quantizes linear layers, it is taken to do so.
+    # A method that does not say whether it quantizes linear layers is assumed to do so.
     quantizes_linear = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
     if online is not None and not quantizes_linear and not model.is_moe:
         raise UsageError(

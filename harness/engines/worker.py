@@ -31,9 +31,10 @@ class Extension:
     """Methods that vLLM adds to its worker class (`worker_extension_cls`), to be called by name."""
 
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
-        """Return vLLM's names of the kernels that run: the attention backend and the linear kernel of most layers.
+        """Return the names of the kernels that run in this worker, by part of the model, such as "attention".
 
-        The words for what patches change are added. A part that vLLM does not tell is left out.
+        For attention and linear layers, that is vLLM's name of the kernel that most layers have. The words for what
+        patches change are added. A part that vLLM does not tell is left out.
         """
         backend_names, linear_kernels = list[str](), dict[torch.nn.Module, str]()
         for layer in self.vllm_config.compilation_config.static_forward_context.values():
@@ -54,9 +55,10 @@ class Extension:
 
 
 def linear_kernel(module: torch.nn.Module) -> str:
-    """Return the name of the kernel class that a layer's quantization method or scheme holds.
+    """Return the name of the kernel class that a linear layer's quantization method or scheme holds in an attribute.
 
-    If neither holds one, return the class name of the scheme, or of the method if there is no scheme.
+    If neither holds one, return the class name of the scheme, or of the method if there is no scheme; "none" without
+    either.
     """
     name = "none"
     for holder in (module.quant_method, getattr(module, "scheme", None)):
