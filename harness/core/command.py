@@ -77,8 +77,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         """Parse the words of the command line into parameters, and return the words that are left.
 
-        With --help-all, print the whole help and end the command. Raises UsageError for a value that the command cannot
-        use.
+        Before that, flags get their current names, and `rewrite` changes the words. With --help-all, print the whole
+        help and end the command. Raises UsageError for a value that the command cannot use.
         """
         if HELP_ALL in args and self.basic:
             print(self.page(ctx, self.parameters, brief=False), end="")
@@ -94,8 +94,9 @@ class Command(TyperCommand):
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words of the command line with the current names of flags.
 
-        A switch that is given with 1 is replaced by its flag alone. A switch that is given with 0 is replaced by its
-        opposite flag, if it has one. Raises UsageError for any other value of a switch.
+        A switch may be given with a value, as `--json 1` or `--json=0`, which Typer does not know. With 1 only the flag
+        is kept. With 0 the switch is replaced by its opposite flag, or left out if it has none. Raises UsageError for
+        any other value of a switch.
         """
         flags = self.options_by_flag
         pairs = iter(pairwise([*words, ""]))
@@ -104,7 +105,8 @@ class Command(TyperCommand):
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
                 name = RENAMED_FLAGS[name]
             is_switch = name in flags and flags[name].is_flag
-            if not (is_switch and (equals or after in ("0", "1"))):
+            has_value = bool(equals) or after in ("0", "1")
+            if not (is_switch and has_value):
                 yield f"{name}{equals}{value}"
                 continue
             if not equals:
@@ -119,9 +121,9 @@ class Command(TyperCommand):
                 yield from flags[name].secondary_opts
 
     def page(self, ctx: "Context", parameters: Iterable[TyperArgument | TyperOption], brief: bool) -> str:
-        """Return the text of the help with these flags, panel by panel.
+        """Return the text of the help: usage, description, these flags panel by panel, lists, examples, exit codes.
 
-        A `brief` help has only the first sentence on each flag.
+        Hidden flags are left out. A `brief` help has only the first sentence on each flag.
         """
         width = help_width()
         panels: dict[str, list[str]] = {name: [] for name in self.panels}
@@ -147,8 +149,8 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raise UsageError if a flag is of an earlier version, lacks its value, or has a value that cannot be read.
 
-        No word may have control characters. A flag that lacks its value would otherwise take the next flag as the
-        value.
+        No word may have control characters, except line ends in the values of MULTILINE_FLAGS. Typer itself would let a
+        flag that lacks its value take the next flag as the value.
         """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
@@ -159,7 +161,7 @@ class Command(TyperCommand):
             if name in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
             check_printable(shown_flag(word, before, flags), text)
-        for word, after in pairwise([*words, "-"]):  # if the last flag lacks its value, Typer says so
+        for word, after in pairwise([*words, "-"]):  # "-" is no flag: Typer reports a last flag without a value.
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
             if not parameter or parameter.is_flag:
@@ -174,8 +176,9 @@ class Command(TyperCommand):
     def invoke(self, ctx: "Context") -> object:
         """Run the command. An error that a user can cause ends the process with one line.
 
-        If the command only reads and prints, a closed pipe ends it silently, and an unusable log of LoadGen is a wrong
-        input rather than a failure of LoadGen.
+        If the command only reads and prints (`is_read_only`), a closed pipe ends it silently, and an unusable log of
+        LoadGen is a wrong input rather than a failure of LoadGen. An error about a flag that such a command does not
+        have is shown without the flag.
         """
         with one_line_errors():
             if not self.is_read_only:
@@ -185,7 +188,7 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
             except LoadGenError as error:  # the user named the log, so the fault is in the input
                 raise UsageError(str(error)) from None
-            except UsageError as error:  # do not name a flag that this command lacks
+            except UsageError as error:
                 if error.flag and error.flag not in self.options_by_flag:
                     raise UsageError(error.text) from None
                 raise error from None
@@ -206,7 +209,10 @@ class Command(TyperCommand):
 
 
 def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> None:
-    """Raise UsageError if a value is a web address, unless the flag takes a URL, or a number that is not finite."""
+    """Raise UsageError if a parameter's value, or an item of it, is a web address, unless the flag takes a URL.
+
+    Raises it also for a number that is not finite.
+    """
     name = parameter.opts[0]
     if parameter.metavar != "URL":
         items = value if isinstance(value, list) else [value]
@@ -219,7 +225,8 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
     """Raise UsageError if a number has characters other than ASCII digits, or if the value of a flag is empty.
 
-    A flag that is no path and has a default may be set to an empty text.
+    Python would read other digits, and "1_000", too. A flag that is no path and has a default may be set to an empty
+    text, such as --label "".
     """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):
@@ -247,6 +254,7 @@ class Group(TyperGroup):
     """Commands under one name."""
 
     def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, AnyCommand | None, list[str]]":
+        """Return what Typer finds for the first word. Raises UsageError if that was a command of an earlier version."""
         raise_if_moved(args[0])
         return super().resolve_command(ctx, args)
 
@@ -282,10 +290,11 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Run a command with the words of the command line, and end the process with the command's exit code.
 
     With --version alone, print the versions instead. `name` is the command's name in its help and errors. If it is
-    empty, the command is named as it was called.
+    empty, the command is named as it was called: by `-m` and its module, or by its file. A wrong use ends with one
+    line.
     """
     prepare()
-    get_completion_inspect_parameters()  # tells Typer what the shells are
+    get_completion_inspect_parameters()  # registers the shells with Typer, which needs them to parse flags
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
     if sys.argv[1:] == ["--version"]:
@@ -293,19 +302,22 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
         raise SystemExit(DONE)
     with one_line_errors():
         try:
-            called = name or " ".join(module_words()) or os.path.basename(sys.argv[0])
-            code = entry.main(sys.argv[1:], prog_name=called, standalone_mode=False)
+            shown_name = name or " ".join(module_words()) or os.path.basename(sys.argv[0])
+            code = entry.main(sys.argv[1:], prog_name=shown_name, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(typer_refusal(error)) from None
     raise SystemExit(code or DONE)
 
 
 def typer_refusal(error: typer.TyperException) -> str:
-    """Return Typer's error message as one line that says how to list the flags."""
+    """Return Typer's error message as one line that ends with how to list the flags.
+
+    The line begins with a small letter, and lacks what pydantic and Typer put around a reason.
+    """
     text = " ".join(error.format_message().split()).replace("Value error, ", "")
     text = text.partition(", unable to parse")[0].rstrip(".")
     text = text[:1].lower() + text[1:]
-    if not text.endswith("?"):
+    if not text.endswith("?"):  # A "did you mean ...?" needs no semicolon.
         text += ";"
     context = getattr(error, "ctx", None)
     if not context:
@@ -322,18 +334,18 @@ def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
 
     def words_with_flags(words: Sequence[str]) -> Iterator[str]:
         """Yield the words, those after one of these flags as FLAG=WORD. A flag without words is left for Typer."""
-        owners = list[tuple[str, str]]()  # each word, after the flag that it belongs to, or an empty text
+        pairs = list[tuple[str, str]]()  # pairs of a word and, before it, the flag that it belongs to, or ""
         flag = ""
-        for word, after in pairwise([*words, "-"]):  # after the last word it is as if a flag came
+        for word, after in pairwise([*words, "-"]):  # "-" ends the words of the last flag, as a flag would
             if word.startswith("-"):
                 flag = ""
                 if word in flags and not after.startswith("-"):
                     flag = word
-                    owners = [(owner, owned) for owner, owned in owners if owner != flag]
-            is_current_flag = bool(flag) and word == flag  # it is written again before each of its words
+                    pairs = [(owner, owned) for owner, owned in pairs if owner != flag]  # drop an earlier occurrence
+            is_current_flag = bool(flag) and word == flag  # The flag is written before each of its words instead.
             if not is_current_flag:
-                owners.append((flag, word))
-        for flag, word in owners:
+                pairs.append((flag, word))
+        for flag, word in pairs:
             yield f"{flag}={word}" if flag else word
 
     return words_with_flags

@@ -30,8 +30,8 @@ def first_sentence(text: str) -> str:
 def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool) -> str:
     """Return the lines of the help for one flag.
 
-    The description is beside the flag, or below a flag that is too long. A `brief` entry has only the first sentence of
-    the description.
+    The description is beside the flag, or below a flag that is too long for its column. `width` is that of the help in
+    columns. A `brief` entry has only the first sentence of the description.
     """
     indent = " " * FLAG_COLUMNS
     name = name_column(parameter)
@@ -52,7 +52,10 @@ def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool
 
 
 def name_column(parameter: "TyperArgument | TyperOption") -> str:
-    """Return the flags of a parameter, the shortest first, and the name of the value, as the help shows them."""
+    """Return how the help names a parameter: its flags, the shortest first, and the name of the value.
+
+    A parameter without a flag is named by its value alone.
+    """
     words = []
     if parameter.param_type_name == "option":
         words.append(", ".join(sorted(parameter.opts, key=len)))
@@ -62,7 +65,10 @@ def name_column(parameter: "TyperArgument | TyperOption") -> str:
 
 
 def description_of(parameter: "TyperArgument | TyperOption", brief: bool) -> str:
-    """Return what the help says about a flag, or its first sentence if `brief`, with the flag's default."""
+    """Return what the help says about a flag, only the first sentence of it if `brief`, and the flag's default.
+
+    A flag that must be given is marked as required.
+    """
     description = parameter.help or ""
     if brief:
         description = first_sentence(description)

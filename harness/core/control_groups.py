@@ -35,7 +35,10 @@ class MemoryLimit(NamedTuple):
 
 
 def own_paths() -> Mapping[str, str]:
-    """Return the path of this process's group by controller, as the kernel lists them. Empty if it lists none."""
+    """Return the path of this process's control group by controller, such as "cpu".
+
+    The group of version 2 is under the empty name (VERSION_2). Empty if the kernel lists no groups.
+    """
     paths = {}
     with suppress(OSError, ValueError):
         for line in OWN_GROUPS.read_text().splitlines():
@@ -48,9 +51,9 @@ def own_paths() -> Mapping[str, str]:
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all groups above it that can be seen.
 
-    `root` is the mount of all groups, and `folders` are those below it in which the groups of `controller` may begin.
-    In a container the path may be one of the host. Then only the end of the path, or no part of it, exists below the
-    mount.
+    The process's own group comes first. `root` is the mount of all groups, and `folders` are those below it in which
+    the groups of `controller` may begin; folders that do not exist are skipped. In a container the path may be one of
+    the host. Then only the end of the path, or no part of it, exists below the mount.
     """
     paths = own_paths()
     for folder in folders:
@@ -60,11 +63,11 @@ def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iter
         is_version_2 = folder in (".", "unified")
         key = VERSION_2 if is_version_2 else controller
         path = paths.get(key, "/")
-        parts = [part for part in path.split("/") if part and part != ".."]
-        while parts and not base.joinpath(*parts).is_dir():
-            parts = parts[1:]
-        for depth in range(len(parts), -1, -1):
-            yield base.joinpath(*parts[:depth])
+        names = [name for name in path.split("/") if name and name != ".."]
+        while names and not base.joinpath(*names).is_dir():
+            names = names[1:]
+        for depth in range(len(names), -1, -1):
+            yield base.joinpath(*names[:depth])
 
 
 def first_numbers(path: Path) -> list[int]:
@@ -79,7 +82,10 @@ def first_numbers(path: Path) -> list[int]:
 
 
 def named_count(path: Path, *names: str) -> int | None:
-    """Return the first of the named counts that a group's file of counts has. None if the file has none of them."""
+    """Return a count from a group's file, which has a line "NAME COUNT" for each: the first of `names` that is there.
+
+    None if the file has none of them, or cannot be read.
+    """
     with suppress(OSError, ValueError):
         counts = {}
         for line in path.read_text().splitlines():
@@ -92,21 +98,28 @@ def named_count(path: Path, *names: str) -> int | None:
 
 
 def cpu_limit(root: Path) -> CpuLimit | None:
-    """Return the lowest quota of CPU time. None if no group has a quota."""
+    """Return the lowest quota of CPU time among this process's group and the groups above. None if none has a quota.
+
+    `root` is the mount of all groups.
+    """
     limits = []
     for group in group_folders(root, CPU_FOLDERS, "cpu"):
         quota_and_period = first_numbers(group / "cpu.max")
         if not quota_and_period:  # version 1 keeps the two in files of their own
             quota_and_period += first_numbers(group / "cpu.cfs_quota_us")[:1]
             quota_and_period += first_numbers(group / "cpu.cfs_period_us")[:1]
-        if len(quota_and_period) == 2 and min(quota_and_period) > 0:  # version 1 has a quota of -1 if there is none
+        if len(quota_and_period) == 2 and min(quota_and_period) > 0:  # In version 1, a quota of -1 means none.
             quota, period = quota_and_period
             limits.append(CpuLimit(quota / period, used_s(root, group)))
     return min(limits, key=attrgetter("cores"), default=None)
 
 
 def used_s(root: Path, group: Path) -> float | None:
-    """Return the CPU seconds that the processes of a group have used. None if unknown."""
+    """Return the CPU seconds that the processes of a group have used. None if unknown.
+
+    `root` is the mount of all groups, `group` the folder of the group. Version 2 has the time in the group's own
+    folder.
+    """
     used_us = named_count(group / "cpu.stat", "usage_usec")
     if used_us is not None:
         return used_us / 1e6
@@ -129,13 +142,15 @@ def memory_limit(root: Path) -> MemoryLimit | None:
     """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):
+        # Version 2 has the limit in the first file, version 1 in the second.
+        stated_limits = [*first_numbers(group / "memory.max"), *first_numbers(group / "memory.limit_in_bytes")]
         # Version 1 also gives the limits of groups above that cannot be seen from here.
-        above = named_count(group / "memory.stat", "hierarchical_memory_limit")
-        most = [*first_numbers(group / "memory.max"), *first_numbers(group / "memory.limit_in_bytes")]
-        if above:
-            most.append(above)
-        if most and 0 < min(most) < UNLIMITED_BYTES:
-            limits.append(MemoryLimit(min(most), free_bytes(group, min(most))))
+        limit_above = named_count(group / "memory.stat", "hierarchical_memory_limit")
+        if limit_above:
+            stated_limits.append(limit_above)
+        if stated_limits and 0 < min(stated_limits) < UNLIMITED_BYTES:
+            most = min(stated_limits)
+            limits.append(MemoryLimit(most, free_bytes(group, most)))
     if not limits:
         return None
     known = [limit.free for limit in limits if limit.free is not None]
@@ -143,7 +158,10 @@ def memory_limit(root: Path) -> MemoryLimit | None:
 
 
 def free_bytes(group: Path, most: int) -> int | None:
-    """Return the bytes of memory that a group with the limit `most` can still take. None if unknown."""
+    """Return the bytes of memory that a group with the limit `most` can still take. None if its use is not known.
+
+    Cached files that the kernel can drop (inactive) count as free.
+    """
     used = first_numbers(group / "memory.current") or first_numbers(group / "memory.usage_in_bytes")
     if not used:
         return None

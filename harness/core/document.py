@@ -80,15 +80,15 @@ class Document(NamedTuple):
 
 
 def to_markdown(document: Document) -> str:
-    """Return the document as a Markdown page."""
-    parts = [f"# {escape_markdown(document.title)}", escape_markdown(document.subject)]
+    """Return the document as a Markdown page: title, subject, a table of the lines if there are any, and sections."""
+    blocks = [f"# {escape_markdown(document.title)}", escape_markdown(document.subject)]
     if document.lines:
-        parts.append("## Verdict")
-        parts.append(str(verdict_table(document.lines)))
+        blocks.append("## Verdict")
+        blocks.append(str(verdict_table(document.lines)))
     for section in document.sections:
-        parts.append(f"## {escape_markdown(section.title)}")
-        parts += map(block_text, section.blocks)
-    return "\n\n".join(parts) + "\n"
+        blocks.append(f"## {escape_markdown(section.title)}")
+        blocks += map(block_text, section.blocks)
+    return "\n\n".join(blocks) + "\n"
 
 
 def verdict_table(lines: Sequence[Line]) -> Table:
@@ -101,10 +101,11 @@ def verdict_table(lines: Sequence[Line]) -> Table:
 
 
 def block_text(block: Block) -> str:
-    """Return a block of a document as Markdown."""
+    """Return a block of a document as Markdown: code, a paragraph, a table, a picture, or else a list of texts."""
     match block:
         case Code():
             text = one_line(block)
+            # A fence must be longer than any run of backticks in the text.
             longest_ticks = max(map(len, re.findall("`+", text)), default=0)
             fence = "`" * max(3, 1 + longest_ticks)
             return f"{fence}\n{text}\n{fence}"

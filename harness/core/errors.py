@@ -72,8 +72,9 @@ class LoadGenError(BenchmarkError):
 def benchmark_error_of(error: BaseException) -> BaseException:
     """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
 
-    Files and disks cause an error if a file cannot be read or written, or if a disk is full. Any other error is a
-    mistake of this program. A full or broken disk is no wrong input, so its exit code is another.
+    Files and disks cause an error if a file cannot be read or written, if links lead to each other, or if a disk is
+    full. Any other error is a mistake of this program. A wrong file is a UsageError. A full or broken disk is no wrong
+    input, so it is a plain BenchmarkError, with another exit code.
     """
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # as pathlib says it
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
@@ -83,7 +84,7 @@ def benchmark_error_of(error: BaseException) -> BaseException:
     shown_name = name
     if error.errno == errno.ENAMETOOLONG:
         file_name = name.rpartition("/")[2]
-        shown_name = line_of(file_name)
+        shown_name = line_of(file_name)  # cut to a length that can be read
     text = f"{shown_name}: {system_reason(error)}."
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return BenchmarkError(text)
@@ -91,7 +92,10 @@ def benchmark_error_of(error: BaseException) -> BaseException:
 
 
 def print_error(error: BenchmarkError, config_file: Path | None) -> None:
-    """Print each line of an error's message as an error, without secrets, and with the configuration file if given."""
+    """Print each line of an error's message on standard error, as an error of its own, without secrets.
+
+    If `config_file` is given, each line ends with this file, in which the wrong setting may be.
+    """
     suffix = f" (with --config {config_file})" if config_file else ""
     lines = []
     for line in str(error).splitlines():
@@ -105,10 +109,10 @@ def print_error(error: BenchmarkError, config_file: Path | None) -> None:
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
-    An error of the operating system counts as a BenchmarkError if `benchmark_error_of` makes it one. A message of
-    several lines is printed as several errors. Each line also names `config_file`, unless the error is about that file
-    itself. Ctrl-C prints "interrupted" and exits with 130. If the reader of the output goes away, as in `... | head`,
-    the exit code is 0. Any other exception is a mistake of this program and keeps its stack trace.
+    An error of the operating system counts, too, if the user's files or disk caused it. A message of several lines is
+    printed as several errors. Each line also names `config_file`, unless the error is about that file itself. Ctrl-C
+    prints "interrupted" and exits with 130. If the reader of the output goes away, as in `... | head`, the exit code is
+    0. Any other exception is a mistake of this program and keeps its stack trace.
     """
     try:
         try:
@@ -116,7 +120,7 @@ def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
             sys.stdout.flush()
         except (OSError, RuntimeError) as error:
             if isinstance(error, OSError) and not error.filename and error.errno in (errno.ENOSPC, errno.EPIPE):
-                # Standard output failed. Python flushes the rest of it at exit, which must not fail again.
+                # Standard output failed. Python flushes what is left of it at exit, which must not fail again.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise benchmark_error_of(error) from None
     except BenchmarkError as error:

@@ -41,12 +41,15 @@ def name_in_errors(path: Path) -> Iterator[None]:
 
 
 def append_line(path: Path, text: str) -> None:
-    """Append a line to a file. If the file's last line was cut short, the new line still begins on its own."""
-    last = b""
+    """Append a line to a file, which is made if it does not exist.
+
+    If the file does not end with a line end, because its last line was cut short, the new line still begins on its own.
+    """
+    last_byte = b""
     if path.exists():
-        last = reading.read_bytes(path)[-1:]
+        last_byte = reading.read_bytes(path)[-1:]
     line = text + "\n"
-    if last not in (b"", b"\n"):
+    if last_byte not in (b"", b"\n"):
         line = "\n" + line
     with path.open("a") as file:
         file.write(line)
@@ -56,8 +59,8 @@ def append_line(path: Path, text: str) -> None:
 def lock_folder(folder: Path, what: str) -> Iterator[int]:
     """Hold the lock of a folder, and yield the lock's file descriptor.
 
-    Raises UsageError if another process holds the lock. Its message says that `what` is still running. Some mounts,
-    such as some of NFS and Lustre, have no locks. The command then goes on with a warning.
+    Raises UsageError if another process holds the lock. The message says that `what`, such as "the run", is still
+    running. Some mounts, such as some of NFS and Lustre, have no locks. The command then goes on with a warning.
     """
     path = folder / LOCK_NAME
     path.touch()
@@ -74,7 +77,10 @@ def lock_folder(folder: Path, what: str) -> Iterator[int]:
 
 
 def is_locked(folder: Path) -> bool | None:
-    """Return whether a process holds the lock of a folder. None if unknown."""
+    """Return whether a process holds the lock of a folder, so that a command is running in it.
+
+    None if unknown: there is no lock file, the file cannot be read, or the mount has no locks.
+    """
     try:
         with reading.open_bytes(folder / LOCK_NAME, MIB) as file:
             return is_taken(file)
@@ -83,9 +89,9 @@ def is_locked(folder: Path) -> bool | None:
 
 
 def is_taken(file: BinaryIO) -> bool | None:
-    """Return whether another process holds the lock of an open file. None if the mount has no locks.
+    """Return whether another process holds the exclusive lock of an open file. None if the mount has no locks.
 
-    If no other process holds it, this one holds a shared lock until the file is closed.
+    To find out, this process asks for a shared lock. If it gets one, it holds the lock until the file is closed.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -95,7 +101,7 @@ def is_taken(file: BinaryIO) -> bool | None:
 
 
 def check_space(path: Path) -> None:
-    """Raise BenchmarkError if the disk is nearly full, or if the run folder is gone.
+    """Raise BenchmarkError if the disk of the run folder `path` is nearly full, or if the folder is gone.
 
     LoadGen itself would lose its logs without a message.
     """
@@ -125,9 +131,10 @@ def free_gib(folder: Path) -> float:
 
 @contextmanager
 def atomic_update(folder: Path) -> Iterator[Path]:
-    """Yield a folder in which to write files of `folder`.
+    """Yield an empty folder in which to write new files of `folder`.
 
-    All of them are moved into `folder` at the end, or none on an error.
+    At the end of the block all of them are moved into `folder`, where they replace files of the same names. After an
+    error none is.
     """
     fresh = folder / ".new"
     fresh.mkdir()
@@ -140,9 +147,9 @@ def atomic_update(folder: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, data: object) -> None:
-    """Write data as a JSON file without secrets.
+    """Write data as a JSON file, with secrets masked. The file is written whole or not at all.
 
-    The file is written whole or not at all, so no reader meets half a file.
+    Raises OSError, which names the file, and ValueError for NaN or infinity, which JSON does not have.
     """
     write_text(path, json.dumps(hide(data), indent=2, allow_nan=False) + "\n")
 
@@ -157,22 +164,18 @@ def json_value(data: object) -> object:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, without the known secrets.
+    """Write a text file whole or not at all, with known secrets masked.
 
-    If the path is a link, write the file that it leads to.
-
-    Raises OSError, which names the file.
+    If the path is a link, the file that it leads to is written. Raises OSError, which names the file.
     """
     write_bytes(path, hide_known(text).encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all: the content goes into a new file, which then takes the place of the old one.
 
-    If the path is a link, write the file that it leads to.
-
-    A pipe or a device is written into, not replaced. Raises OSError, which names the file, also for a pipe that nobody
-    reads, since the write would wait.
+    If the path is a link, the file that it leads to is written. A pipe or a device is written into, not replaced.
+    Raises OSError, which names the file, also for a pipe that nobody reads, since the write would wait.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -219,9 +222,9 @@ def parse_as(path: Path, data: object, kind: type[FileContent]) -> FileContent:
 
 
 def fault_text(error: "ValidationError") -> str:
-    """Return where the first fault of a file is, and what it is.
+    """Return where the first fault of a file is, as far as that is known, and what it is.
 
-    A format that is too new comes before all other faults, since it explains them.
+    A format that is too new (`schema_version`) comes before all other faults, since it explains them.
     """
     faults = error.errors(include_url=False)
     first = faults[0]

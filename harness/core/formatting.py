@@ -17,10 +17,11 @@ def percent(share: Measured, digits: int = 2) -> str:
 def number(value: Measured, digits: int = 4, sign: str = "") -> str:
     """Return a number as people read it: thousands separated, at most `digits` significant digits, never an exponent.
 
-    A dash stands for None and for anything that is no finite number. With the `sign` "+" the sign is always shown.
+    Whole numbers, and the digits before the point, are never rounded. A dash stands for None and for anything that is
+    no finite number. With the `sign` "+" the sign is always shown.
     """
     if not isinstance(value, int | float) or not math.isfinite(value):
-        return "–"  # a line of the history that was edited by hand may hold a text
+        return "–"  # A line of history.jsonl that was edited by hand may hold a text.
     if isinstance(value, int) or value == 0:
         return f"{value:{sign},.0f}"
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
@@ -63,7 +64,10 @@ def sentence(value: object) -> str:
 
 
 def cell(text: str | None) -> str:
-    """Return text that may stand in a cell of a Markdown table. A dash for None or an empty text."""
+    """Return text that may stand in a cell of a Markdown table: on one line, with "|" escaped.
+
+    A dash stands for None or an empty text. Text that is Markdown stays MarkdownText, so that it is not escaped again.
+    """
     words = (text or "–").split()
     cell_text = " ".join(words).replace("|", "\\|")
     if isinstance(text, MarkdownText):

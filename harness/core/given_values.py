@@ -34,8 +34,8 @@ def read_given(
     """Return the content of a file as `parse` returns it. `flag` is the flag that named the file, or empty.
 
     Only a regular file of at most `most` bytes is read, since a device has no end. Raises UsageError if the file cannot
-    be read, or if `parse` raises `wrong`, ValueError or RecursionError. The message then says that the file is not
-    `kind`, such as "JSON".
+    be read, or if `parse` raises `wrong`, the error of its library, or ValueError or RecursionError. The message then
+    says that the file is not `kind`, such as "JSON".
     """
     try:
         return parse(reading.read_text(path, most))
@@ -55,8 +55,8 @@ def spelling_hint(word: str, names: Sequence[str]) -> str:
 def unknown_setting(key: str, names: Sequence[str]) -> str:
     """Return the message for a key of a file that is none of the settings `names`.
 
-    It tells how to give an argument of vLLM, what replaced a setting of an earlier version, or which setting is spelt
-    like the key.
+    For an argument of vLLM, the message tells how to give the argument. For a setting of an earlier version, it tells
+    what replaced the setting. Otherwise it names the settings that are spelt like the key, if there are any.
     """
     flag = flag_name(key)
     positive_name = key.removeprefix("no_")
@@ -68,7 +68,7 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
 
 
 def unknown_file_error(flag: str, name: str, names: Sequence[str]) -> UsageError:
-    """Return the error for a value that is neither a file nor one of `names`."""
+    """Return the error for a value of `flag` that is neither a file nor one of `names`, with a hint at the spelling."""
     return UsageError(f"{name}: not a file, and not one of {', '.join(names)}{spelling_hint(name, names)}", flag)
 
 
@@ -78,7 +78,7 @@ def flag_name(name: str) -> str:
 
 
 def require(ok: bool, name: str, wanted: str, got: str) -> None:
-    """Raise UsageError, which says that `name` takes what is `wanted`, unless the value it got is `ok`."""
+    """Raise UsageError unless `ok`. It says that `name` takes what is `wanted`, in words, and which value it `got`."""
     if not ok:
         raise value_refusal(name, wanted, got)
 
@@ -106,7 +106,7 @@ def check_path(name: str, value: object) -> None:
 def check_folder_name(what: str, name: object) -> None:
     """Raise UsageError if `name` is not a plain folder name. With slashes or "..", it could lead to any other folder.
 
-    `what` is what the message calls the name.
+    `what` says in the message what the name is for.
     """
     if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,99}", name)):
         raise UsageError(f"{what} {name!r} is not a folder name: use at most 100 letters, digits, '.', '+', '-', '_'.")

@@ -25,7 +25,7 @@ def main(command: int, mark: str) -> None:
     GUARD_GRACE_S after SIGTERM are killed.
     """
     ignore_signals()
-    noted = watch(command)
+    noted = watch(command)  # waits until the command has ended
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in remaining_processes(noted, mark):
             with contextlib.suppress(OSError):
@@ -42,10 +42,10 @@ def ignore_signals() -> None:
 
 
 def watch(command: int) -> dict[int, str]:
-    """Note the processes below a command until the standard input ends. A line of the input is the id of a new fork.
+    """Note the processes below a command until the standard input ends, which shows that the command has ended.
 
-    Return the noted processes by id, with the start time of each. The pause between two looks doubles while nothing
-    changes.
+    A line of the input is the id of a new fork. Return the start time of each noted process, by process id. The pause
+    between two looks at the processes doubles while none is new.
     """
     noted = dict[int, str]()
     pause = SHORTEST_PAUSE_S
@@ -69,7 +69,11 @@ def watch(command: int) -> dict[int, str]:
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
-    """Return the ids of the command's processes that are still running: noted, below a noted one, or marked."""
+    """Return the ids of the command's processes that are still running.
+
+    They are the noted ones (start times by id), all below these, and those with the command's mark in their
+    environment.
+    """
     table = running_processes()
     still_running = set()
     for pid, start in noted.items():
@@ -91,15 +95,15 @@ def descendants(table: Processes, roots: set[int]) -> set[int]:
 
 
 def running_processes() -> Processes:
-    """Return all processes of this machine that have not ended. Zombies have ended."""
+    """Return the parent and the start time of each process of this machine, by process id. Zombies are left out."""
     table = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
-                state, parent, *rest = file.read().rpartition(")")[2].split()
+                state, parent, *later_fields = file.read().rpartition(")")[2].split()
         except OSError:  # the process ended meanwhile
             continue
-        start_time = rest[17]  # field 22 of proc(5), of which `rest` begins with field 5
+        start_time = later_fields[17]  # field 22 of proc(5), of which `later_fields` begins with field 5
         if state != "Z":
             table[int(name)] = int(parent), start_time
     return table

@@ -14,7 +14,10 @@ MESSAGE = b"interrupted\n"
 
 
 def end_at_once(number: int, frame: object) -> None:
-    """End this process at once. No command has begun, so there is nothing to keep, and modules are half imported."""
+    """End this process at once, with one line, at a Ctrl-C before a command has begun.
+
+    There is nothing to keep yet, and modules are half imported, so that nothing else of Python may run.
+    """
     os.write(2, MESSAGE)
     os._exit(INTERRUPTED)
 
@@ -55,7 +58,8 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Trace
 def command_file() -> str | None:
     """Return the path of the file of this program that the process runs, such as run.py.
 
-    None if the process runs another program. The result is "-m" while `python -m` has not yet found the module's file.
+    None if the process runs another program, which only imports this one. "-m" if `python -m harness...` was called and
+    Python has not yet found the module's file.
     """
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"

@@ -21,9 +21,9 @@ TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "b
 
 
 def show(console: Console, document: Document, path: object = None) -> None:
-    """Print a document, wrapped at SCREEN_COLUMNS.
+    """Print a document on the terminal: title, subject, table of levels, and lines, wrapped at SCREEN_COLUMNS.
 
-    If `path` is given, print this path of the report in place of the document's sections.
+    If `path` is given, this path of the report is printed in place of the document's sections.
     """
     print_line(console, "")
     for text in wrap(document.title, SCREEN_COLUMNS):
@@ -43,6 +43,7 @@ def show(console: Console, document: Document, path: object = None) -> None:
 
 
 def print_line(console: Console, text: str, tone: Tone = "", bold: bool = False) -> None:
+    """Print text in the color of its tone, without secrets. Long lines are not broken again."""
     style = TONE_STYLES[tone]
     if bold:
         style = f"bold {style}"
@@ -71,8 +72,8 @@ def screen_block(block: Block) -> RichTable | Text:
 def grid(table: Table, whole_columns: int = 0) -> RichTable:
     """Return a table for the terminal.
 
-    Numbers are aligned to the right. Long cells are broken into lines, except numbers and the cells of the first
-    `whole_columns` columns.
+    Columns of numbers are aligned to the right. Long cells are broken into lines, except in these columns and in the
+    first `whole_columns` columns.
     """
     columns = []
     for place, head in enumerate(table.columns):
@@ -87,12 +88,13 @@ def grid(table: Table, whole_columns: int = 0) -> RichTable:
 
 
 def are_numbers(cells: Sequence[object]) -> bool:
-    """Return whether a column holds at least one number, and otherwise only numbers and None."""
+    """Return whether a column holds only numbers and None, with at least one number."""
     known = [cell for cell in cells if cell is not None]
     return bool(known) and all(isinstance(cell, int | float) for cell in known)
 
 
 def cell_markup(cell: object) -> str:
+    """Return a cell as rich prints it: a text without markup of its own, or a number, or a dash for None."""
     if isinstance(cell, str):
         return escape_rich(cell)
     return escape_rich(number(cell))  # type: ignore[arg-type]
@@ -101,7 +103,7 @@ def cell_markup(cell: object) -> str:
 def paragraph(line: Line) -> list[str]:
     """Return the lines of a label and its text, wrapped unless the text is a command. Empty if there is no text.
 
-    The text begins in a column of its own, or follows a label that is too long for that.
+    The text begins in a column of its own. It directly follows a label that is too long for that, after a colon.
     """
     if not line.text:
         return []

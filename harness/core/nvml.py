@@ -30,8 +30,8 @@ class GPU(NamedTuple):
 def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
     """Yield NVML and the handles of the GPUs that this process may use.
 
-    NVML is None without a driver or the package pynvml. The list of handles is empty if vLLM's build for the CPU is
-    installed, which uses no GPU.
+    NVML is None, and there are no handles, without a driver or the package pynvml. There are no handles either if
+    vLLM's build for the CPU is installed, which uses no GPU.
     """
     try:
         import pynvml
@@ -53,7 +53,7 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
     """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it. If it is not set, all.
 
     The list ends before the first word that names no GPU. It is empty if a GPU is named twice. Raises UsageError if the
-    variable has numbers and `check_gpu_numbers` refuses them.
+    variable has numbers by which CUDA and NVML may mean different GPUs.
     """
     all_handles = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
     text = environ.get("CUDA_VISIBLE_DEVICES")
@@ -99,7 +99,8 @@ def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
 def handle_of(nvml: NVML, word: str, all_handles: Sequence[GPUHandle]) -> GPUHandle | None:
     """Return the GPU that a word of CUDA_VISIBLE_DEVICES names: a UUID of a part (MIG), a UUID of a GPU, or a number.
 
-    CUDA accepts the beginning of a GPU's UUID. None if the word names no GPU, or the beginning of several UUIDs.
+    CUDA accepts the beginning of a GPU's UUID, but not of a part's. None if the word names no GPU, or the beginning of
+    several UUIDs.
     """
     if word.startswith("MIG-"):
         return answer_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
@@ -121,7 +122,7 @@ def device_words(text: str) -> list[str]:
     the first word of another kind, and is empty if a word is given twice. As in C's strtoul, only the digits at the
     beginning of a word count: `1gpu` is 1. A negative number, such as `-1`, or a word without digits ends the list.
     """
-    prefix = text.strip()[:4]
+    prefix = text.strip()[:4]  # the kind of the first word
     devices = list[str]()
     for word in text.split(","):
         device = word.strip()
@@ -200,6 +201,10 @@ def energies_mj() -> list[int | None]:
 
 
 def energy_mj(nvml: NVML, handle: GPUHandle) -> int | None:
+    """Return the energy in mJ that a GPU has used since its driver was loaded.
+
+    None if it does not measure that, or is split (MIG), because the energy is then that of the whole card.
+    """
     if is_split(nvml, handle):
         return None
     return answer_or_none(total_energy_mj, nvml, handle)
@@ -290,9 +295,10 @@ GPU_SETTINGS = {
 
 
 def gpu_settings() -> dict[str, str]:
-    """Return the settings of the visible GPUs by name. If GPUs differ in a setting, all their values are listed.
+    """Return the settings of the visible GPUs in words, by name. If GPUs differ in a setting, all values are listed.
 
-    A setting is left out if a GPU does not report it.
+    A setting is left out if a GPU does not report it. Confidential computing is a setting of the whole machine, and
+    vboost is read from nvidia-smi.
     """
     values = {}
     for name, (question, text) in GPU_SETTINGS.items():
@@ -314,9 +320,9 @@ def gpu_settings() -> dict[str, str]:
 
 
 def vboost_positions() -> list[str]:
-    """Return the position of each GPU's vboost slider. Empty if nvidia-smi does not print it.
+    """Return the position of each GPU's vboost slider. Empty if nvidia-smi is missing or does not print it.
 
-    NVML does not have it. nvidia-smi prints it in a column "current".
+    NVML does not have the position. nvidia-smi prints a table, which has it in a column "current" of the rows "vboost".
     """
     command = ["nvidia-smi", "boost-slider", "-l"]
     try:
@@ -334,7 +340,10 @@ def vboost_positions() -> list[str]:
 
 
 def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
-    """Return the index of the first cell that contains a word. 0, the column of the GPU's number, if none does."""
+    """Return the index, within its row, of the first cell that contains a word. 0 if none does.
+
+    0 stands for "not found", since the first column has the GPU's number.
+    """
     for row in rows:
         for column, cell in enumerate(row):
             if word in cell:
@@ -343,9 +352,9 @@ def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
 
 
 def gpu_memory_used(number: int | None = None) -> int:
-    """Return the bytes in use, by any process, on all visible GPUs, or only on GPU `number`.
+    """Return the bytes in use, by any process, on all visible GPUs together, or only on GPU `number` of them.
 
-    A GPU that reports no memory counts as 0.
+    A GPU that reports no memory, or is not there, counts as 0.
     """
     memory = ask_gpus(memory_of)
     if number is not None:

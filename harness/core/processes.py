@@ -38,21 +38,22 @@ def install_signal_handlers() -> None:
 
 
 def signal_handlers() -> dict[int, Any]:
-    """Return what happens at each signal that ends a command."""
+    """Return the handler of each signal that ends a command, so that `set_signal_handlers` can restore it."""
     return {number: getsignal(number) for number in (SIGINT, SIGTERM, SIGHUP)}
 
 
 def set_signal_handlers(handlers: Mapping[int, Any]) -> None:
-    """Set what happens at each signal, for instance after signals were ignored."""
+    """Set the handler of each signal, as `signal_handlers` returned them, for instance after signals were ignored."""
     for number, handler in handlers.items():
         signal(number, handler)
 
 
 def start_guard() -> None:
-    """Start the guard of this process (harness.core.guard), unless it has one.
+    """Start the guard of this process, unless it has one: a process that ends what this one leaves behind.
 
-    From now on every program that this process starts inherits a mark, by which the guard finds it. A fork inherits
-    none: the kernel shows the environment that a program was started with. So each fork reports its id to the guard.
+    From now on every program that this process starts inherits a mark in its environment, by which the guard finds it.
+    A fork has no visible mark, because the kernel shows the environment that a program was started with. So each fork
+    reports its id to the guard.
     """
     if os.getpid() in guards:
         return
@@ -92,7 +93,8 @@ def command_line() -> str:
 def program_words() -> list[str]:
     """Return the first words of this command's line, which name the program.
 
-    They are the installed program's name, `python` with the file that was called, or else what stands in its place.
+    They are the installed program's name, or `python` with the file that was called, from the current folder. If there
+    is no such file, they are the words of argv[0], by which another program names a command of its own.
     """
     if is_installed():
         return [PROGRAM_NAME]
@@ -126,7 +128,10 @@ def adopt_orphans() -> None:
 
 
 def end_children() -> None:
-    """End every process below this one except the guards. Those that still run after CHILDREN_GRACE_S are killed."""
+    """End every process below this one, except the guards, which end by themselves.
+
+    Processes that still run CHILDREN_GRACE_S after SIGTERM are killed.
+    """
     guard_ids = {process.pid for process in guards.values()}
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in guard_ids]
     for child in children:
@@ -141,7 +146,8 @@ def end_children() -> None:
 def end_group(process: "subprocess.Popen[bytes]") -> None:
     """End the process that leads a process group, then kill what is left of the group.
 
-    The leader has GROUP_GRACE_S to end. If it died by itself, the rest of its group is killed all the same.
+    The leader has GROUP_GRACE_S to end after SIGTERM. If it died by itself, the others of its group are killed all the
+    same.
     """
     if process.poll() is None:
         process.terminate()
@@ -153,9 +159,9 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def command_with_flag(command: str, flag: str, value: str) -> str:
-    """Return a command line with a flag set to `value`, in the form in which it is given: `FLAG VALUE` or `FLAG=VALUE`.
+    """Return a command line with the first occurrence of a flag set to `value`.
 
-    The flag is appended if it is not there.
+    The form in which the flag is given stays: `FLAG VALUE` or `FLAG=VALUE`. A flag that is not there is appended.
     """
     words = shlex.split(command)
     flags = [word.partition("=")[0] for word in words]
@@ -170,7 +176,10 @@ def command_with_flag(command: str, flag: str, value: str) -> str:
 
 
 def signal_text(number: int) -> str:
-    """Return how a process ended that a signal ended, such as "died by SIGILL (illegal instruction)"."""
+    """Return how a process ended that a signal ended, such as "died by SIGILL (illegal instruction)".
+
+    A signal without a name is given by its number.
+    """
     with suppress(ValueError):
         description = strsignal(number) or ""
         return f"died by {Signals(number).name} ({description.lower()})"

@@ -76,10 +76,11 @@ class Display:
             self._live.stop()
 
     def stage(self, text: str, kind: StageKind = "other", why: str = "") -> None:
-        """Begin a new stage, and print `why` it is run.
+        """Begin a new stage with the name `text`, and print `why` it is run, if that is given.
 
-        Elsewhere than on a terminal, print a line with its name. On a terminal the live line shows the name, and a line
-        with the duration is printed for the stage that ended, unless a line about that stage was printed already.
+        On a terminal, the live line shows the name, and a line with the duration is printed for the stage that ended,
+        unless a line about that stage was printed already. Elsewhere, a line with the name is printed. `kind` says
+        whether the engine answers requests in the stage, and of which test.
         """
         if self._live and not self._has_line:
             duration = clock(time.monotonic() - self._stage_start)
@@ -117,16 +118,17 @@ class Display:
             self.say(" " * CLOCK_WIDTH + why, style="dim")
 
     def say(self, text: str, style: str = "") -> None:
+        """Print a line above the live line, without secrets or characters that a terminal would obey."""
         text = printable_text(hide_text(text))
         self.console.print(Text(text, style=style), soft_wrap=not self.console.is_terminal)  # words stay whole
 
     def tick(
         self, counters: Counters | None = None, total: int | None = None, note: str = "", least_s: float = 0.0
     ) -> None:
-        """Refresh the live line at most four times a second.
+        """Refresh the live line at most four times a second; without a terminal, print a plain line now and then.
 
-        Without a terminal, print a plain line every PLAIN_EVERY_S. The line has `note` after the stage's name, then the
-        progress if there are `counters`. `total` and `least_s` are those of `progress_text`.
+        May be called at any rate. The line has the stage's name and time, `note`, and the progress if there are
+        `counters`. `total` is the number of queries, None if unknown; the test lasts at least `least_s` seconds.
         """
         now = time.monotonic()
         pause_s = LIVE_EVERY_S if self._live else PLAIN_EVERY_S
@@ -148,8 +150,8 @@ class Display:
     def recent_rate(self, elapsed: float, completed: int) -> float | None:
         """Note how many answers are `completed`, and return the answers per second over roughly the last minute.
 
-        None if there were no answers in it. The time before the first answer is left out, since it says nothing about
-        the rest.
+        `elapsed` are the seconds since the stage began. None if there were no answers in the last minute. The time
+        before the first answer is left out, since it says nothing about the speed of those that follow.
         """
         if not completed:
             self._answer_counts = deque([(elapsed, 0)])
@@ -165,7 +167,10 @@ class Display:
 
 
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """Return cells as a line of columns. All cells are aligned to the right, except the last, a remark."""
+    """Return cells as a line of columns that are at least `widths` characters wide.
+
+    All cells are aligned to the right, except the last, which is a remark of any length.
+    """
     *figures, last = cells
     columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
     return "  ".join([*columns, last]).rstrip()
@@ -190,7 +195,7 @@ def progress_text(
     second, or from the answers since the start if it is None.
     """
     total = max(total or 0, counters.issued)
-    parts = []
+    figures = []
     if counters.completed and elapsed and total:
         rate = rate or counters.completed / elapsed
         issue_rate = max(rate, counters.issued / elapsed)  # a schedule's queries may be issued faster than answered
@@ -200,23 +205,24 @@ def progress_text(
         share = counters.completed / total
         if least_s:
             share = min(share, elapsed / least_s)
-        parts.append(f"{math.floor(100 * share)} %")
-        parts.append(f"{clock(max(left_s, least_s - elapsed))} left")
-    parts.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
-    if counters.started:
+        figures.append(f"{math.floor(100 * share)} %")
+        figures.append(f"{clock(max(left_s, least_s - elapsed))} left")
+    figures.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
+    if counters.started:  # Only streamed answers have first tokens.
         ttft_ms = 1000 * counters.first_token_s / counters.started
-        parts.append(f"TTFT {ttft_ms:.0f} ms")
+        figures.append(f"TTFT {ttft_ms:.0f} ms")
     if counters.completed and elapsed:
-        parts.append(f"{counters.tokens / elapsed:,.0f} tok/s")
+        figures.append(f"{counters.tokens / elapsed:,.0f} tok/s")
     if counters.started:
-        parts.append(f"{counters.issued - counters.completed:,} in flight")
-    return "  " + "  ".join(parts)
+        figures.append(f"{counters.issued - counters.completed:,} in flight")
+    return "  " + "  ".join(figures)
 
 
 def clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    """Return a duration as M:SS, or as H:MM:SS from an hour on."""
+    minutes, whole_seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{whole_seconds:02}" if hours else f"{minutes}:{whole_seconds:02}"
 
 
 class Screen(io.TextIOWrapper):
@@ -252,10 +258,10 @@ def failsafe_console(descriptor: int) -> Console:
 
 @contextmanager
 def screen(log: Path) -> Iterator[tuple[Console, Console]]:
-    """Yield consoles on the real standard output and error.
+    """Yield consoles on the real standard output and error, for what a person is to see while the block runs.
 
     Everything else that this process and its children print is appended to `log`. The file descriptors themselves are
-    redirected, because vLLM's processes and C++ libraries inherit them.
+    redirected, because vLLM's processes and C++ libraries inherit them. At the end they are restored.
     """
     sys.stdout.flush()
     sys.stderr.flush()

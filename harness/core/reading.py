@@ -37,7 +37,7 @@ class TooLargeError(ValueError):
 
 
 def check_regular(found: os.stat_result, path: Path, most: int) -> None:
-    """Raise OSError unless the file is a regular one of at most `most` bytes."""
+    """Raise OSError unless a file is a regular one of at most `most` bytes, by `found`, what the system says of it."""
     if stat.S_ISDIR(found.st_mode):
         raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
@@ -47,7 +47,10 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
 
 
 def too_large_error(path: Path, most: int) -> NotRegularError:
-    """Return the error for a file that is larger than any of its kind. The message tells how to cut a file of lines."""
+    """Return the error for a file of more than `most` bytes, the limit of its kind.
+
+    Of a file of lines a part can be used, so the message tells how to cut such a file.
+    """
     remedy = ""
     if path.suffix in LINE_SUFFIXES:
         remedy = f": take a part of it, such as `head -n 100000 {path.name} > part`"
@@ -58,7 +61,8 @@ def too_large_error(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Every file that may be a pipe, a device or something else must be opened by this function. Raises OSError.
+    Every file that may be a pipe, a device or something else must be opened by this function. Raises OSError for these
+    and for a file that is too large. An error while the file is read names it, too.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:
@@ -104,18 +108,19 @@ def read_bytes(path: Path) -> bytes:
 def parse_json(text: str) -> object:
     """Return the value of a JSON document.
 
-    Raises ValueError, whose message says whether the text is empty, is cut off or is damaged. Raises RecursionError if
-    values are nested too deeply.
+    Raises ValueError, whose message says whether the text is empty, has only zeros, is cut off or is damaged. Raises
+    RecursionError if values are nested too deeply.
     """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        whole = text.rstrip()
-        if not whole:
+        content = text.rstrip()
+        if not content:
             raise ValueError("the file is empty") from None
-        if not whole.strip("\0"):
+        if not content.strip("\0"):
             raise ValueError("the file holds zeros alone, as after a crash of the machine") from None
-        if error.pos >= len(whole) or error.msg.startswith("Unterminated string"):
+        is_cut_off = error.pos >= len(content) or error.msg.startswith("Unterminated string")
+        if is_cut_off:
             raise ValueError(f"it ends in the middle of its data, in line {error.lineno:,} ({error.msg})") from None
         raise
 
@@ -123,8 +128,9 @@ def parse_json(text: str) -> object:
 def load_yaml(text: str) -> object:
     """Return the value of a YAML document.
 
-    Raises yaml.YAMLError for what is no YAML or what `node_count` refuses, ValueError for an impossible value, such as
-    a date, and TooLargeError for more than MOST_YAML_VALUES values, of which an alias to itself has endlessly many.
+    Raises yaml.YAMLError for what is no YAML, or what is surely a mistake, such as a key that is given twice. Raises
+    ValueError for an impossible value, such as the 31st of June, and TooLargeError for more than MOST_YAML_VALUES
+    values. An alias to itself stands for endlessly many.
     """
     import yaml
 
@@ -135,9 +141,10 @@ def load_yaml(text: str) -> object:
 
 
 def yaml_value(text: str) -> object:
-    """Return the value that a text has as YAML.
+    """Return the value that a text of the command line has as YAML, such as the number 8 for "8".
 
-    The text itself is returned if it is no YAML, or if the value is a date. Raises TooLargeError.
+    The text itself is returned if it is no YAML, or if the value would be a date. Raises TooLargeError if aliases make
+    the value too large.
     """
     import yaml
 
@@ -159,7 +166,8 @@ def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return the number of values that a YAML node stands for, with its aliases expanded.
 
     `sizes` holds the counts of the nodes already counted, by the id of the node, and None for a node whose count has
-    begun. Raises YAMLError for a value that `check_node` refuses, and TooLargeError for a node that contains itself.
+    begun; so a node is counted only once. Raises YAMLError for a mistake such as a key that is given twice, and
+    TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
         known_size = sizes[id(node)]
@@ -206,7 +214,9 @@ def check_node(node: "Node") -> None:
 
 
 def scalar_problem(text: str, is_quoted: bool) -> str:
-    """Return what is wrong with a value of a YAML file. Empty if nothing is."""
+    """Return what is wrong with a value of a YAML file: a control character, or a number to base 60 such as 1:30, which
+    people mean as a text. Empty if nothing is wrong.
+    """
     if re.search("[\x00-\x08\x0b-\x1f\x7f]", text):
         return "a control character, such as NUL, in a value"
     if not is_quoted and re.fullmatch(r"[-+]?[1-9][\d_]*(?::[0-5]?\d)+(?:\.\d*)?", text):

@@ -13,7 +13,7 @@ OLDEST_REPORT_SCHEMA = 5  # the oldest format of which a report can be made agai
 
 
 def stored_field(key: str, name: str) -> FieldInfo:
-    """Return the settings of a field `name` that files store under `key`. It is read by either name."""
+    """Return pydantic's settings for a field `name` that files store under an older name, `key`. Both are read."""
     return FieldInfo(validation_alias=AliasChoices(key, name), serialization_alias=key)
 
 
@@ -29,9 +29,9 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, serialize_by_alias=True)
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """Return a copy with other values.
+        """Return a copy with the values in `update` in place of some.
 
-        Raises AttributeError for a name that is no field. Pydantic would take it, and the value would be lost.
+        Raises AttributeError for a name that is no field. Pydantic would accept the name, and the value would be lost.
         """
         unknown = (update or {}).keys() - type(self).model_fields.keys()
         if unknown:
@@ -49,6 +49,7 @@ class File(FrozenModel):
     @field_validator("schema_version")
     @classmethod
     def not_newer(cls, version: int) -> int:
+        """Return the format of a file unchanged. Raises ValueError for a format that this version does not know yet."""
         if version > SCHEMA:
             raise ValueError(f"format {version} was written by a newer version; this one reads up to {SCHEMA}")
         return version

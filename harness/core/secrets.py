@@ -74,9 +74,12 @@ PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a setting's value is secret, judged by the words of the setting's name."""
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-    words = list(map(str.lower, parts))
+    """Return whether a setting's value is secret, judged by the words of the setting's name, in camel or snake case.
+
+    It is if a word is one of SECRET_WORDS, if the last is one of SECRET_ENDINGS, or if two words in a row are a pair
+    such as "api key".
+    """
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not set(words).isdisjoint(SECRET_WORDS):
         return True
     if words and words[-1] in SECRET_ENDINGS:
@@ -85,12 +88,14 @@ def is_secret(name: str) -> bool:
 
 
 def hide_text(text: str) -> str:
-    """Return text with its secrets masked: those of this process's environment, and everything that looks like one.
+    """Return text with its secrets masked: everything that looks like a secret, and the secrets that are known.
 
-    Keys of known makers, credentials in an address, and PEM blocks look like secrets.
+    Keys of known makers, credentials and unknown keys in an address, and PEM blocks look like secrets. Known are those
+    of this process's environment, and those in `noted_secrets`.
     """
 
     def hidden_address(match: re.Match[str]) -> str:
+        """Return an address with the values in its query masked."""
         return match[1] + hide_query(match[2])
 
     for pattern, replacement in SECRET_FORMS:
@@ -105,13 +110,13 @@ def hide_query(query: str) -> str:
     A word without a key is masked, too.
     """
 
-    def masked(part: re.Match[str]) -> str:
-        """Return one part of the query, KEY=VALUE or a word, with its value or the word masked."""
-        key, equals = part[1], part[2]
+    def masked(match: re.Match[str]) -> str:
+        """Return one item of the query, KEY=VALUE or a word, with its value or the word masked."""
+        key, equals = match[1], match[2]
         if not equals:
             return MASK
         if key.lower() in PLAIN_QUERY:
-            return part[0]
+            return match[0]
         return f"{key}={MASK}"
 
     return re.sub(r"([^&;=]+)(=?)[^&;]*", masked, query)
@@ -120,7 +125,8 @@ def hide_query(query: str) -> str:
 def hide_known(text: str) -> str:
     """Return text in which the secrets of this process's environment, and `noted_secrets`, are masked.
 
-    A server may, for example, repeat its key in an error message.
+    A server may, for example, repeat its key in an error message. Short values of the environment are left, since they
+    are words.
     """
     known_secrets = noted_secrets | {value for value in environment_secrets() if len(value) >= SHORTEST_SECRET}
     for secret in sorted(known_secrets, key=len, reverse=True):  # the longest first: it may contain a shorter one
@@ -139,7 +145,10 @@ def environment_secrets() -> Iterator[str]:
 
 
 def note_address(address: str) -> None:
-    """Note the parts of an endpoint's path that may be a key, so that they are masked from now on."""
+    """Note the parts of an endpoint's path that may be a key, so that they are masked from now on.
+
+    A part such as "openai" or "v1" is no key.
+    """
     for part in urlsplit(address).path.split("/"):
         if part and not re.fullmatch(PLAIN_PART, part):
             noted_secrets.add(part)
@@ -149,7 +158,7 @@ def hide_word(word: str) -> str:
     """Return a word of a command line with its secrets masked.
 
     In an engine argument (KEY=VALUE), a setting of another program, every value is masked that is not known to be
-    harmless. In any other word a value is masked if its name or its form is that of a secret.
+    harmless. Any other word loses credentials in an address, the value of a secret name, and what looks like a secret.
     """
     argument = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
     if argument:
@@ -171,9 +180,10 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
 def hide(settings: object, foreign: bool = False, harmless: bool = False) -> object:
     """Return settings with their secrets replaced by `***`, at any depth.
 
-    A secret is recognized by the setting's name or by the text's form. If the settings are `foreign`, that is another
-    program's, every other text is masked, too, except enumerations, and texts of settings in HARMLESS_NAMES. `harmless`
-    says that `settings` is the value of such a setting.
+    `settings` may be a mapping, a list, a text, or any other value, which is returned unchanged. A secret is recognized
+    by the setting's name or by the text's form. If the settings are another program's (`foreign`), every other text is
+    masked, too, except plain values such as numbers, and texts of settings in HARMLESS_NAMES. `harmless` says that
+    `settings` is the value of such a setting.
     """
     if isinstance(settings, str):
         if foreign and not harmless and not is_plain_value(settings):
@@ -187,14 +197,15 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
 
 
 def is_plain_value(text: str) -> bool:
-    """Return whether a text is empty, a number, or a value of an enumeration, and so no secret."""
+    """Return whether a text is empty, a number, a number format, or a value of an enumeration, and so no secret."""
     return not text or bool(re.fullmatch(PLAIN_VALUE, text)) or text in enumerations()
 
 
 def hide_value(name: str, value: object, foreign: bool) -> object:
-    """Return the value of the setting `name` with its secrets masked, as `hide` does.
+    """Return the value of the setting `name` with its secrets masked, at any depth.
 
-    Of a secret setting, only numbers and empty values are kept.
+    Of a secret setting, only numbers and empty values are kept. `foreign` says that the setting is another program's,
+    whose texts are masked unless they are known to be harmless.
     """
     if name == PACKAGES_SETTING and isinstance(value, Mapping):  # the keys are packages, not names of settings
         return {str(package): hide(version) for package, version in value.items()}
@@ -212,7 +223,7 @@ def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:
     secret_texts = set[str]()
     if isinstance(settings, Mapping):
         for key, value in settings.items():
-            if key == PACKAGES_SETTING and isinstance(value, Mapping):
+            if key == PACKAGES_SETTING and isinstance(value, Mapping):  # Names of packages make no secrets.
                 secret_texts |= secrets_in([*value.values()], has_secret_name)
             else:
                 secret_texts |= secrets_in(value, has_secret_name or is_secret(str(key)))

@@ -17,8 +17,9 @@ def shipped_names(folder: ShippedFolder) -> list[str]:
 def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
     """Return the user's file, or the file of that name that comes with the program if the user has none.
 
-    Raises UsageError for a bare name (without folder or suffix) that is neither, and for a missing file that is called
-    like a shipped one. The path of any other missing file is returned unchanged, so that reading it is the error.
+    `flag` names the file in errors, `folder` is the kind of file. Raises UsageError for a bare name (without folder or
+    suffix) that is neither, and for a missing file whose name is that of a shipped one. The path of any other missing
+    file is returned unchanged, so that reading it is the error.
     """
     if path.exists() and not path.is_dir():
         return path

@@ -24,10 +24,10 @@ def versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """Return the commit of this checkout, with `-dirty` if tracked files differ.
+    """Return the commit of this checkout, with `-dirty` if tracked files differ from the commit.
 
-    Without git, return the variable GIT_REVISION. The container image sets GIT_REVISION, since it holds neither git nor
-    the history. None if neither is known.
+    If git does not tell it, return the variable GIT_REVISION, which the container image sets, since it holds neither
+    git nor the history. None if neither is known.
     """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):
@@ -59,14 +59,15 @@ def module_words() -> list[str]:
 
 
 def program_text() -> str:
-    """Return the name, version and commit of this program, and the packages that a measured number depends on.
+    """Return one line for --version: the name, version and commit of this program, and the versions of the packages
+    that a measured number depends on.
 
-    The commit is left out if it is unknown.
+    An unknown commit, and packages that are not installed, are left out.
     """
     revision = git_revision()
-    begin = f"{PROGRAM_NAME} {VERSION}"
+    program = f"{PROGRAM_NAME} {VERSION}"
     if revision:
-        begin += f" ({revision[:12]})"
+        program += f" ({revision[:12]})"
     packages = versions()
-    named = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]
-    return ", ".join([begin, *named])
+    package_texts = [f"{name} {packages[name]}" for name in MEASURING_PACKAGES if name in packages]
+    return ", ".join([program, *package_texts])

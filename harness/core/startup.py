@@ -31,7 +31,7 @@ def open_streams() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Start this command again in Python's UTF-8 mode if the locale has another encoding.
+    """Start this command again in Python's UTF-8 mode if the locale has another encoding. Then it does not return.
 
     Data, reports and the sources that torch reads are in UTF-8 on every machine.
     """
@@ -52,9 +52,9 @@ FOLDER_VARIABLES = names_in(
 def read_environment() -> None:
     """Set the variables of a checkout's `.env`, then check the variables that hold folders and addresses.
 
-    A variable that is set already keeps its value. Lines are NAME=VALUE without quotes, as for `docker run --env-file`.
-    Other lines, and lines without a value, are ignored. Raises UsageError for a line with control characters, a folder
-    that is an address, or an unusable address.
+    Without a `.env`, variables are only checked. A variable that is set already keeps its value. Lines are NAME=VALUE
+    without quotes, as for `docker run --env-file`. Other lines, and lines without a value, are ignored. Raises
+    UsageError for a line with control characters, a folder that is an address, or an unusable address.
     """
     path = CHECKOUT / ".env"
     lines = list[str]()

@@ -28,20 +28,23 @@ class Statement:
 
 
 def merge_by_remedy(statements: Iterable[Statement]) -> str:
-    """Return statements in one line. Statements with the same remedy are joined, so that the remedy is given once."""
-    by_remedy = defaultdict[str, list[str]](list)
+    """Return statements in one line. Statements with the same remedy are joined, so that the remedy is given once.
+
+    Statements without a remedy stay apart.
+    """
+    facts_by_remedy = defaultdict[str, list[str]](list)
     for statement in statements:
-        by_remedy[statement.remedy].append(statement.what)
-    lines = list[str]()
-    for remedy, facts in by_remedy.items():
+        facts_by_remedy[statement.remedy].append(statement.what)
+    phrases = list[str]()
+    for remedy, facts in facts_by_remedy.items():
         if remedy:
-            lines.append(f"{', and '.join(facts)}: {remedy}")
+            phrases.append(f"{', and '.join(facts)}: {remedy}")
         else:
-            lines += facts
-    return "; ".join(lines)
+            phrases += facts
+    return "; ".join(phrases)
 
 
 def names_of(statements: Iterable[Statement], known: Iterable[str]) -> list[str]:
-    """Return those names of `known` that are the name of one of the statements, in the order of `known`."""
+    """Return the names in `known` that one of the statements has as its name, in the order of `known`."""
     names = {statement.name for statement in statements}
     return [name for name in known if name in names]

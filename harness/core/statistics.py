@@ -39,8 +39,8 @@ def student_quantile(freedom: float, confidence: float = 0.95) -> float:
     """Return half the width of a confidence interval in standard errors, by Student's t distribution.
 
     That is the t for which the interval from -t to t has the probability `confidence`. `freedom` are the degrees of
-    freedom, which may be a fraction. The density is integrated from 0 by the midpoint rule, over x with t = sinh(x):
-    even the long tail for one degree of freedom then ends before x = 60.
+    freedom, which may be a fraction. The density is integrated from 0 by the midpoint rule, over x with t = sinh(x).
+    With this substitution even the long tail for one degree of freedom ends before x = 60.
     """
     import numpy as np
 
@@ -61,8 +61,9 @@ def chi_squared(freedom: float, share: float) -> float:
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Return the difference of the means and half the width of its interval, by Welch's test (Welch 1947).
 
-    The degrees of freedom are Satterthwaite's. A side of one value is taken to scatter as the other side does, whose
-    degrees of freedom then count. If no side is known to scatter, the half width is 0, which here means unknown.
+    The degrees of freedom are Satterthwaite's. If one side has a single value, which shows no scatter, it is assumed to
+    scatter as the other side, and the other side's degrees of freedom count. The half width is 0 if neither side shows
+    any scatter, which means that the interval is not known.
     """
     change = fmean(after) - fmean(before)
     sides = (before, after)
@@ -85,7 +86,10 @@ def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Return Wilson's interval of the share that `hits` are of n (1927). It is sound for few values too."""
+    """Return Wilson's 95 % interval of the true share, if `hits` of n values were hits (1927). n must not be 0.
+
+    Unlike the usual interval, it also holds for few values, and for shares near 0 or 1.
+    """
     share = hits / n
     spread = NORMAL**2 / n
     middle = share + spread / 2
@@ -96,7 +100,10 @@ def wilson(hits: int, n: int) -> tuple[float, float]:
 
 
 def percentile(ranked: Sequence[Number], share: float) -> Number:
-    """Return the ranked value below which roughly `share` of the values lie, as LoadGen counts (loadgen/results.cc)."""
+    """Return the value below which roughly `share` of the values lie, as LoadGen counts (loadgen/results.cc).
+
+    `ranked` are the values in ascending order. The result is one of them.
+    """
     last = len(ranked) - 1
     return ranked[min(int(share * len(ranked)), last)]
 
@@ -150,10 +157,11 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
     """Return half the width of the interval of the share of values below a quantile.
 
-    `is_below` says of each value, in the order of time, whether it is below. The width follows from how the share
-    scatters among blocks of time. The variance of the blocks' shares, divided by the variance of independent values,
-    says how alike neighboring requests are. The correlation r of neighboring blocks says how much of this likeness
-    lasts longer than a block: it multiplies the variance of a mean by (1 + r) / (1 - r), as in a process AR(1).
+    `is_below` says of each value, in the order of time, whether it is below the quantile, and `share` is the share that
+    should be. The width follows from how the share scatters among `blocks` blocks of time. The variance of the blocks'
+    shares, divided by the variance of independent values, says how alike neighboring requests are. The correlation r of
+    neighboring blocks says how much of this likeness lasts longer than a block: it multiplies the variance of a mean by
+    (1 + r) / (1 - r), as in a process AR(1). It is not used if the blocks are too few to show it.
     """
     size = len(is_below) // blocks
     shares = []
@@ -171,7 +179,7 @@ def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float
 def lag_correlation(series: Sequence[float]) -> float:
     """Return the correlation of each value with the next, limited to 0 to 0.9, or 0 if all values are equal.
 
-    In a short series it comes out too low, which is corrected (Marriott and Pope 1954).
+    In a short series the correlation is estimated too low, which is corrected (Marriott and Pope 1954).
     """
     mean = fmean(series)
     offsets = [value - mean for value in series]
@@ -186,13 +194,15 @@ def lag_correlation(series: Sequence[float]) -> float:
 
 @cache
 def fewest_queries(percentile: float, over: int = 0) -> int:
-    """Return the fewest queries that show a percentile (0.99) to be within its limit, if `over` of them exceed it.
+    """Return the fewest queries that show a percentile, such as 0.99, to be within its limit, if `over` of the queries
+    exceed the limit.
 
     By LoadGen's early stopping (loadgen/early_stopping.cc): the smallest n for which at most `over` of n queries would
     exceed the limit with a probability of at most 1 - LOADGEN_CONFIDENCE, if the percentile were just at the limit.
     """
 
     def is_enough(count: int) -> bool:
+        """Tell whether so many queries suffice. If some number does, any larger one does, so it is found by bisection."""
         return count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
 
     return bisect_left(range(MOST_QUERIES), True, key=is_enough)
@@ -213,12 +223,12 @@ def chance_of_at_most(n: int, over: int, percentile: float) -> float:
 
 
 def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
-    """Return the bootstrap interval of each column's mean.
+    """Return the 95 % bootstrap interval of each column's mean: the low and the high end.
 
-    `values` has shape [samples, scores], the result [scores, 2]. A resample is n draws with replacement, so each
-    sample's count is multinomial. Bootstrap intervals of few values are too narrow. They are widened by sqrt(k / (k -
-    1)) and by Student's quantile over the normal one (Hesterberg, The American Statistician 69, 2015), where k is the
-    number of values other than 0, since the others do not scatter.
+    `values` has shape [samples, scores], the result [scores, 2]. A resample is as many draws with replacement as there
+    are samples, so the samples' counts are multinomial. Bootstrap intervals of few values are too narrow. They are
+    widened by sqrt(k / (k - 1)) and by Student's quantile over the normal one (Hesterberg, The American Statistician
+    69, 2015), where k is the number of values other than 0, since zeros do not scatter.
     """
     import numpy as np
 
@@ -229,7 +239,7 @@ def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     ends = np.percentile((draws / count) @ scores, [2.5, 97.5], axis=0)
     widening = []
     for nonzero in np.count_nonzero(scores, axis=0).tolist():
-        k = max(nonzero, 2)  # for 1 the factor would be infinite
+        k = max(nonzero, 2)  # For 1 the factor would be infinite, and for 0 there is nothing to widen.
         widening.append(sqrt(k / (k - 1)) * student_quantile(k - 1) / NORMAL)
     widened: NDArray[np.float64] = (means + (ends - means) * widening).T
     return widened
@@ -254,10 +264,10 @@ class PairedChange(NamedTuple):
 
 
 def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange]:
-    """Return the change of each score. `before` and `after` both have shape [samples, scores].
+    """Return the change of each score. `before` and `after` have shape [samples, scores], of the same samples.
 
-    If the change rests on few samples, its interval is widened by what samples like those not seen could add: up to
-    RULE_OF_THREE / n of all may lose or gain the largest score.
+    If there are few samples, or few with another score, the interval is widened by what rare changes could add that no
+    sample shows: a share of up to RULE_OF_THREE / n may lose, or gain, the largest score.
     """
     import numpy as np
 

@@ -60,9 +60,9 @@ class LimitedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer, and return the number of bytes.
+        """Fill a buffer with decompressed bytes, and return their number, which is 0 at the end.
 
-        Raises TooLongError beyond the limit, NoTextError if the stream is damaged.
+        Raises TooLongError if more bytes came than the limit, NoTextError if the stream is damaged.
         """
         try:
             data = self.source.read(len(buffer))
@@ -83,13 +83,14 @@ class TextForm(NamedTuple):
 
 
 def text_form(head: bytes) -> TextForm:
-    """Return how a text that begins with these bytes is stored. Raises NoTextError for a form that is no text.
+    """Return how a text that begins with these bytes is stored: its encoding, and whether it is compressed by gzip.
 
-    UTF-8 is returned for anything else, even if its bytes are no UTF-8.
+    A byte order mark tells the encoding. Without a mark, UTF-16 is recognized by its zeros. Anything else counts as
+    UTF-8, even if its bytes are none. Raises NoTextError for a known form that is no text.
     """
-    for mark, what in OTHER_FORMS:
+    for mark, description in OTHER_FORMS:
         if head.startswith(mark):
-            raise NoTextError(what)
+            raise NoTextError(description)
     if head.startswith(GZIP):
         return TextForm("utf-8", is_gzip=True)
     for mark, encoding in BYTE_ORDER_MARKS:
@@ -107,8 +108,8 @@ def text_form(head: bytes) -> TextForm:
 def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
-    A compressed text may have at most `most` bytes. `errors` says what to do with bytes that are no characters, as for
-    `open`. Raises NoTextError if the file is no text, and TooLongError if the text is too long.
+    A text that is compressed by gzip may have at most `most` bytes. `errors` says what to do with bytes that are no
+    characters, as for `open`. Raises NoTextError if the file is no text, and TooLongError if the text is too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])

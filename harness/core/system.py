@@ -142,7 +142,10 @@ def free_memory_bytes() -> int:
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables that change how vLLM, torch or their libraries run, with secrets masked."""
+    """Return the environment variables that change how vLLM, torch or their libraries run, by name, for the record.
+
+    Secrets are masked, and all texts that are not known to be harmless.
+    """
     settings = {name: environ[name] for name in sorted(environ) if name.startswith(ENGINE_VARIABLES)}
     return {name: str(value) for name, value in hide(settings, foreign=True).items()}
 

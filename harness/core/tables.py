@@ -12,7 +12,9 @@ TableColumn = str | tuple[str, int] | Callable[[RowItem], object]
 
 
 def value_of(item: RowItem, column: TableColumn[RowItem]) -> object:
-    """Return the cell of an item in a column. An attribute with a number of digits becomes text."""
+    """Return the cell of an item in a column: the item's attribute of that name, the attribute as text with so many
+    digits, or what the column's function returns for the item.
+    """
     match column:
         case str():
             return getattr(item, column)
@@ -32,14 +34,16 @@ class Table(NamedTuple):
 
     @classmethod
     def from_items(cls, items: Iterable[RowItem], columns: Mapping[str, TableColumn[RowItem]], name: str = "") -> Self:
+        """Return a table with a row for each item. `columns` are by their heads; each says what an item's cell is."""
         rows = []
         for item in items:
             rows.append([value_of(item, column) for column in columns.values()])
         return cls(list(columns), rows, name)
 
     def __str__(self) -> str:
-        under = "|".join("-" * (len(head) + 2) for head in self.columns)
-        return "\n".join((table_row(self.columns), f"|{under}|", *map(table_row, self.rows)))
+        """Return the table as Markdown."""
+        rule = "|".join("-" * (len(head) + 2) for head in self.columns)
+        return "\n".join((table_row(self.columns), f"|{rule}|", *map(table_row, self.rows)))
 
 
 def table_row(cells: Sequence[object]) -> str:

@@ -43,7 +43,10 @@ def jinja_environment(
 
 
 def render(template: str, **values: object) -> str:
-    """Return a template filled in with these values, as Markdown without the last line end."""
+    """Return a template of templates/ or docs/ filled in with these values, as Markdown without the last line end.
+
+    Values are escaped, so that a name cannot become a link or HTML.
+    """
     environment = jinja_environment(
         ROOT / "templates", ROOT / "docs", finalize=escape_markdown, keep_trailing_newline=True
     )

@@ -17,7 +17,7 @@ def folder() -> Path | None:
 
 
 def source_text(*names: str) -> str:
-    """Return the text of the file of vLLM whose path has these parts. Empty if vLLM or the file is not there."""
+    """Return the text of a source file of vLLM, whose path below vLLM's folder is `names`. Empty if it is not there."""
     place = folder()
     path = place.joinpath(*names) if place else None
     if path is None or not path.is_file():
