@@ -46,7 +46,8 @@ class Article(NamedTuple):
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used.
 
-    The edge category has its samples in an order of its own. Data of the user's own may not be MLPerf's.
+    The edge category has its samples in an order of its own. If the user gave the data, the samples are marked as
+    MLPerf's own (`official`) only if their number and lengths are MLPerf's.
     """
     records, source = stored_articles(config)
     category_samples = config.task.samples
@@ -70,9 +71,10 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 
 
 def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
-    """Return all articles of the run's data and the name of their source. They are downloaded if no path is given.
+    """Return all articles of the run's data and the name of their source.
 
-    Raises UsageError.
+    The data are the user's, or else the model's own. They are a folder that `datasets` saved, or MLCommons' JSON file.
+    Without either, MLPerf's articles are downloaded. Raises UsageError if the data cannot be read.
     """
     path = config.dataset_path or config.model_spec.data
     if not path:
@@ -86,20 +88,24 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
     """Return the prompt of each record as token ids: those of the data, or else the article in MLPerf's instruction.
 
-    Raises UsageError if the model does not have one of the tokens.
+    `source` names the data in errors. Raises UsageError if the model does not have one of the tokens.
     """
-    limit = len(tokenizer)
+    token_count = len(tokenizer)
     prompts = []
     for number, record in enumerate(records):
         prompt = record.tokens or tokenizer.encode(PROMPT.format(input=record.article))
-        if not is_in_vocabulary(prompt, limit):
-            raise UsageError(f"{source}: sample {number} has token ids outside the model's vocabulary of {limit:,}.")
+        if not is_in_vocabulary(prompt, token_count):
+            raise UsageError(
+                f"{source}: sample {number} has token ids outside the model's vocabulary of {token_count:,}."
+            )
         prompts.append(prompt)
     return prompts
 
 
 def shuffle_articles(records: Sequence[Article]) -> list[Article]:
-    """Return the articles in the order of the edge category, which follows from the reference's seed."""
+    """Return the articles in the order of the edge category: shuffled by `datasets` with the seed of MLPerf's reference
+    implementation.
+    """
     from datasets import Dataset
 
     indices = list(range(len(records)))
@@ -110,7 +116,8 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
 
-    Files for other models have the same name and the same keys. A few records, spread over the data, are decoded.
+    Files for other models have the same name and the same keys. About CHECKED_RECORDS records, spread over the data,
+    are decoded and compared with the beginning of their article. Records without token ids are not checked.
     """
     encoded = [number for number, record in enumerate(records) if record.tokens]
     step = max(1, len(encoded) // CHECKED_RECORDS)
@@ -132,9 +139,7 @@ def joined_words(text: str) -> str:
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
-    """Yield what a reader must know about how the prompts were made: instructions and keys of the data that were not
-    used.
-    """
+    """Yield a note if the data have instructions, and one if they have keys, that were not used for the prompts."""
     unused_instructions = set()
     unread_counts = Counter[str]()
     for record in records:
@@ -149,7 +154,7 @@ def data_notes(records: Sequence[Article]) -> Iterator[str]:
 
 
 def location(config: RunConfig) -> str:
-    """Return where the articles are, without reading them.
+    """Return where the articles are, without reading them: a path, the cache of `datasets`, or the hub.
 
     Raises UsageError if the file is damaged or missing, or if the articles would be downloaded but the hub cannot be
     reached.
@@ -172,7 +177,10 @@ def location(config: RunConfig) -> str:
 
 
 def alternative_source(config: RunConfig) -> str:
-    """Return what the user can do if the hub does not give the articles."""
+    """Return what the user can do if the hub does not give the articles, as the end of a message.
+
+    A run that only measures speed may also take a workload without data.
+    """
     sources = f"{fetch_words()} where there is a network, or pass --dataset-path FILE"
     if config.mode == "performance":
         sources += ", or --workload chat, which needs no data"
@@ -182,7 +190,8 @@ def alternative_source(config: RunConfig) -> str:
 def check_md5(path: Path) -> None:
     """Raise UsageError if a data file does not have the checksum that MLCommons' downloader left beside it, if any.
 
-    A file that ends in .md5 has lines of a checksum and a file's name.
+    A file that ends in .md5 has lines of a checksum and a file's name. A folder, and a file without such a line, is not
+    checked.
     """
     if not path.is_file():
         return
@@ -200,10 +209,11 @@ def check_md5(path: Path) -> None:
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
-    """Return whether data of the user's own with `stored` records hold MLPerf's samples.
+    """Return whether data that the user gave, with `stored` records, hold MLPerf's samples, of which `library` has
+    some.
 
-    This is judged by the number of records and, if all samples of the category are used, by the longest and the mean
-    prompt. Some of the samples need not have the lengths of all.
+    The number of records must be that of the category or of all samples. If all samples of the category are used, the
+    longest and the mean prompt must fit as well. Fewer samples need not have the same lengths.
     """
     category_samples = OFFICIAL_TASKS[category].samples
     all_samples = OFFICIAL_TASKS["datacenter"].samples
@@ -220,9 +230,9 @@ def is_official(library: Library, stored: int, category: str) -> bool:
 
 
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
-    """Raise UsageError if a prompt and its answer are longer than `max_model_len`.
+    """Raise UsageError if a prompt with its answer of `max_new_tokens` is longer than `max_model_len` tokens.
 
-    A shortened prompt would make it another benchmark.
+    Prompts are not shortened, since that would make it another benchmark.
     """
     lengths = [len(prompt) + max_new_tokens for prompt in library.prompts]
     longest = max(lengths)
@@ -250,7 +260,10 @@ def articles_from_json(path: Path) -> list[Article]:
 
 
 def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]) -> list[Article]:
-    """Return the records of a source. `keys` are those of the article and of the summary. Raises UsageError."""
+    """Return the records of a source, whose name is `source` in errors.
+
+    `keys` are those of the article and of the summary. Raises UsageError for the first record that cannot be used.
+    """
     articles = []
     for number, item in enumerate(items):
         articles.append(checked_article(item, f"{source}: record {number}", keys))
@@ -258,9 +271,10 @@ def checked_articles(items: Sequence[object], source: str, keys: tuple[str, str]
 
 
 def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
-    """Return a record. `keys` are those of the article and of the summary.
+    """Return the article of a record, which `where` names in errors. `keys` are those of the article and the summary.
 
-    Raises UsageError if one of them is missing or no valid text, or if `tok_input` is no list of token ids.
+    The token ids under `tok_input`, and the instruction, may be missing. Raises UsageError if the record is no object,
+    if article or summary is missing or no valid text, or if `tok_input` is no list of token ids.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where} is not an object.")
@@ -271,7 +285,7 @@ def checked_article(item: object, where: str, keys: tuple[str, str]) -> Article:
             raise UsageError(f"{where}: invalid text (a lone surrogate) under {key!r}.")
     tokens = item.get("tok_input")
     if tokens is not None:
-        token_ids(tokens, where, "'tok_input'")
+        token_ids(tokens, where, "'tok_input'")  # raises an error for anything but token ids
     article_key, summary_key = keys
     return Article(
         article=item[article_key],

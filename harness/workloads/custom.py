@@ -41,7 +41,7 @@ def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """Return the requests in place of MLPerf's samples, no more than the run takes.
 
     They come from a trace, the flags for lengths, a data set of the hub, a profile, or a file of requests. None if the
-    run uses MLPerf's samples. Raises UsageError, in one line that names the file and the line.
+    run uses MLPerf's samples. Raises UsageError if there is no such workload or file, or if the file cannot be used.
     """
     if config.is_official_workload:
         return None
@@ -80,10 +80,12 @@ class UsableRequests(NamedTuple):
 def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
     """Return the samples of a file of requests or of a data set, with notes on how they were made.
 
-    Of ShareGPT only conversations of usual length are used. With --salt, each prompt gets its salt when it is sent.
+    `about` describes the workload for the report. Of ShareGPT only conversations of usual length are used. With --salt,
+    each prompt gets its salt when it is sent. At fixed concurrency, the turns of a conversation stay together.
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
+    # As many as fit; which of them do not fit plays no part in the digest.
     fitting_requests = stored.requests[: len(stored.requests) - usable.unfit]
     content = digest(fitting_requests, config.max_new_tokens)
     notes = [stored.fault_note, stored.unread_note, *workload_notes(config, tokenizer, stored, usable)]
@@ -112,7 +114,11 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
 
 
 def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
-    """Raise UsageError if --max-new-tokens differs from its default although every request has a length of its own."""
+    """Raise UsageError if --max-new-tokens was set although it has no effect, since every request says how long its
+    answer is.
+
+    A request says so by a length or by a recorded answer, as each of ShareGPT's does.
+    """
     if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
         return
     requests = stored.requests[: config.sample_limit]
@@ -125,7 +131,8 @@ def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
 def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests) -> UsableRequests:
     """Return the requests that can be sent, no more than the run takes, with their prompts and lengths.
 
-    Raises UsageError if there is none, or if a prompt cannot be encoded.
+    Of ShareGPT, conversations of unusual length are left out and counted. Raises UsageError if no request is left, or
+    if a prompt cannot be encoded.
     """
     context = sharegpt_context(config)
     usable = UsableRequests([], [], [], 0)
@@ -147,7 +154,7 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredReque
 
 
 def sharegpt_context(config: RunConfig) -> int:
-    """Return the most tokens of a prompt of ShareGPT with its answer."""
+    """Return the most tokens of a prompt of ShareGPT with its answer: vLLM's limit, or the run's context if smaller."""
     return min(SHAREGPT_MOST_TOKENS, config.least_context)
 
 
@@ -164,7 +171,11 @@ def is_usual_length(prompt_length: int, answer_length: int, context: int) -> boo
 def workload_notes(
     config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests, usable: UsableRequests
 ) -> Iterator[str]:
-    """Yield what a reader of the report must know about how the requests were made."""
+    """Yield what a reader of the report must know about how the requests were made.
+
+    Notes are about ShareGPT's conversations that were left out, messages without a chat template, token ids that nobody
+    checked, and, for a server's chat API, prompts that the server puts into a second template.
+    """
     if stored.is_sharegpt:
         yield (
             f"ShareGPT: left out {stored.questionless:,} conversations without a question and its answer, and "
@@ -210,7 +221,9 @@ def control_tokens(tokenizer: Tokenizer) -> set[int]:
 
 
 def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
-    """Return the longest length of an answer: the request's, or that of the stored answer, or --max-new-tokens."""
+    """Return the longest length of an answer in tokens: the request's own, or else that of the answer that is recorded
+    with the request, or else --max-new-tokens.
+    """
     if request.max_tokens:
         return request.max_tokens
     if request.answer:
@@ -219,10 +232,11 @@ def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tok
 
 
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
-    """Return a request's prompt as token ids.
+    """Return a request's prompt as token ids. `where` names the request in errors.
 
-    With `as_messages` a conversation keeps its messages for the server. Raises UsageError if the model does not have
-    one of the tokens, or if its chat template refuses the conversation.
+    A text is encoded. A conversation is put into the chat template; with `as_messages` it also keeps its messages, for
+    a server that has a template of its own. Raises UsageError if the model does not have one of the given tokens, or if
+    its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):
@@ -237,9 +251,9 @@ def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_m
 
 
 def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
-    """Return token ids without the second of two tokens that begin a text.
+    """Return token ids without the second of two tokens that begin a text, if there are two.
 
-    The tokenizer puts such a token before every prompt, even before a prompt that has its own.
+    The tokenizer puts such a token before every prompt, even before a prompt that already has one.
     """
     begin = tokenizer.bos_token_id
     if begin is not None and list(tokens[:2]) == [begin, begin]:
@@ -250,7 +264,7 @@ def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
 def chat_tokens(messages: Chat, tokenizer: Tokenizer, where: str) -> TokenIds:
     """Return messages as token ids by the tokenizer's chat template, or as plain lines if it has none.
 
-    Raises UsageError if the template refuses the messages.
+    `where` names the request in errors. Raises UsageError if the template refuses the messages.
     """
     if not tokenizer.chat_template:
         return chat_lines(messages, tokenizer)

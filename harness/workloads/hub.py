@@ -32,9 +32,10 @@ class Rows(Protocol):
 
 
 def read(config: RunConfig) -> StoredRequests:
-    """Return the requests of a data set, one for each row or one for each turn of a conversation.
+    """Return the requests of the data set that --workload names, one for each row or for each turn of a conversation.
 
-    No more rows are read than the run takes. Raises UsageError.
+    No more rows are read than the run takes. Raises UsageError if the data set cannot be loaded, has no column with
+    prompts, or has rows that are no requests.
     """
     data = load_rows(config.workload)
     if config.sample_limit:
@@ -47,7 +48,7 @@ def read(config: RunConfig) -> StoredRequests:
 def check_columns(workload: str, names: Sequence[str], prompt_column: str) -> None:
     """Raise UsageError if none of a data set's columns `names` can hold prompts.
 
-    `prompt_column` is the column that the user named, or empty.
+    `prompt_column` is the column that the user named. If it is empty, any of the usual columns will do.
     """
     columns = prompt_columns(prompt_column)
     if not set(columns).isdisjoint(names):
@@ -63,7 +64,8 @@ def check_columns(workload: str, names: Sequence[str], prompt_column: str) -> No
 def load_rows(workload: str) -> Rows:
     """Return the rows of hf:NAME, hf:NAME@CONFIG, hf:NAME:SPLIT or hf:NAME@CONFIG:SPLIT.
 
-    Raises UsageError if they cannot be loaded, or if there are several splits and none is named.
+    A data set with a single split needs no SPLIT. Raises UsageError if the rows cannot be loaded, if NAME is a format
+    of `datasets` such as "json", or if there are several splits and none is named.
     """
     from datasets import load_dataset
     from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as FORMATS
@@ -106,7 +108,7 @@ def download_model(name: str) -> None:
 def download(name: str, version: str, split: str, remedy: str = "check the network, or pass --dataset-path") -> Rows:
     """Return a split of a data set from the Hugging Face hub or its local cache.
 
-    Raises UsageError, which ends with `remedy`.
+    Raises UsageError if it cannot be had. The message ends with `remedy`.
     """
     from datasets import load_dataset
 

@@ -57,10 +57,11 @@ def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
 
 
 def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
-    """Return the rows of a file's text, as its suffix says: text, a table, or otherwise JSON.
+    """Return the rows of a file's text, in the form that the suffix says: one prompt a line, a table, or otherwise
+    JSON.
 
-    `names` are columns of which a table must have at least one. If the text is JSON, it is read as JSON whatever the
-    suffix says. Raises UsageError.
+    JSON is a list of records or an object in each line. If the text is JSON, it is read as JSON whatever the suffix
+    says. `names` are columns of which a table must have at least one. Raises UsageError if the form is damaged.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
@@ -75,7 +76,7 @@ def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text, or its first line, is JSON."""
+    """Return whether a text, or its first line, is a JSON object or list."""
     if not text.lstrip().startswith(("{", "[")):
         return False
     first_line = text.lstrip().partition("\n")[0]
@@ -92,9 +93,9 @@ def is_parsable(text: str) -> bool:
 
 
 def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
-    """Return the delimiter of a table's columns, at least one of which has one of these names.
+    """Return the delimiter of a table, judged by its first line: with it, a column has one of these names.
 
-    None if no delimiter fits.
+    None if there is no such delimiter.
     """
     for delimiter in DELIMITERS:
         cells = list[str]()
@@ -136,10 +137,10 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 
 
 def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
-    """Return a table cell as a number, a JSON value or text.
+    """Return a cell of a table's column `name` as a number, a JSON list or object, or text.
 
-    System prompts, and prompts in the first column of `text_names`, are always kept as text. The other columns of
-    `text_names` may hold JSON, such as messages.
+    System prompts, and prompts in the first of the columns `text_names`, are always kept as text. The other columns of
+    `text_names` may hold JSON, such as messages. A cell that only looks like JSON is text.
     """
     if name in text_names[:1] or name in SYSTEM_KEYS:
         return cell

@@ -85,7 +85,7 @@ class UnsentKeyError(UsageError):
 def flat_request(item: Mapping[str, object]) -> dict[str, object]:
     """Return a row as one flat request. Keys within a body or a dictionary of parameters are put beside the others.
 
-    They replace keys of the same name.
+    They replace keys of the same name. A body is opened first, since it may hold a dictionary of parameters.
     """
     flat = dict(item)
     for name in (*BODY_KEYS, *PARAMETER_KEYS):
@@ -97,9 +97,10 @@ def flat_request(item: Mapping[str, object]) -> dict[str, object]:
 
 
 def answer_limit(item: Mapping[str, object], where: str) -> int | None:
-    """Return the longest answer that a request asks for, under any of the known names.
+    """Return the longest answer in tokens that a request asks for, under any of the names in LENGTH_KEYS.
 
-    None if it does not say. Raises UsageError if the value is no usable length, or if two names disagree.
+    None if the request does not say. `where` names the request in errors. Raises UsageError if the value is no usable
+    length, or if two names disagree.
     """
     limits = {}
     for name, value in item.items():
@@ -117,9 +118,10 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
 
 
 def system_prompt(item: Mapping[str, object], where: str) -> str:
-    """Return the system prompt beside a request's prompt.
+    """Return the system prompt beside a request's prompt, under any of the names in SYSTEM_KEYS. Empty if there is
+    none.
 
-    Empty if there is none. Raises UsageError if it is no text, or if there are two that differ.
+    `where` names the request in errors. Raises UsageError if it is no text, or if there are two that differ.
     """
     prompts = dict[str, str]()
     for name, value in item.items():
@@ -134,7 +136,11 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
 
 
 def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
-    """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear."""
+    """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear.
+
+    A setting with a neutral value, which this program's requests have anyway, is accepted, and so are unknown keys.
+    `where` names the request in errors.
+    """
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
             raise UnsentKeyError(
@@ -150,7 +156,8 @@ def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
 
 
 def is_neutral(value: object, neutral: Iterable[object]) -> bool:
-    """Return whether a value does not change a request, since it is empty, off or one of the neutral values.
+    """Return whether a setting's value does not change a request, since it is empty, off or one of the values
+    `neutral`.
 
     A neutral number may be given as text, with or without ".0".
     """
@@ -163,9 +170,10 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
 
 
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
-    """Return the keys of an object that are not among those `read`, except harmless ones and those without effect.
+    """Return the keys of an object that are not among `read`, except those that do not matter.
 
-    A key has no effect if its value is null, or a neutral value of a known setting.
+    A key does not matter if it is harmless, such as a name or a note, if its value is null, or if it is a setting with
+    a neutral value. Upper and lower case are the same.
     """
     unread = []
     for name, value in item.items():
@@ -179,9 +187,9 @@ def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
 
 
 def unread_note(counts: Mapping[str, int], unit: str) -> str:
-    """Return a note that names the first keys that were not read, each with its number of rows.
+    """Return a note that names the first MOST_NAMED_KEYS keys that were not read, and how many more there are.
 
-    `unit` is what a row is called. Empty if there are none.
+    `counts` has the number of rows with each key, `unit` is what a row is called. Empty if there are no keys.
     """
     if not counts:
         return ""

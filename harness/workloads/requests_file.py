@@ -95,7 +95,7 @@ def read(path: Path, column: str = "") -> StoredRequests:
 
 
 def prompt_columns(column: str) -> tuple[str, ...]:
-    """Return the keys under which a row may have its prompt: `column` alone if the user named one."""
+    """Return the keys under which a row may have its prompt: `column` alone if the user named one, else all known."""
     if column:
         return (column,)
     return (*REQUEST_KINDS, *CHAT_KEYS)
@@ -104,8 +104,9 @@ def prompt_columns(column: str) -> tuple[str, ...]:
 def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     """Return the requests of rows: one for each row, or one for each turn of a conversation.
 
-    Rows that are no requests are left out and counted. Raises UsageError if their share is above MOST_FAULTY_SHARE, if
-    no row has a request, or if a row has a key that would change the request but is not sent.
+    `column` is the key of the prompt, if the user named one. Rows that are no requests, and conversations without a
+    question that could be sent, are left out and counted. Raises UsageError if more than MOST_FAULTY_SHARE of the rows
+    are no requests, if no row has a request, or if a row has a key that would change the request but is not sent.
     """
     good_rows, faults = readable_rows(path, rows, column)
     requests = list[StoredRequest]()
@@ -143,8 +144,8 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
 def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[ReadRow], list[UsageError]]:
     """Return the rows that could be read, and the errors of the others.
 
-    Raises the first error if there are too many. Raises an UnsentKeyError at once, since the whole file would then not
-    measure what it should.
+    Raises the first error if more than MOST_FAULTY_SHARE of the rows are faulty. Raises an UnsentKeyError at once,
+    since the whole file would then not measure what it should.
     """
     good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
@@ -163,9 +164,10 @@ def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[Read
 def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """Return the requests of a row, and its keys that were not read.
 
-    A row is a prompt alone, an object with a prompt, or a conversation, which gives a request for each turn. `column`
-    is the key of the prompt, if the user named one. `where` is the row's place, for errors. Raises UsageError if the
-    row is no request, UnsentKeyError if a key would change the request but is not sent.
+    A row is a prompt alone, an object with a prompt, or a conversation. A conversation whose messages have roles gives
+    a request for each turn, one of ShareGPT's at most one request. `column` is the key of the prompt, if the user named
+    one; then a row is no conversation. `where` is the row's place, for errors. Raises UsageError if the row is no
+    request, UnsentKeyError if a key would change the request but is not sent.
     """
     item = row.value
     if row.is_unparsed:
@@ -174,7 +176,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
         return ReadRow([StoredRequest(row.number, "prompt", checked_text(item, where))], [])
     if isinstance(item, dict):
         item = flat_request(item)
-        if not column:  # if the user named the prompt's column, the other columns may be anything
+        if not column:  # If the user named the prompt's column, the other columns may be anything.
             refuse_unsent_keys(item, where)
     if column:
         return plain_row(item, row.number, where, column)
@@ -198,7 +200,11 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 
 
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
-    """Return a row that holds one prompt, with the keys that were not read. Raises UsageError if it holds none."""
+    """Return a row that holds one prompt, with the keys that were not read, also those of its messages.
+
+    `number` is the row's, `where` its place in errors, and `column` the key of the prompt if the user named one. Raises
+    UsageError if the row holds no prompt, or several.
+    """
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
     request = stored_request(item, number, where, column)
@@ -209,10 +215,12 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
 
 
 def dialog_of(item: object) -> tuple[str, Dialog | None]:
-    """Return the key and the messages of a row that holds a conversation. The key is empty if the row itself is one.
+    """Return the key and the messages of a row that holds a conversation. The key is empty if the row itself is a list
+    of messages.
 
-    The messages are None for any other row. Messages have role and content, or ShareGPT's from and value. A list under
-    `messages` that does not end with an answer is one request, not a conversation.
+    The messages are None for any other row, whose key does not matter. Messages are objects, with role and content or
+    with ShareGPT's from and value. A list under `messages` that does not end with an answer is a single request, and no
+    conversation.
     """
     if is_dialog(item):
         return "", item
@@ -250,9 +258,10 @@ def unread_message_keys(dialog: Sequence[object]) -> list[str]:
 
 
 def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
-    """Return the messages with the system prompt before them, if it is not empty and they do not have it already.
+    """Return the messages of a conversation with the system prompt before them.
 
-    Raises UsageError if they have a different one.
+    They are returned unchanged if `system` is empty, or if they begin with the same system prompt. Raises UsageError if
+    they begin with a different one.
     """
     if not system:
         return dialog
@@ -264,9 +273,10 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 
 
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
-    """Yield a request for each of the user's messages, with all messages before it, and the recorded answer.
+    """Yield a request for each of the user's messages, with all messages before it, and the recorded answer, if any.
 
-    A message without text ends the requests, since later ones would repeat it. Raises UsageError for an unknown role.
+    All requests have the row's `number`. A message without text ends the requests, since later ones would repeat it.
+    `where` names the row in errors. Raises UsageError for an unknown role.
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):
@@ -280,7 +290,10 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
 
 
 def recorded_answer(dialog: Dialog, index: int, where: str) -> str | None:
-    """Return the text of the message at `index` if that is an answer with text. None otherwise."""
+    """Return the text of the message at `index` of a conversation, if it is an answer that has text.
+
+    None if there is no such message, or if it is somebody else's or has no text.
+    """
     if index >= len(dialog) or dialog[index].get("role") != "assistant":
         return None
     answer = content_text(dialog[index].get("content"), where)
@@ -324,9 +337,11 @@ def request_kind(item: Mapping[str, object], where: str) -> RequestKind:
 
 
 def stored_request(item: Mapping[str, object], number: int, where: str, column: str = "") -> StoredRequest:
-    """Return a row's request. A system prompt beside the prompt is put before it, which makes them messages.
+    """Return the request of a row with one prompt.
 
-    Raises UsageError if the row is no request, or if it has a system prompt beside token ids.
+    The prompt is the text under `column`, if the user named it, or else a text, messages or token ids under a known
+    key. A system prompt beside it is put before it, which makes a text messages. `where` names the row in errors.
+    Raises UsageError if the row has no usable prompt, or has a system prompt beside token ids.
     """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
@@ -350,7 +365,10 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
 
 
 def checked_text(value: object, where: str, name: str = "prompt") -> str:
-    """Return a text unchanged. Raises UsageError if it is empty, too long, or no valid text. `name` is its key."""
+    """Return a text unchanged. Raises UsageError if it is no text, blank, too long, or not valid Unicode.
+
+    `name` is its key, and `where` the place of its row in errors.
+    """
     if not isinstance(value, str):
         raise UsageError(f"{where}: {name} is not text.")
     if not value.strip():
@@ -363,10 +381,10 @@ def checked_text(value: object, where: str, name: str = "prompt") -> str:
 
 
 def checked_chat(value: object, where: str) -> Chat:
-    """Return a chat whose messages have role and content.
+    """Return the messages of a chat, each with only its role and its content as text.
 
-    Raises UsageError if it is no such chat, if the last message is not the user's, or if a message has a key that is
-    not sent.
+    `where` names the row in errors. Raises UsageError if the value is no list of messages with role and content, if the
+    last message is not the user's, or if a message has a key that would change the request but is not sent.
     """
     if not is_dialog(value):
         raise UsageError(f"{where}: messages is not a list of objects with role and content.")
@@ -400,10 +418,11 @@ READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
 
 
 def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
-    """Yield the first question that has an answer, after the system prompt if there is one.
+    """Yield a request with the first question of a conversation of ShareGPT that is followed by an answer.
 
-    `system` is the system prompt beside the conversation. If it is empty, the first in the conversation counts. Yield
-    nothing if no question has an answer.
+    A question without a system prompt is a text, otherwise they are two messages. `system` is the system prompt beside
+    the conversation; if it is empty, the first one in the conversation counts. Yield nothing if no question has an
+    answer. `number` is the row's.
     """
     for message in dialog:
         text = message.get("value")

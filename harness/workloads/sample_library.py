@@ -36,8 +36,9 @@ class Salt(NamedTuple):
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
         """Return a prompt with its salt.
 
-        `order` is the position of the request in the test. A salt at the start differs in each request, any other in
-        each `conversation` of a `round`.
+        `order` is the position of the request in the test, `round` says how often the sample was sent before. A salt at
+        the start differs in each request, any other in each `conversation` of a `round`. Random prompts without --salt
+        are unique in the first round, and get no salt in it. Later the salt replaces as many tokens.
         """
         if self.replaces_tokens and not round:
             return [*prompt]
@@ -45,10 +46,10 @@ class Salt(NamedTuple):
         if self.is_at_start:
             key = f"request {order}"
         tokens = Random(f"{self.test} {key}").choices(self.vocabulary, k=SALT_TOKENS)
-        rest_begin = self.offset
+        end_of_salt = self.offset
         if self.replaces_tokens:
-            rest_begin += SALT_TOKENS
-        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[rest_begin:]]
+            end_of_salt += SALT_TOKENS
+        salted_prompt = [*prompt[: self.offset], *tokens, *prompt[end_of_salt:]]
         if isinstance(prompt, MessagePrompt):
             return MessagePrompt(salted_prompt, prompt.messages, tokens)
         if self.replaces_tokens:
@@ -82,9 +83,10 @@ class Library:
     notes: tuple[str, ...] = ()  # what a reader must know about how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """Return a sample's prompt with its salt, and the longest length of its answer, None if it has none of its own.
+        """Return the prompt of sample `index` with its salt, and the longest length of its answer in tokens.
 
-        `order` is the position of the request in the test, and `round` says how often the sample was sent before.
+        The length is None if all answers have the same. `order` is the position of the request in the test, and `round`
+        says how often the sample was sent before.
         """
         prompt = self.prompts[index]
         if self.salt:
@@ -100,9 +102,10 @@ class Library:
         return [self.request(index, order=index) for index in range(len(self))]
 
     def with_test_salt(self, test: str, redraw: bool) -> Self:
-        """Return the samples with the salt of one test, whose name `test` no other test has.
+        """Return the samples for one test, such that a server cannot answer them from its cache of another test.
 
-        With `redraw`, the tokens of random prompts are drawn anew.
+        The salt, if there is one, is that of the test, whose name `test` no other test has. With `redraw`, the tokens
+        of random prompts are drawn anew, too.
         """
         salt = self.salt
         if salt:

@@ -24,7 +24,10 @@ DESCRIPTION = "random prompts, and answers of exact lengths"
 
 
 def digest(*content: object) -> str:
-    """Return a short hash of Python's own text for these objects, so names of classes and fields count."""
+    """Return a short hash by which two workloads are recognized as the same.
+
+    It is of Python's own text for these objects, so names of classes and fields count.
+    """
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
 
@@ -48,12 +51,12 @@ class SetDescription(TypedDict):
 
 
 def with_request_set(library: Library, **description: Unpack[SetDescription]) -> Library:
-    """Return the samples of a workload with the description of their set.
+    """Return the samples of a workload with a RequestSet that describes them, made of `description` and the samples.
 
     Whole rounds are sent if samples belong together: the turns of a conversation, or the requests of a trace.
     """
     longest = max(library.lengths)
-    if library.salt and not library.salt.replaces_tokens:
+    if library.salt and not library.salt.replaces_tokens:  # The salt makes each prompt longer.
         longest += SALT_TOKENS
     request_set = RequestSet(
         longest=longest,
@@ -65,7 +68,10 @@ def with_request_set(library: Library, **description: Unpack[SetDescription]) ->
 
 
 def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
-    """Return the profile in a YAML file, with --salt in place of its own salt. Raises UsageError."""
+    """Return the profile in a workload's YAML file, with --salt, if it is given, in place of the profile's own salt.
+
+    Raises UsageError if the file cannot be read, or if a key or a value is wrong.
+    """
     import yaml
 
     path = workload.path or Path()
@@ -86,8 +92,8 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
 def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfile, place: str) -> Library:
     """Return samples drawn by a profile: conversations of some turns each, or single requests if there is one turn.
 
-    `place` names the file or the flags that give the lengths. Raises UsageError if there are too many tokens, too few
-    requests for the turns, or turns without --concurrency.
+    They are the same for the same --seed. `place` names the file or the flags that give the lengths. Raises UsageError
+    if there are too many tokens, too few requests for the turns, or turns without --concurrency.
     """
     parts = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
     input_len, output_len = profile.input_len, profile.output_len
@@ -132,11 +138,11 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
 def draw_conversations(
     profile: WorkloadProfile, random: Random, vocabulary: Sequence[int], count: int
 ) -> tuple[list[TokenIds], list[int], list[int] | None]:
-    """Return the prompts, the lengths of the answers, and the conversation of each prompt.
+    """Return `count` prompts, the lengths of their answers, and the number of the conversation of each prompt.
 
     The conversations are None if each has only one turn. A conversation begins with one of the profile's prefixes. A
-    later turn repeats the earlier questions and answers. The answers are random tokens, since the model's are not known
-    yet.
+    later turn repeats the earlier questions and answers. These answers are random tokens, since those of the model are
+    not known yet.
     """
     prefixes = [random.choices(vocabulary, k=profile.prefix_len) for _ in range(profile.prefixes)]
     prompts, new_tokens, history = list[TokenIds](), list[int](), TokenIds()

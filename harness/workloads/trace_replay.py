@@ -23,11 +23,11 @@ from harness.workloads.traces import Recorded, Trace, read_trace
 
 
 def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
-    """Return the arrivals of a trace, and the seconds from its first request to each request.
+    """Return a description of a trace's arrivals, and the seconds from its first request to each request.
 
-    The times are scaled to the rate of --server-target-qps if it is given. With --min-duration, they end with the first
-    request that is not before it. Raises UsageError if the trace is shorter than that, or if fewer than two requests
-    are left.
+    The times are scaled to the rate of --server-target-qps if it is given. With --min-duration, only the requests up to
+    the first that is not before that time are used. Raises UsageError if the trace is shorter than that, or if fewer
+    than two requests are left.
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
@@ -53,8 +53,9 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
 def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
     """Return the requests of a trace: random tokens of its lengths, with the times at which they are sent.
 
-    Prompts with the same prefix begin with the same tokens. Requests that do not fit the context are left out. Raises
-    UsageError if the trace cannot be used.
+    Prompts with the same prefix begin with the same tokens. Requests that do not fit the context, which is
+    --max-model-len or the model's own, are left out. Raises UsageError if the trace cannot be used, or if its prompts
+    have too many tokens.
     """
     context = config.model_spec.positions
     if config.max_model_len != "auto":
@@ -94,8 +95,11 @@ def trace_notes(trace: Trace, context: int) -> Iterator[str]:
 
 
 def random_prompt(request: Recorded, vocabulary: Sequence[int], seed: int) -> TokenIds:
-    """Return random tokens of a request's length. Requests with the same prefix begin with the same tokens."""
+    """Return random tokens of a recorded request's length, always the same for the same seed.
+
+    Requests with the same prefix begin with the same tokens. The tokens after the prefix differ in each line.
+    """
     prefix = Random(f"{seed} prefix {request.prefix}").choices(vocabulary, k=request.prefix_tokens)
-    rest_tokens = request.prompt_tokens - request.prefix_tokens
-    rest = Random(f"{seed} line {request.line}").choices(vocabulary, k=rest_tokens)
-    return [*prefix, *rest]
+    own_length = request.prompt_tokens - request.prefix_tokens
+    own_tokens = Random(f"{seed} line {request.line}").choices(vocabulary, k=own_length)
+    return [*prefix, *own_tokens]

@@ -49,8 +49,8 @@ class Trace(NamedTuple):
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
     """Return the trace in a file, or the first `most` of its rows that fit a context of `context` tokens.
 
-    With None, there is no such limit. Raises UsageError if a row is damaged, or if the requests are too few or too
-    frequent.
+    With None, there is no such limit. Rows that do not fit, or that have no lengths, are left out and counted. Raises
+    UsageError if the file is missing or no trace, if a row is damaged, or if the requests are too few or too frequent.
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
@@ -90,7 +90,11 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
 
 
 def recorded_request(where: str, line: int, names: list[str], cells: list[str]) -> Recorded:
-    """Return the request of a row. Raises UsageError if a cell cannot be used."""
+    """Return the request of a row, whose cells are in the columns `names`: time, lengths and, in some traces, a prefix.
+
+    `line` is the row's number, and `where` its place in errors. Raises UsageError if a cell cannot be used, if the
+    prefix is longer than the prompt, or if there is a length of a prefix without the prefix.
+    """
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
     seconds, input_tokens, output_tokens = cells[:3]
@@ -110,7 +114,9 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
 
 
 def length_of(name: str, text: str, most: int) -> int:
-    """Return the length in a cell. Raises UsageError, which begins with `name`, unless it is from 1 to `most`."""
+    """Return the length in a cell, in tokens. Raises UsageError, which begins with `name`, unless the cell has a whole
+    number from 1 to `most`.
+    """
     number = whole_number(text)
     if not number or number > most:
         raise value_refusal(name, f"a whole number from 1 to {most:,}", text)
