@@ -65,7 +65,10 @@ class SubmittedRun(NamedTuple):
 
     @property
     def test06(self) -> tuple[Compliance, int]:
-        """The verdict of TEST06, and the id of the end-of-text token that it was judged with."""
+        """The recorded verdict of TEST06, and the id of the end-of-text token that it was judged with.
+
+        Raises UsageError if the file is missing or damaged.
+        """
         path = self.folder("test06") / test06_verdict.TEST06_FILE
         outcome = read(path, Compliance)
         return outcome, parse_as(path, outcome.facts.get("eos"), int)
@@ -104,9 +107,10 @@ class Entry(NamedTuple):
 
 
 def read_run(path: Path) -> SubmittedRun:
-    """Read a finished run and check that its logs are readable.
+    """Return the finished run in a folder, once the logs of all its tests could be read.
 
-    Raises UsageError if the folder has no finished run, or LogError if a log is damaged or of another test.
+    Raises UsageError if the folder has no run, or one that is not complete, and LogError if a log is damaged or of
+    another test.
     """
     run = SubmittedRun(path, facts_of(path))
     run_status = status_of(path)
@@ -120,10 +124,10 @@ def read_run(path: Path) -> SubmittedRun:
 
 
 def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
-    """Return the entries that the runs make up: one for each category and scenario, in the order given.
+    """Return the entries that the runs in these folders make up: one for each category and scenario, in their order.
 
     The accuracy test and the performance test of an entry may come from two runs with the same settings. Raises
-    UsageError if an entry is incomplete, or if the runs are of several rounds of MLPerf.
+    UsageError if a run is not finished, if an entry is incomplete, or if the runs are of several rounds of MLPerf.
     """
     groups = dict[str, list[SubmittedRun]]()
     for path in paths:
@@ -138,10 +142,10 @@ def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
 
 
 def join_runs(runs: Sequence[SubmittedRun], label: str) -> Entry:
-    """Return one entry from the runs of its scenario. `label` names it in errors.
+    """Return one entry from the runs of its scenario, each of which has at least one of the entry's tests.
 
-    Raises UsageError if the accuracy or the performance test is missing, several runs have the same test, or the runs
-    differ in system or settings.
+    TEST06 may be missing. `label` names the entry in errors. Raises UsageError if the accuracy or the performance test
+    is missing, if several runs have the same test, or if the runs differ in system or settings.
     """
     run_by_test = dict[Test, SubmittedRun]()
     for test in MODE_FOLDERS:

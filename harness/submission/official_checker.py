@@ -18,12 +18,12 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 
 
 def check(tree: Path, version: str) -> tuple[str, str]:
-    """Run the official checker. Returns why the submission is not accepted (empty if it is), and the checker's output.
+    """Run the official checker. Return why the submission is not accepted (empty if it is), and the checker's output.
 
-    It is not accepted if the checker finds errors, if it does not look into all results, or if a closed result is
-    INVALID by LoadGen, which the checker accepts. The checker is silent on folders that it does not look into, so the
-    number of checked results is compared with the number in the tree. Leaves summary.csv in the tree. Raises UsageError
-    if the submodule is missing.
+    It is not accepted if the checker finds errors, if the checker does not look into all results, or if a closed result
+    is INVALID by LoadGen, which the checker accepts. The checker is silent on folders that it does not look into, so
+    the number of checked results is compared with the number in the tree. `version` is the round, such as "6.1". The
+    checker leaves summary.csv in the tree. Raises UsageError if the submodule is missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()
@@ -44,7 +44,7 @@ def check(tree: Path, version: str) -> tuple[str, str]:
 
 
 def checked_results(output: str) -> int:
-    """Return the number of results that the checker looked into, accepted or not, by its output."""
+    """Return the number of results that the checker looked into, accepted or not, by its output; 0 if it names none."""
     counts = re.search(r"\bResults=(\d+), NoResults=(\d+)", output)
     if not counts:
         return 0
@@ -67,7 +67,7 @@ def error_lines(output: str) -> list[str]:
 
 
 def performance_logs(tree: Path) -> list[Path]:
-    """Return the performance logs anywhere in a submission, except for logs of compliance tests."""
+    """Return the detail logs of the performance tests anywhere in a submission, without those of compliance tests."""
     logs = sorted(tree.rglob(f"performance/run_1/{log_entries.DETAIL}"))
     return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
 

@@ -42,7 +42,11 @@ def checker_refusals(entries: Sequence[Entry]) -> list[str]:
 
 
 def closed_division_refusals(entries: Sequence[Entry], description: Description | None = None) -> list[str]:
-    """Return why these entries cannot go into a closed submission with this system description; empty if they can."""
+    """Return why these entries cannot go into a closed submission with this system description; empty if they can.
+
+    The answers are scored again only if nothing else is wrong, since that takes minutes. Without a description, the
+    entries are compared only with each other.
+    """
     reasons = system_differences(entries, description)
     for entry in entries:
         reasons += label_reasons(
@@ -57,12 +61,15 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
     if reasons:
         return reasons
     for entry in entries:
-        reasons += label_reasons(entry, score_differences(entry))  # last, since scoring takes minutes
+        reasons += label_reasons(entry, score_differences(entry))
     return reasons
 
 
 def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
-    """Yield the scenarios that a closed submission must have in the categories of these entries."""
+    """Yield a reason for each scenario that a closed submission must have but these entries lack.
+
+    A category without entries needs none. Of a set such as Server or Interactive, one is enough.
+    """
     for category, required_sets in REQUIRED_SCENARIOS.items():
         scenarios = {entry.config.scenario for entry in entries if entry.config.category == category}
         if not scenarios:
@@ -73,16 +80,20 @@ def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
                 yield f"{BENCHMARK_NAMES[category]}: {names} is missing"
 
 
-def label_reasons(entry: Entry, *parts: Refusals) -> list[str]:
-    """Return each reason of all parts once, after the benchmark and scenario of its entry."""
+def label_reasons(entry: Entry, *reason_lists: Refusals) -> list[str]:
+    """Return all reasons against an entry, each once, after the benchmark and scenario of the entry."""
     reasons = dict[str, None]()
-    for part in parts:
-        reasons |= dict.fromkeys(part)
+    for reason_list in reason_lists:
+        reasons |= dict.fromkeys(reason_list)
     return [f"{entry.label}: {reason}" for reason in reasons]
 
 
 def entry_refusals(entry: Entry) -> Refusals:
-    """Yield what the checker refuses in any division."""
+    """Yield what the official checker refuses in any division, judged from the logs of both tests.
+
+    That is a scenario that MLPerf does not have, LoadGen's errors, wrong sizes or seeds, too few queries, a result that
+    the log lacks, times of tokens that were not taken, latencies over the checker's limits, and an empty user.conf.
+    """
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
     accuracy, performance = entry.accuracy.log("accuracy"), entry.performance.log("performance")
@@ -109,7 +120,10 @@ def entry_refusals(entry: Entry) -> Refusals:
 
 
 def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -> Refusals:
-    """Yield which test has too few samples, and whether the performance test is shorter than the checker asks for."""
+    """Yield a reason for a wrong number of samples in either test, and for a performance test that is too short.
+
+    The accuracy test must have exactly MLPerf's samples, the performance test a set of at least as many.
+    """
     official = entry.config.official_samples
     answered = logged_setting(accuracy, "accuracy_sample_count")
     if answered != official:
@@ -123,7 +137,10 @@ def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -
 
 
 def result_figures(result: TestResult) -> dict[str, float | None]:
-    """Return the figures, by name, from which the checker takes a test's result; None if the log lacks one."""
+    """Return the figures, by name, from which the checker takes a test's result; None for one that the log lacks.
+
+    They are LoadGen's estimate and the p90 in SingleStream and MultiStream, and the throughput in all others.
+    """
     estimate = ESTIMATES.get(result.scenario)
     if not estimate:
         return {"samples/s": result.samples_per_sec, "tokens/s": result.tokens_per_sec}
@@ -132,7 +149,7 @@ def result_figures(result: TestResult) -> dict[str, float | None]:
 
 
 def latency_refusals(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
-    """Yield the p99 latencies that are missing or not below their limit."""
+    """Yield a reason for each p99 of TTFT and TPOT that is missing, or not below its limit."""
     tails = {tail.kind: tail for tail in limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))}
     for kind in ("TTFT", "TPOT"):
         tail = tails.get(kind)
@@ -143,21 +160,22 @@ def latency_refusals(result: TestResult, limits: mlperf.LatencyLimits) -> Refusa
 
 
 def seed_refusals(entry: Entry, result: TestResult) -> Refusals:
-    """Yield whether a test's seeds are not those of its round."""
+    """Yield a reason if a test's seeds are not those of its round."""
     if result.seeds != vars(mlperf.SEEDS_BY_ROUND[entry.config.round]):
         yield f"seeds other than those of v{entry.config.round}"
 
 
 def logged_setting(result: TestResult, name: str) -> float:
-    """Return a setting in effect; 0 if the log has no number for it."""
+    """Return a setting in effect by a test's log, as a number; 0 if the log has no number for it."""
     value = result.effective.get(name)
     return value if isinstance(value, int | float) else 0
 
 
 def settings_refusals(entry: Entry) -> Refusals:
-    """Yield the deviations of the entry's runs from MLPerf's rules, and whether the model is the demo's.
+    """Yield the deviations of the entry's runs from MLPerf's rules, and a reason if the model is the demo's.
 
-    The demo's model is also found by its path, and deviations are derived again from the plan: a record may be edited.
+    A record may have been edited. So deviations are not only read but also derived again from the plan, and the demo's
+    model is found by its path.
     """
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
@@ -166,7 +184,7 @@ def settings_refusals(entry: Entry) -> Refusals:
 
 
 def claim_refusals(folder: Path) -> Refusals:
-    """Yield the claims of LoadGen's summary that do not follow from its log."""
+    """Yield the claims of LoadGen's summary in a test's folder that do not follow from the detail log there."""
     yield from map(str, claims.differing(claims.summary_claims(folder)))
 
 
@@ -220,7 +238,8 @@ def performance_refusals(entry: Entry) -> Refusals:
 def test06_refusals(entry: Entry) -> Refusals:
     """Yield what is wrong with TEST06, which is judged again from its log.
 
-    The official checker asks for it only in the datacenter category.
+    The official checker asks for TEST06 only in the datacenter category. The recorded verdict, and the one that follows
+    from the log, must both be passed. The text that is submitted must be the one that follows from the log.
     """
     if entry.config.category != "datacenter":
         return
@@ -259,7 +278,8 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
     """Yield where the description contradicts the record of a run, or lacks a field of its server.
 
-    If the server runs on another machine, nothing is recorded of that, which is the only reason then.
+    Compared are the number and the names of the GPUs, the processor and the engine. If the server runs on another
+    machine, that machine was not recorded, which is then the only reason.
     """
     machine, endpoint = run.facts.system, run.config.endpoint
     if endpoint and not server_addresses.is_here(endpoint):
@@ -279,16 +299,16 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
 
 
 def name_contradictions(field: str, recorded: str, description: Description) -> Refusals:
-    """Yield whether a field of the description does not name the recorded processor or engine."""
+    """Yield a reason if a field of the description does not name the recorded processor, GPU or engine."""
     if not is_named(recorded, str(description[field])):
         yield f"ran with {recorded}; {field} is {description[field]}"
 
 
 def is_named(recorded: str, description: str) -> bool:
-    """Tell whether a description names a recorded processor or engine.
+    """Tell whether a description, which a person wrote, names a recorded processor, GPU or engine.
 
-    The first recorded word with a digit decides, as it is a processor's model (H200, 9575F) or a version. If there is
-    none, all words must be there.
+    The first recorded word with a digit decides, as it is a model (H200, 9575F) or a version. If there is none, all
+    words must be there, in the same order.
     """
     recorded_words, description_words = lower_words(recorded), lower_words(description)
     for word in recorded_words:
@@ -304,7 +324,8 @@ def lower_words(text: str) -> list[str]:
 def score_differences(entry: Entry) -> Refusals:
     """Yield where scores, verdict or TEST06's end-of-text token differ from what model, data and logs give.
 
-    If the scores cannot be computed again, that is the only reason.
+    The answers in the accuracy log are scored again, which takes minutes. If that cannot be done, it is the only
+    reason.
     """
     run = entry.accuracy
     try:

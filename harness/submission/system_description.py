@@ -52,9 +52,11 @@ def engine_of(facts: RunFacts) -> str:
 
 
 def server_description(facts: RunFacts) -> Description:
-    """Return the SERVER_FIELDS of the run's server; no fields if the run had its own engine.
+    """Return the SERVER_FIELDS of the run's server: engine, weights and their type. No fields if the run had its own
+    engine.
 
-    A field that the server did not report is empty. An engine without a version counts as not reported.
+    A field that the server did not report is empty. An engine without a version counts as not reported. The type of the
+    weights is the quantization with which the server was started, or else the number format.
     """
     if not facts.config.endpoint:
         return {}
@@ -73,7 +75,8 @@ def server_description(facts: RunFacts) -> Description:
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
     """Return the description of a machine and, if `facts` are those of a run with an endpoint, of its server.
 
-    If it is this machine (`is_here`), more is looked up. Fields that are not known are empty.
+    If it is this machine (`is_here`), disk, processors and caches are looked up, too. Fields that are not known are
+    empty, for a person to fill in.
     """
     description: Description = dict.fromkeys(FIELDS, "")
     description["number_of_nodes"] = 1
@@ -104,7 +107,10 @@ def software_text(machine: System) -> str:
 
 
 def accelerator_description(machine: System) -> Description:
-    """Return the fields on the GPUs. Without GPUs, all of them are NOT_APPLICABLE."""
+    """Return the fields on the GPUs, as far as they are known. Without GPUs, all are NOT_APPLICABLE, and there are 0.
+
+    The description has room for one model, so the first GPU counts.
+    """
     gpus, memory = machine.gpus, machine.gpu_memory_gib
     if not gpus:
         description: Description = {}
@@ -147,16 +153,17 @@ def missing_fields(description: Description) -> list[str]:
     missing = []
     for name in fields:
         may_be_empty = name in OPTIONAL_FIELDS + BUILD_FIELDS
-        if name not in description or (not description[name] and not may_be_empty):
+        is_empty = not description.get(name)
+        if name not in description or (is_empty and not may_be_empty):
             missing.append(name)
     return missing
 
 
 def read_description(path: Path) -> Description:
-    """Read a filled-in description.
+    """Return the description of a system that a person has filled in, from a JSON file.
 
-    Raises UsageError if the file is no JSON object, fields are empty or have unknown values, or the description is of a
-    system for MLPerf's network division (`is_network`).
+    Raises UsageError if the file is no JSON object, if required fields are empty or fields have unknown values, or if
+    the description is of a system for MLPerf's network division (`is_network`).
     """
     data = read_given("--system", path, "JSON", partial(from_json, allow_inf_nan=False), most=LARGEST_SETTINGS)
     if not isinstance(data, dict):
@@ -177,9 +184,10 @@ def read_description(path: Path) -> Description:
 def final_description(
     description: Description, submitter: str, division: str, categories: Collection[str]
 ) -> Description:
-    """Return the description with BUILD_FIELDS filled in. An empty system_type becomes the `categories` of the runs.
+    """Return the description with submitter, division and system_type filled in.
 
-    Raises UsageError if its system_type lacks the category of a run.
+    An empty system_type becomes the `categories` of the runs. Raises UsageError if a system_type that was given lacks
+    the category of a run.
     """
     run_types = sorted(categories)
     system_type = str(description.get("system_type") or ",".join(run_types))

@@ -38,9 +38,10 @@ CODE_PATTERNS = names_in(
 def build(entries: Sequence[Entry], description: Description, system: str, out: Path) -> Path:
     """Write the submission of one system into `out` and return the folder division/submitter in it.
 
-    `system` names the system in paths. `description` is complete, with submitter and division. The notes of an earlier
-    build on other systems are kept before the new ones. Raises UsageError if the system is there already, a name cannot
-    be that of a folder, or a file of a run is missing or does not fit; `out` is then unchanged.
+    `system` names the system in paths. `description` is complete, with submitter and division. If an earlier build put
+    other systems there, they stay, and their notes are kept before the new ones. Raises UsageError if the system is
+    there already, if a name cannot be that of a folder, or if a file of a run is missing or does not fit; `out` is then
+    unchanged.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])
@@ -54,7 +55,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
         write_submission(entries, description, system, new_base)
         if (base / NOTES).exists():
             old_notes = read_text(base / NOTES).rstrip()
-            _, _, new_notes = read_text(new_base / NOTES).partition("\n")
+            _, _, new_notes = read_text(new_base / NOTES).partition("\n")  # without the heading, which is there already
             write_text(new_base / NOTES, f"{old_notes}\n\n{new_notes.lstrip()}")
         shutil.copytree(new_tree, out, dirs_exist_ok=True)
     return base
@@ -71,7 +72,10 @@ def write_submission(entries: Sequence[Entry], description: Description, system:
 
 
 def write_entry(entry: Entry, description: Description, system: str, base: Path) -> None:
-    """Write the files of an entry below `base`. MLPerf v5.1 has another layout than later rounds."""
+    """Write the files of an entry below `base`: results, measurements, TEST06 and the code.
+
+    MLPerf v5.1 has another layout than later rounds, with folders of their own for compliance and measurements.
+    """
     entry_path = Path(system) / entry.benchmark / entry.scenario
     results = base / "results" / entry_path
     code, compliance, measurements = "src", results, results / "measurements.json"
@@ -85,7 +89,9 @@ def write_entry(entry: Entry, description: Description, system: str, base: Path)
 
 
 def checker_description(description: Description) -> Description:
-    """Return the description without the SERVER_FIELDS, which the checker does not know. They go into its notes."""
+    """Return the description without the SERVER_FIELDS, which the checker does not know. Their values are added to the
+    field for notes (sw_notes), if there are any.
+    """
     checker_fields = Description()
     server_texts = []
     for name, value in description.items():
@@ -102,7 +108,8 @@ def checker_description(description: Description) -> Description:
 
 
 def write_results(entry: Entry, folder: Path) -> None:
-    """Write LoadGen's logs of both tests, the scores, and the accuracy log, shortened as MLPerf asks.
+    """Write LoadGen's logs of both tests, the scores, and the accuracy log, of which only both ends are kept if it is
+    long, as MLPerf asks.
 
     Raises UsageError if a file is missing, or if the scores are of another log or are not those of MLPerf.
     """
@@ -144,7 +151,8 @@ def write_measurements(entry: Entry, description: Description, path: Path) -> No
 def weights_description(entry: Entry, description: Description) -> dict[str, str]:
     """Return the weights of a result by the checker's names: their file, their type, and how they were changed.
 
-    Those of a server are as declared in the description.
+    The weights of a server are as declared in the description. Those of an engine in this process are not quantized,
+    quantized in the checkpoint, or quantized when loaded.
     """
     config, engine_state = entry.config, entry.performance.facts.plan.engine_state
     quantization = engine_state.quantization
@@ -177,7 +185,7 @@ def copy_test06(entry: Entry, folder: Path) -> None:
 
 
 def copy_code(folder: Path) -> None:
-    """Copy this program without the submodule, tests and results."""
+    """Copy the files of this program that CODE_PATTERNS names, without the submodule, tests and results."""
     for pattern in CODE_PATTERNS:
         for path in filter(Path.is_file, ROOT.glob(pattern)):
             copy_files(path.parent, folder / path.parent.relative_to(ROOT), (path.name,))
