@@ -50,10 +50,12 @@ class Shape(NamedTuple):
 
 
 def exponential_gap(source: Random, numbers: Numbers) -> float:
+    """Return a gap with the mean 1, as between random arrivals (Poisson). The shape's `numbers` have no effect."""
     return source.expovariate(1.0)
 
 
 def constant_gap(source: Random, numbers: Numbers) -> float:
+    """Return 1, the gap between regular arrivals. There is no chance, and the shape's `numbers` have no effect."""
     return 1.0
 
 

@@ -57,7 +57,10 @@ def checked_engine_arg(text: str) -> str:
 
 
 def split_names(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names in texts such as "A,B", each once and in alphabetical order, so that their order means nothing."""
+    """Return the names in texts such as "A,B", each once and in alphabetical order.
+
+    So the order in which the user gave them makes no difference.
+    """
     names = set[str]()
     for text in texts:
         names.update(text.split(","))
@@ -136,6 +139,7 @@ class EngineConfig(Settings):
 
     @property
     def memory_share(self) -> float:
+        """The share of each GPU's memory that vLLM may take: --gpu-memory-utilization or, if that is auto, 0.9."""
         if self.gpu_memory_utilization == "auto":
             return GPU_MEMORY_SHARE
         return self.gpu_memory_utilization

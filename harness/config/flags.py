@@ -110,6 +110,7 @@ class Settings(BaseModel):
     message_name: ClassVar[Callable[[str], str]] = flag_name  # as messages call a setting
 
     def __init__(self, /, **settings: object) -> None:
+        """Check and convert the settings. Raises UsageError, in one line, for the most helpful of the mistakes."""
         try:
             super().__init__(**settings)
         except ValidationError as error:

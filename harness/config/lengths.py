@@ -70,6 +70,7 @@ class PromptParts(Settings):
     message_name = str
 
     def problems(self) -> Iterator[str]:
+        """Yield a sentence if there are to be several prefixes without tokens."""
         yield from super().problems()
         if self.prefixes > 1 and not self.prefix_len:
             yield "prefixes needs prefix_len."

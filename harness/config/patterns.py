@@ -239,6 +239,7 @@ class Poisson(LoadPattern):
         return 1 if plan.request_set else plan.samples
 
     def queries(self, plan: Load) -> int | None:
+        """Return how many queries a test has at its rate. None if the rate is not known yet."""
         return None if plan.target_qps is None else self.planned_queries(plan)
 
     def planned_queries(self, plan: Load) -> int:
@@ -311,6 +312,7 @@ class Batched(Sequential):
         return super().settings(plan) | {"samples_per_query": plan.samples_per_query}
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
+        """Return the LoadGen settings for all tests, with the p90, by which MultiStream is judged here."""
         return {"target_latency_percentile": 100 * MULTISTREAM_PERCENTILE} | super().fixed_settings(plan)
 
 
@@ -331,6 +333,10 @@ class ClosedLoop(LoadPattern):
         return max(WAVES * (plan.concurrency or 1), SURE_P90_QUERIES, plan.fewest_queries)
 
     def queries(self, plan: Load) -> int | None:
+        """Return how many queries LoadGen should issue, with a reserve, so that the client does not run out of them.
+
+        None if the rate is not known yet.
+        """
         if plan.target_qps is None:
             return None
         return max(self.min_queries(plan), ceil(OFFLINE_RESERVE * plan.min_duration_s * plan.target_qps))
@@ -373,6 +379,7 @@ class Schedule(LoadPattern):
         return plan.schedule_length
 
     def queries(self, plan: Load) -> int | None:
+        """Return the number of queries in the schedule. None if the rate, and so the schedule, is not known yet."""
         return plan.schedule_length if plan.target_qps is not None else None
 
     def settings(self, plan: Load) -> LoadGenSettingValues:

@@ -328,6 +328,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def highest_level(self) -> int:
+        """The highest concurrency that was given as a number. 0 if there is none."""
         return max(self.levels, default=0)
 
     @property
@@ -347,6 +348,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def headline(self) -> str:
+        """The model, the work, the mode and the round in one line, for screens and reports.
+
+        The workload is named unless it is MLPerf's own.
+        """
         work = f"{self.category} {self.scenario}"
         if not self.is_official_workload:
             work += f", {self.workload_name}"

@@ -47,6 +47,7 @@ def option(default: object, text: str, metavar: str | None = None, flag: str = "
 
 
 def argument(default: object, text: str, metavar: str) -> Any:
+    """Return an operand of a command, to be written as the default of its parameter. `text` is its help."""
     return typer.Argument(default, metavar=metavar, help=text)
 
 
@@ -259,6 +260,7 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def about(self) -> Mapping[str, str]:
+        """Return the help of each command of the group by the command's name."""
         return {name: command.help or "" for name, command in self.commands.items()}
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:

@@ -32,8 +32,11 @@ class UsageError(BenchmarkError):
     exit_code = BAD_INPUT
 
     def __init__(self, text: str, flag: str = "", path: Path | None = None, command: str = "") -> None:
-        whole = f"{flag} {text}" if flag else text
-        super().__init__(f"{whole}: `{command}`" if command else whole)
+        """Make an error whose message is the flag, the text and the command, as far as they are given."""
+        message = f"{flag} {text}" if flag else text
+        if command:
+            message += f": `{command}`"
+        super().__init__(message)
         self.text, self.flag, self.path, self.command = text, flag, path, command
 
 

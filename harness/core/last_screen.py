@@ -51,6 +51,7 @@ def print_line(console: Console, text: str, tone: Tone = "", bold: bool = False)
 
 
 def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """Print the sections of a document, each with its title and its blocks."""
     for section in sections:
         print_line(console, f"\n{section.title}", bold=True)
         for block in section.blocks:

@@ -37,4 +37,5 @@ def code_text(text: object) -> str:
 
 
 def block_quote(text: str) -> str:
+    """Return the lines of a text, made harmless, joined as lines of a block quote. The template writes the first "> "."""
     return MarkdownText("\n> ".join(map(escape_text, text.splitlines())))

@@ -53,6 +53,7 @@ class Display:
     """Shows the stage of a run. `tick` costs next to nothing and may be called at any rate."""
 
     def __init__(self, console: Console) -> None:
+        """Prepare the display. It has a live line if the console is a terminal, and prints plain lines otherwise."""
         self.console = console
         self._stage = ""
         self._has_line = True  # a line about the stage was printed, which stays on the screen
@@ -231,11 +232,13 @@ class Screen(io.TextIOWrapper):
     is_full = False  # the output went to a file whose disk is full
 
     def write(self, text: str) -> int:
+        """Write text, and return its length, also if the output is gone and the text is lost."""
         with self.drop_failed_output():
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
+        """Write what is buffered. Does not fail if the output is gone."""
         with self.drop_failed_output():
             super().flush()
 

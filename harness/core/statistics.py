@@ -202,7 +202,7 @@ def fewest_queries(percentile: float, over: int = 0) -> int:
     """
 
     def is_enough(count: int) -> bool:
-        """Tell whether so many queries suffice. If some number does, any larger one does, so it is found by bisection."""
+        """Tell whether so many queries suffice. If a number does, any larger number does, so bisection is possible."""
         return count > over and chance_of_at_most(count, over, percentile) <= 1 - LOADGEN_CONFIDENCE
 
     return bisect_left(range(MOST_QUERIES), True, key=is_enough)

@@ -167,6 +167,7 @@ def cpu_line(name: str) -> str:
 
 
 def os_name() -> str:
+    """Return the Linux distribution and its kernel, or Python's name of the platform if there is no distribution."""
     with suppress(OSError):
         distribution = platform.freedesktop_os_release()["PRETTY_NAME"]
         return f"{distribution}, kernel {platform.release()}"

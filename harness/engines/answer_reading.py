@@ -17,6 +17,7 @@ class AnswerReading:
     """The part of one answer that has come. `ids_out` says whether the server sends token ids."""
 
     def __init__(self, encode: Encoder, ids_out: bool) -> None:
+        """Begin an answer of which nothing has come. `encode` returns the token ids of messages."""
         self.pieces: list[CompletionChunk] = []  # the messages after those of `first`
         self.first: Sequence[int] = ()  # the token ids that came up to the first message with a whole token
         self.first_read_tokens = 0  # tokens of the read of the connection that brought `first`

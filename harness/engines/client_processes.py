@@ -76,6 +76,7 @@ class RemoteClient:
     _receiving: asyncio.Task[None]
 
     def __init__(self, client: Client) -> None:
+        """Start a process with a copy of `client`, and connect it to this process by a pair of sockets."""
         self._ours, theirs = socket.socketpair()
         # The process loads the tokenizer itself, if it needs one.
         work = (replace(client, tokenizer=None), theirs)  # type: ignore[arg-type]

@@ -183,6 +183,7 @@ class EventReader:
     """
 
     def __init__(self, address: str) -> None:
+        """Begin the stream of one answer of the server at `address`, which errors name."""
         self.address = address
         self.stray = b""  # up to MOST_REFUSAL bytes that belong to no answer: an error without framing, a heartbeat
         self._line = b""  # the beginning of a line whose end has not come

@@ -43,6 +43,7 @@ def own_rows(text: str, names: Collection[str]) -> str:
 
 
 def models_of(lines: Iterable[str]) -> set[str]:
+    """Return the models that rows of a page of metrics name, each once."""
     return set(filter(None, map(model_of, lines)))
 
 
@@ -118,4 +119,5 @@ def base_name(model: str) -> str:
 
 
 def values_text(values: Sequence[str]) -> str:
+    """Return the first MOST_NAMED_MODELS values in one line, and how many more there are. An empty one is "(none)"."""
     return first_of([value or "(none)" for value in values], MOST_NAMED_MODELS)

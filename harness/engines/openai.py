@@ -71,6 +71,11 @@ class OpenAI(Engine):
         sampling: Sampling | None = None,
         processes: int = 0,
     ) -> None:
+        """Prepare the client. No request is sent before `load`, which finds out what the servers are.
+
+        `max_model_len` is the context in tokens that the servers must serve. Without `sampling`, answers have at most
+        --max-new-tokens. `processes` is the number of client processes; 0 means as many as the cores allow.
+        """
         super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()
         self.config = config

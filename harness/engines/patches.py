@@ -82,10 +82,12 @@ def leave_activation() -> None:
 
 
 def is_torch_fp8(layer: object, kernel: str) -> bool:
+    """Tell whether a layer's kernel is torch's fp8 product, which two of the patches change."""
     return kernel == TORCH_FP8
 
 
 def has_static_fp8_input(layer: object, kernel: str) -> bool:
+    """Tell whether a layer's input is quantized to fp8 with a stored scale, so that its activation is fused with it."""
     from vllm.model_executor.layers.fusion import fused_act_quant
 
     return bool(fused_act_quant.get_input_quant_key(layer) == fused_act_quant.kFp8StaticTensorSym)

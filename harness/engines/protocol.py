@@ -67,6 +67,7 @@ class Engine:
     starting, ready = "", ""  # messages for the beginning and the end of its start, in place of the usual ones
 
     def __init__(self, args: dict[str, object] | None = None, sampling: Sampling = GREEDY) -> None:
+        """Make an engine that is not started yet. `args` are its arguments, as the run's record has them."""
         self.args, self.sampling = args or {}, sampling
         self.start_s = 0.0  # how long the start took
         self.last_response_at = 0.0  # when it last answered anything, by time.monotonic

@@ -100,6 +100,10 @@ class VLLM(Engine):
         streaming: bool,
         patch_names: tuple[str, ...],
     ) -> None:
+        """Prepare the engine; `start` loads it. `args` are those of vLLM's AsyncEngineArgs.
+
+        `streaming` says that the time of each first token is taken. `patch_names` are those of --engine-patch.
+        """
         super().__init__(args, sampling)
         self.streaming, self.patch_names = streaming, patch_names
         self._ids = itertools.count()
@@ -276,6 +280,7 @@ class VLLM(Engine):
 
     @property
     def concurrency(self) -> int:
+        """The most requests that all copies of the model together compute at once."""
         setup = self.llm.vllm_config
         return int(setup.scheduler_config.max_num_seqs * setup.parallel_config.data_parallel_size)
 
@@ -335,6 +340,7 @@ class RemoteEngineConnections:
     """The connections between vLLM's client in this process and its engines. To be created once all are connected."""
 
     def __init__(self, client: EngineClient) -> None:
+        """Watch the socket of vLLM's client for connections that end."""
         import zmq
 
         # The client's socket belongs to its event loop. ZeroMQ's events about the socket may be read on another thread.

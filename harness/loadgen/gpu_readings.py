@@ -87,6 +87,7 @@ def null_if_split(read: GpuQuery) -> GpuQuery:
     """
 
     def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
+        """Return the value that `read` returns for a GPU; None if the GPU is split (MIG)."""
         if is_split(nvml, handle):
             return None
         return read(nvml, handle)

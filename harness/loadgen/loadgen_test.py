@@ -60,6 +60,7 @@ class LoadGenSettings:
     has_read_user_conf = False  # whether LoadGen has read one in this process
 
     def __init__(self) -> None:
+        """Prepare for a run. LoadGen's settings are read at the first test."""
         self._settings = None  # the settings that were read for the first test
         self._official: dict[str, int | float] = {}  # the values of CHANGING_SETTINGS in mlperf.conf
 

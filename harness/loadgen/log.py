@@ -223,6 +223,7 @@ def last_entries(values: Entries) -> list[str]:
 
 
 def entries_with_prefix(values: Entries, prefix: str) -> Entries:
+    """Return the entries of a log whose keys begin with a prefix, under their whole keys."""
     return Entries((key, value) for key, value in values.items() if key.startswith(prefix))
 
 

@@ -88,8 +88,9 @@ class TraceReader:
     """
 
     def __init__(self) -> None:
+        """Begin without samples. They are added as lines are taken."""
         self.samples: list[Sample] = []
-        self.has_end = False
+        self.has_end = False  # whether the last line of the trace came
         # Times of first tokens, in ms, by scheduled time and delay of the sample, and by number of the sample.
         self._first_by_time: dict[tuple[float, float], float] = {}
         self._first_by_number: dict[int, float] = {}
@@ -135,6 +136,7 @@ class TraceReader:
 
 
 def read_event(line: str) -> TraceEvent:
+    """Return the event in a line of LoadGen's trace, a JSON object with a comma behind it. Raises an error of DAMAGED."""
     event: TraceEvent = DECODER.decode(line.rstrip().rstrip(","))
     return event
 

@@ -66,6 +66,7 @@ class LoadGenSession:
     busy_gpus: list[int] = field(default_factory=list)  # GPUs that other programs used before the engine started
 
     def __post_init__(self) -> None:
+        """Set what the session keeps from test to test: LoadGen's settings, a counter of tests, and times."""
         self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run_id = secrets.token_hex(8)  # a name that no other run has, for the salts of this run's tests
         self.warned = False  # whether the screen has shown other programs' load; each test records it anyway

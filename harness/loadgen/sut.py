@@ -39,6 +39,7 @@ class SUT:
     failure: BaseException | None = None  # the first exception, after which LoadGen waits for answers that never come
 
     def __post_init__(self) -> None:
+        """Begin a test without requests: the lists and counters grow while LoadGen issues queries."""
         self.counters, self.requests = progress.Counters(), list[Request]()
         self.deliveries, self.sent_tokens = list[Delivery](), 0  # deliveries and prompt tokens of the answered requests
         self.admission = Admission()

@@ -419,6 +419,7 @@ class TestRun:
 
     @property
     def total_input_tokens(self) -> int | None:
+        """The sum of the prompt tokens of the answered requests. None if there are none."""
         return prompt_token_sum(self.answered_requests) or None
 
     @property

@@ -20,6 +20,7 @@ class Silence:
     """
 
     def __init__(self, mark: object, timeout_s: float) -> None:
+        """Begin to measure the silence now. `mark` is the present mark, `timeout_s` the value of --stall-timeout."""
         self.mark, self.timeout_s, self.longest_s = mark, timeout_s, 0.0
         self.restart_stall_timer()
 
@@ -47,6 +48,7 @@ class Watchdog(Silence):
     """Measures how long a busy engine has not answered anything. `check_run` must be called many times a second."""
 
     def __init__(self, engine: Engine, timeout_s: float) -> None:
+        """Watch an engine by the time of its last answer. `timeout_s` is the value of --stall-timeout."""
         super().__init__(engine.last_response_at, timeout_s)
         self.engine = engine
 
@@ -88,6 +90,10 @@ class StartWatch(Silence):
     """Notices an engine whose start has stopped: its log does not grow."""
 
     def __init__(self, log: Path, timeout_s: float) -> None:
+        """Watch the start of an engine by the size of its log. `timeout_s` is the value of --stall-timeout.
+
+        A start may be silent for several times that value, since the engine's disk may be slow.
+        """
         super().__init__(None, max(START_FACTOR * timeout_s, START_S))
         self.log = log
 

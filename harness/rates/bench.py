@@ -222,4 +222,5 @@ def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
 
 
 def is_same_load(test: Outcome, other: Outcome) -> bool:
+    """Tell whether two tests ran at the same load, in the same unit."""
     return (test.unit, test.load) == (other.unit, other.load)

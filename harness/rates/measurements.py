@@ -199,6 +199,7 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
         return implied  # One point gives no line. At 0 no rate keeps the limits; at infinity none is exceeded.
 
     def distance(point: tuple[float, float]) -> float:
+        """Return how far a test's rate is from that of the last test."""
         return abs(point[0] - rate)
 
     low = max((point for point in points if point[1] >= point[0]), default=None)

@@ -243,6 +243,7 @@ def is_answered(dialog: Dialog) -> bool:
 
 
 def is_dialog(value: object) -> TypeGuard[Dialog]:
+    """Return whether a value is a list of objects, and so may be the messages of a conversation. An empty list is one."""
     if not isinstance(value, list):
         return False
     return all(isinstance(message, dict) for message in value)
@@ -303,6 +304,7 @@ def recorded_answer(dialog: Dialog, index: int, where: str) -> str | None:
 
 
 def check_roles(dialog: Dialog, where: str) -> None:
+    """Raise UsageError for the first message whose role is none of ROLES. `where` names the row in the error."""
     for message in dialog:
         role = message.get("role")
         if role not in ROLES:
@@ -443,6 +445,7 @@ def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredR
 
 
 def is_chat(prompt: RequestPrompt) -> "TypeIs[Chat]":
+    """Return whether a prompt is the messages of a chat, not a text or token ids."""
     return is_dialog(prompt)
 
 
