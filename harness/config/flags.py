@@ -243,8 +243,8 @@ def flag_of(info: FieldInfo) -> Flag:
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the most helpful of the mistakes in `settings`, in one line. `error` is pydantic's, for the class `kind`.
 
-    An unknown setting comes first. Otherwise the first wrong setting counts: with the reason if a check of this program
-    gave one, as missing, or else with the values that the setting takes and the value that it got.
+    An unknown setting comes first. Otherwise the first wrong setting counts. The text has the reason if a check of this
+    program gave one. If there is none, it says that the setting is missing, or which values it takes and what it got.
     """
     errors = error.errors()
     for detail in errors:

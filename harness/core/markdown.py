@@ -37,5 +37,5 @@ def code_text(text: object) -> str:
 
 
 def block_quote(text: str) -> str:
-    """Return the lines of a text, made harmless, joined as lines of a block quote. The template writes the first "> "."""
+    """Return the lines of a text, made harmless, as a block quote. The first "> " stands in the template."""
     return MarkdownText("\n> ".join(map(escape_text, text.splitlines())))

@@ -136,7 +136,7 @@ class TraceReader:
 
 
 def read_event(line: str) -> TraceEvent:
-    """Return the event in a line of LoadGen's trace, a JSON object with a comma behind it. Raises an error of DAMAGED."""
+    """Return the event in a line of LoadGen's trace, which may end with a comma. Raises an error of DAMAGED."""
     event: TraceEvent = DECODER.decode(line.rstrip().rstrip(","))
     return event
 

@@ -172,7 +172,8 @@ class FullTests(NamedTuple):
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
         """Return the rate between a test that held and a test that failed, at which p99 should be at its limit.
 
-        It is not too near to either test. If p99 does not rise from the one to the other, it is the lowest such rate.
+        It is at least LEAST_STEP and at most MOST_STEP of the gap above the test that held, since a rate near to either
+        test would show little. If p99 does not rise between the tests, it is the lowest of these rates.
         """
         gap = failed.load - held.load
         share_of_gap = LEAST_STEP

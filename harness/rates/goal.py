@@ -49,10 +49,10 @@ class Goal(NamedTuple):
         return RESERVE_RATIO * self.full_s(qps)
 
     def rate_in_time(self, qps: float, left_s: float) -> float | None:
-        """Return a rate whose full test fits in `left_s` seconds: `qps`, or the highest rate with one pass less.
+        """Return a rate whose full test fits in `left_s` seconds: `qps`, or else the highest rate with one pass less.
 
         LoadGen sends whole passes of the samples, so a slightly lower rate can save a pass, and much time. Returns None
-        if that does not suffice, or has too few queries.
+        if a test with one pass less would still be too long, or would have too few queries.
         """
         if self.reserved_s(qps) <= left_s:
             return qps

@@ -127,7 +127,7 @@ class Measurements:
         goes through the lowest rate over a limit and, if there is one, a rate clearly below it; else a rate clearly
         above it. None also if p99 does not rise between the two.
         """
-        points = self.steady_points
+        points = self.steady_points  # by ascending rate
         late = [(rate, share) for rate, share in points if share > 1]
         if not late:
             return None

@@ -243,7 +243,7 @@ def is_answered(dialog: Dialog) -> bool:
 
 
 def is_dialog(value: object) -> TypeGuard[Dialog]:
-    """Return whether a value is a list of objects, and so may be the messages of a conversation. An empty list is one."""
+    """Return whether a value is a list of objects, as the messages of a conversation are. An empty list is one."""
     if not isinstance(value, list):
         return False
     return all(isinstance(message, dict) for message in value)
