@@ -48,7 +48,10 @@ def accumulate_fast() -> None:
         output_shape: list[int],
         **factors: torch.Tensor,
     ) -> torch.Tensor:
-        """Return what vLLM's own method returns, computed with fast accumulation."""
+        """Return what vLLM's own method returns, computed with fast accumulation.
+
+        `factors` has vLLM's names for two matrices and their scales: A, B, As and Bs.
+        """
         scales = {"scale_a": factors["As"].view(1, 1), "scale_b": factors["Bs"].view(1, 1)}
         rows, weight = factors["A"], factors["B"]
         output = torch._scaled_mm(rows, weight, out_dtype=out_dtype, bias=bias, use_fast_accum=True, **scales)

@@ -163,7 +163,7 @@ def listening_processes(port: int) -> set[int]:
             if connection.pid is None:
                 raise UnknownProcessError(f"the server on port {port} belongs to another user")
             owners.add(top_of(connection.pid))
-    if not owners:
+    if not owners:  # The server answers, so something outside the processes, such as the kernel, forwards the port.
         raise UnknownProcessError(f"port {port} is forwarded: no process of this machine listens on it")
     return owners
 

@@ -74,7 +74,8 @@ def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | N
     would be more than half of the test, or if a time is not known. None also if the answers did not come steadily: the
     part is a tenth of the test or less, or no tokens came in its first half.
     """
-    if len(requests) < 4 * at_once or any(request.done_s is None for request in requests):
+    is_mostly_ramp = 2 * at_once > len(requests) / 2  # ramp and drain have `at_once` answers each
+    if is_mostly_ramp or any(request.done_s is None for request in requests):
         return None
     done = sorted(requests, key=attrgetter("end_s"))
     last_of_ramp, last_before_drain = at_once - 1, len(done) - at_once - 1

@@ -132,12 +132,13 @@ class SUT:
         """Count a failed request, and give LoadGen a placeholder for its answer.
 
         Raises EndpointError, with `remedy` at the end of its message, if more requests failed than --max-failed allows.
+        A share is of the queries that are expected or, if more were issued, of those.
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
         allowed = failure_allowance(self.max_failed, total)
         if self._failed > allowed:
-            count = ""
+            count = ""  # If no request may fail, how many failed says nothing.
             if allowed:
                 count = f" (request {allowed + 1:,} of about {total:,} to fail; --max-failed {self.max_failed})"
             raise EndpointError(f"{error}{count}{remedy}") from error

@@ -54,17 +54,17 @@ def corrected_result(
 ) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
-    LoadGen received placeholders for requests without an answer, which are taken out; the rest is then judged by the
-    limits again. LoadGen leaves answers of one token out of its rates, and computes wrong times per output token with
-    them. So TPOT is computed from answers of two tokens and more. `limits` are the run's latency limits, None if it has
-    none. If `may_have_single_tokens`, such answers were asked for, and LoadGen's errors about them do not count.
+    For a request without an answer, LoadGen received a placeholder, which does not count. If requests failed, the real
+    answers are judged by the `limits` again; None if the run has no limits. LoadGen leaves answers of one token out of
+    its rates, and computes a wrong TPOT from them, so TPOT is computed from longer answers. With
+    `may_have_single_tokens`, such answers were asked for, and LoadGen's errors about them do not count.
     """
     answered = successful_requests(requests)
     result = result_over_one_time(result, answered)
     failed = unanswered = len(requests) - len(answered)
     if is_timed_by_client(requests):  # requests that were not sent before the time was over are not in `requests`
         unanswered += (result.samples or 0) - len(requests)
-    if has_other_times(requests):
+    if has_other_times(requests):  # The client has better times than LoadGen, which saw placeholders.
         result = result_with_times(result, answered)
     if unanswered:
         result = result_of_real_answers(result, requests, unanswered)

@@ -202,6 +202,7 @@ def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
         """Return how far a test's rate is from that of the last test."""
         return abs(point[0] - rate)
 
+    # The highest rate that is too low, and the lowest that is too high, by the rate that each test implies.
     low = max((point for point in points if point[1] >= point[0]), default=None)
     high = min((point for point in points if point[1] < point[0]), default=None)
     if low is None or high is None:

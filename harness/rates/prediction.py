@@ -58,7 +58,8 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
     """Return the rate below `capacity` at which a p99 is at its limit, beginning with `rate`.
 
     `share_of` simulates the p99 at a rate, as a share of its limit. Each simulation leads to the next rate, or to the
-    middle of the range if that rate is outside it. After MOST_ROUNDS, returns the highest rate within the limit.
+    middle of the range if that rate is outside the range. After MOST_ROUNDS, returns the highest rate within the limit,
+    or the last rate that was tried if none was.
     """
     low, high = 0.0, capacity  # the highest rate within the limit so far, and the lowest beyond it
     for _ in range(MOST_ROUNDS):

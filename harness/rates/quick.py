@@ -239,7 +239,14 @@ def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measu
     if lone.tpot_s:
         tokens = answer_s / lone.tpot_s
         limit_s = goal.tpot_ms / 1000 * tokens
-    model = EngineModel(answer_s, qps, inf, BURST_PROMPTS, 0.0, 0.0)
+    model = EngineModel(
+        lone_s=answer_s,
+        capacity=qps,
+        most_running=inf,
+        prompt_share=BURST_PROMPTS,
+        prompt_spread=0.0,
+        scatter=0.0,
+    )
     rate = rate_within(model, TimeLimits(inf, limit_s), goal)
     return UNCONFIRMED_SHARE * min(rate, qps), qps
 

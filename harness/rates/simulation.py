@@ -17,7 +17,7 @@ from harness.results.outcome import SURE
 SIMULATED_QUERIES = 1_200_000  # queries in all tests together, unless that makes too few or too many tests
 FEWEST_TESTS, MOST_TESTS = 60, 100  # the number of simulated tests with random arrivals
 KNOWN_TESTS = 20  # simulated tests with LoadGen's own arrivals; only the server varies by chance
-LEAST_PARTS, MOST_PARTS = 48, 96  # the number of steps in which an answer is simulated ("TPOT, 40/s")
+LEAST_ANSWER_STEPS, MOST_ANSWER_STEPS = 48, 96  # the number of steps in which an answer is simulated ("TPOT, 40/s")
 LIMIT_STEPS = 8  # the fewest steps in a wait at its limit, with all places taken
 MOST_STEPS = 24_000  # the most steps of a test
 SHORTEST_STEPS_RATIO = 4  # A test with very short answers may take more steps, by at most this ratio.
@@ -102,17 +102,17 @@ class EngineModel(NamedTuple):
             return self.capacity
         return min(self.most_running / self.busiest_answer_s, self.capacity)
 
-    def parts(self, seconds: float, limits: TimeLimits) -> int:
+    def answer_steps(self, seconds: float, limits: TimeLimits) -> int:
         """Return the number of steps in which an answer is simulated, in a test of so many seconds.
 
-        If waits have a limit, the steps are short enough to resolve it. The number is limited by MOST_PARTS, and such
-        that a test has at most MOST_STEPS steps.
+        If waits have a limit, the steps are short enough to resolve it. The number is at most MOST_ANSWER_STEPS, and
+        such that a test has at most MOST_STEPS steps.
         """
-        parts = LEAST_PARTS
+        steps = LEAST_ANSWER_STEPS
         if limits.wait_s < inf:
-            parts = max(parts, int(self.busiest_answer_s * LIMIT_STEPS / limits.wait_s))
-        most = int(MOST_STEPS * self.busiest_answer_s / seconds)
-        return max(1, min(parts, MOST_PARTS, most))
+            steps = max(steps, int(self.busiest_answer_s * LIMIT_STEPS / limits.wait_s))
+        most_in_test = int(MOST_STEPS * self.busiest_answer_s / seconds)
+        return max(1, min(steps, MOST_ANSWER_STEPS, most_in_test))
 
     def simulate(self, rate: float, goal: Goal, limits: TimeLimits) -> SimulatedTests:
         """Simulate several full tests at a rate and return the times of their waits and answers.
@@ -136,37 +136,38 @@ class Simulation:
         self.seconds = goal.full_s(rate)
         self.random = np.random.default_rng(0)
         self.arrivals = Arrivals(rate, goal, self.random)
-        parts = self.parts = model.parts(self.seconds, limits)
-        self.lone_part_s = model.lone_s / parts
-        self.other_part_s = (1 - model.prompt_share) / model.capacity / parts
+        answer_steps = self.answer_steps = model.answer_steps(self.seconds, limits)
+        # The seconds that a step takes for a lone answer, and what each other running query adds to them.
+        self.lone_step_s = model.lone_s / answer_steps
+        self.other_step_s = (1 - model.prompt_share) / model.capacity / answer_steps
         self.prompt_work_s = model.prompt_share / model.capacity
         self.least_step_s = self.seconds / (SHORTEST_STEPS_RATIO * MOST_STEPS)
         tests = self.arrivals.tests
         running = min(rate * model.lone_s, model.most_running)
         self.running, self.waiting = np.full(tests, running), np.zeros(tests)
-        self.step_s = np.full(tests, self.lone_part_s)
+        self.step_s = np.full(tests, self.lone_step_s)
         # The lists have a value for each step so far. The queries that run at the beginning come first.
         self.clocks = [np.zeros(tests)]
         self.arrived = list[Any]()
-        self.begun = [np.full(tests, running / parts)] * parts
+        self.begun = [np.full(tests, running / answer_steps)] * answer_steps
         self.prompt_s = list[Any]()
 
     @property
     def is_over(self) -> bool:
         """Tell whether the time of the test is over in all tests. In a short test, an answer must also have ended."""
-        return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.parts
+        return bool(self.clocks[-1].min() >= self.seconds) and len(self.arrived) >= 2 * self.answer_steps
 
     def step(self) -> None:
-        """Advance all tests by one step: end answers that had all their parts, admit queries, and compute the time of
+        """Advance all tests by one step: end answers that had all their steps, admit queries, and compute the time of
         the step.
 
         If the engine caps the running queries, only as many are admitted as places are free, and the others wait. A
-        step takes the work of the prompts that begin, a lone answer's part, and a part for each other running query.
+        step takes the time of the prompts that begin, a lone answer's time, and some for each other running query.
         """
         model = self.model
         clock = self.clocks[-1] + self.step_s
         arrived = admitted = self.arrivals.until(clock, self.step_s)
-        running = self.running - self.begun[-self.parts]  # Those that began so many steps ago have ended.
+        running = self.running - self.begun[-self.answer_steps]  # Those that began so many steps ago have ended.
         if model.most_running < inf:
             waiting = self.waiting + arrived
             admitted = np.minimum(waiting, model.most_running - running)
@@ -176,7 +177,7 @@ class Simulation:
         if model.prompt_spread:  # Prompts differ in length, so their work together varies by chance.
             uneven = np.sqrt(model.prompt_spread * admitted) * self.random.standard_normal(len(clock))
             prompt_s = np.maximum(prompt_s + self.prompt_work_s * uneven, 0.0)
-        step_s = prompt_s + self.lone_part_s + self.other_part_s * np.maximum(self.running - 1, 0.0)
+        step_s = prompt_s + self.lone_step_s + self.other_step_s * np.maximum(self.running - 1, 0.0)
         self.step_s = np.maximum(step_s, self.least_step_s)
         self.clocks.append(clock)
         self.arrived.append(arrived)
@@ -196,7 +197,7 @@ class Simulation:
             return SimulatedTimes(seconds, came)
         arrived = np.cumsum(came, axis=0)
         # The queries that ran at the beginning stand in the first steps of `begun`: they did not arrive in the test.
-        begun = np.cumsum(self.begun[self.parts :], axis=0) + LEAST_QUERY
+        begun = np.cumsum(self.begun[self.answer_steps :], axis=0) + LEAST_QUERY
         for test in range(came.shape[1]):
             step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
             waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
@@ -211,9 +212,10 @@ class Simulation:
 
         Answers that have not ended are left out. Each time is varied by chance as the model's `scatter` says.
         """
-        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[self.parts :])
-        ended = len(begun) - self.parts  # the steps whose answers have ended: an answer takes `parts` steps
-        seconds = clock[1 + self.parts : 1 + self.parts + ended] - clock[1 : 1 + ended]
+        steps = self.answer_steps
+        clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[steps:])
+        ended = len(begun) - steps  # the number of steps whose answers have ended
+        seconds = clock[1 + steps : 1 + steps + ended] - clock[1 : 1 + ended]
         own_prompt_s = prompt_s[:ended] / np.maximum(begun[:ended], 1)
         scatter = np.exp(self.model.scatter * self.random.standard_normal(seconds.shape))
         return SimulatedTimes((seconds - own_prompt_s) * scatter, begun[:ended])

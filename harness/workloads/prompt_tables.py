@@ -111,7 +111,7 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 
     Blank lines are left out. Raises UsageError if no column has one of `names`, or if a row is damaged.
     """
-    csv.field_size_limit(LARGEST_CELL)
+    csv.field_size_limit(LARGEST_CELL)  # Python's own limit is smaller than a long prompt.
     first_line = text.lstrip("\n").partition("\n")[0]
     delimiter = delimiter_of(first_line, names)
     if delimiter is None:
