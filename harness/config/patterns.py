@@ -125,9 +125,9 @@ class LoadPattern:
         return None
 
     def length(self, plan: Load) -> Length | None:
-        """Return the number of queries of a performance test, and roughly how many seconds it takes.
+        """Return the number of queries of a performance test, and roughly how many seconds it takes at its rate.
 
-        None if not known yet.
+        None if the queries or the rate are not known yet.
         """
         queries = self.queries(plan)
         if not queries or not plan.target_qps:

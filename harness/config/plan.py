@@ -86,8 +86,8 @@ class Plan(Load):
     def watched_gpus(self) -> int | None:
         """The number of visible GPUs that the engine uses, counted from the first. None if it may use all.
 
-        A server on this machine may use any of them. A server elsewhere uses none, and neither does one whose GPUs an
-        exporter reports.
+        A server on this machine may use any of them, and so may an engine with further hosts. A server elsewhere uses
+        none, and neither does a server whose GPUs an exporter reports.
         """
         config = self.config
         if config.endpoint:
@@ -118,7 +118,7 @@ class Plan(Load):
             flags["engine_patch"] = list(self.config.engine_patch)
         if self.request_set:
             flags["workload"] = self.request_set.key
-        return flags | {
+        return flags | {  # The first two are as the engine resolved them.
             "quantization": self.engine_state.quantization,
             "kv_cache_dtype": self.engine_state.kv_cache_dtype,
             "max_new_tokens": self.max_new_tokens,

@@ -251,7 +251,9 @@ class ServerUse(schema.FrozenModel):
             )
 
     def _odd_answers(self) -> Iterator[str]:
-        """Yield a sentence for each way in which answers are not what was asked for."""
+        """Yield a sentence for each way in which answers are not what was asked for: hidden thinking, a cap of the
+        server's own, another model, and replicas that answered nothing.
+        """
         if self.hidden:
             yield (
                 f"{self.hidden:,} of {self.answers:,} answers came without text, and `usage` counts their tokens: the "

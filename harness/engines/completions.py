@@ -106,8 +106,8 @@ def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
         error = message.get("error")
         if error:
             reason = server_text(error)
-            kind = ServerFullError if OVERLOAD_WORD in reason.lower() else EndpointError
-            raise kind(f"{address} failed while answering: {reason}")
+            error_type = ServerFullError if OVERLOAD_WORD in reason.lower() else EndpointError
+            raise error_type(f"{address} failed while answering: {reason}")
         chunk = chunk_of(message)
     except DAMAGED:
         raise EndpointError(f"{address} sent an invalid completion: {server_text(data)!r}") from None

@@ -103,11 +103,11 @@ def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measur
     """
     cells = list[Measured]()
     for column in METRIC_COLUMNS:
-        total, divisor = column_parts(column, before, now, seconds)
-        if total is None or not divisor:
+        dividend, divisor = column_parts(column, before, now, seconds)
+        if dividend is None or not divisor:
             cells.append(None)
         else:
-            cells.append(round(column.scale * total / divisor, 2))
+            cells.append(round(column.scale * dividend / divisor, 2))
     return cells
 
 

@@ -67,7 +67,7 @@ def exporter_reading(urls: Sequence[str]) -> ExporterReading:
         for sample in gpu_samples(address):
             if (gpus and sample.gpu not in gpus) or (host and sample.host != host):
                 continue
-            name = f"{address} {sample.host} {sample.gpu}"
+            name = f"{address} {sample.host} {sample.gpu}"  # GPUs of two hosts may have the same number.
             values.setdefault(name, {})[sample.column] = sample.value
             models[name] = sample.model
             seen.add(sample.gpu)

@@ -55,7 +55,7 @@ class SUT:
         number and `indices` the sample's place in the library.
         """
         issued_s = None
-        if not self.is_timed_by_client:  # The client would take the time, and count, when each request is sent.
+        if not self.is_timed_by_client:  # If the client takes the times, requests are counted as they are sent.
             issued_s = time.perf_counter()
             self.counters.issued += len(ids)
         new_requests = list[Request]()

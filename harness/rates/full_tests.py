@@ -145,7 +145,8 @@ class FullTests(NamedTuple):
             rate = self.extrapolated_rate
         if len(self.full) == MOST_FULL_TESTS - 1:
             rate *= LAST_SHARE
-        least = LEAST_RETRY_SHARES[min(len(self.failed), len(LEAST_RETRY_SHARES)) - 1] * lowest.load
+        failures = min(len(self.failed), len(LEAST_RETRY_SHARES))
+        least = LEAST_RETRY_SHARES[failures - 1] * lowest.load
         return min(max(rate, least), RETRY_SHARE * lowest.load)
 
     @property

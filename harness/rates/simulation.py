@@ -199,10 +199,11 @@ class Simulation:
         # The queries that ran at the beginning stand in the first steps of `begun`: they did not arrive in the test.
         begun = np.cumsum(self.begun[self.answer_steps :], axis=0) + LEAST_QUERY
         for test in range(came.shape[1]):
+            # For each step, the step in which as many queries have begun as had arrived.
             step = np.searchsorted(begun[:, test], arrived[:, test]).clip(max=len(came) - 1)
             waited_s = (clock[step + 1, test] - clock[1:, test]).clip(min=0.0)
             seconds[:, test] = waited_s + prompt_s[step, test]
-            # A wait counts beyond the median, which is ServerModel.ttft_s.
+            # Only what exceeds the median counts: ServerModel.ttft_s, the TTFT without a wait, contains the median.
             seconds[:, test] -= np.median(np.repeat(seconds[:, test], came[:, test].astype(int)))
         return SimulatedTimes(seconds, came)
 
