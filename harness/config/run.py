@@ -245,7 +245,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
                 yield f"--quick makes no test and no report: remove {flag_name(name)}."
 
     def scenario_problems(self) -> Iterator[str]:
-        """Yield a sentence for each setting that the scenario does not use, or that its category does not allow."""
+        """Yield a sentence for each setting that no scenario of the command uses, and one if the category does not have
+        the scenario, or if a compliance test is asked for outside MLPerf's scenarios.
+        """
+        # How the user chose the scenario: by --scenario, or by a flag that implies it.
         choice = f"--scenario {','.join(self.scenarios)}"
         choosing_flag = scenario_flag(self.named_settings)
         if choosing_flag:
@@ -254,11 +257,12 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         for name in (*SCENARIO_BY_FLAG, *LIMIT_FLAGS):
             if name not in self.named_settings or name not in unused:
                 continue
-            scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
-            if scenarios == [SCENARIO_BY_FLAG.get(name)]:
-                yield f"{flag_name(name)} implies --scenario {scenarios[0]}: remove {choice}."
+            using_scenarios = [rules.name for rules in mlperf.SCENARIOS.values() if name in rules.flags]
+            implied_scenario = SCENARIO_BY_FLAG.get(name)
+            if using_scenarios == [implied_scenario]:
+                yield f"{flag_name(name)} implies --scenario {implied_scenario}: remove {choice}."
             else:
-                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(scenarios)}."
+                yield f"{flag_name(name)} has no effect with {choice}: use --scenario {', '.join(using_scenarios)}."
         allowed = mlperf.SCENARIOS_BY_CATEGORY[self.category]
         if self.scenario not in allowed:
             yield f"--category {self.category} takes --scenario {', '.join(allowed)}; not {self.scenario}."

@@ -200,7 +200,7 @@ class EventReader:
         """
         if not chunk:  # an empty chunk ends no line
             return []
-        if self._after_return:
+        if self._after_return:  # A "\r\n" was cut in two, and its "\r" has ended the line already.
             chunk = chunk.removeprefix(b"\n")
         self._after_return = chunk.endswith(b"\r")
         if b"\r" in chunk:

@@ -21,9 +21,9 @@ def kernel(x, weight, out, scale_x, scale_w, width: constexpr, rows: constexpr, 
 
     The weight has `width` columns, of which `cols` are read at a time. `pdl` is for programmatic dependent launch.
     """
-    row = tl.program_id(0) * rows + tl.arange(0, rows)
+    row = tl.program_id(0) * rows + tl.arange(0, rows)  # the rows of this program of the grid
     column = tl.arange(0, cols)
-    place = weight + row[:, None] * width + column[None, :]
+    place = weight + row[:, None] * width + column[None, :]  # pointers to the first columns of these rows
     weights = tl.load(place)  # weights never change, so they may be read while the previous kernel still runs
     if pdl:  # let the next kernel begin, then wait for the previous one, which makes `x`
         tl.extra.cuda.gdc_launch_dependents()

@@ -237,8 +237,8 @@ class SUT:
     ) -> None:
         """Report token ids to LoadGen by `loadgen_call`, its function for a first token or for a whole answer.
 
-        LoadGen copies the ids, as int32, from their buffer. `id` is its number of the request. `count` is how many
-        tokens LoadGen is to count; 0 stands for the number of ids.
+        LoadGen copies the ids, as int32, from their buffer. `id` is LoadGen's number of the request. `count` is how
+        many tokens LoadGen is to count; 0 stands for the number of ids.
         """
         data = array("i", tokens)
         address, length = data.buffer_info()

@@ -78,7 +78,7 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
         last = probe(bench, Candidate(rate, reason, seconds))
         measurements.probes.append(last)
         if not is_saturated(last, measurements):
-            if rate == most_qps:
+            if rate == most_qps:  # No faster rate can be completed.
                 break
             is_far_below_limits = max(goal.shares(last)) < FAR_SHARE
             ratio = MUCH_FASTER_RATIO if is_far_below_limits else FASTER_RATIO

@@ -60,10 +60,10 @@ class ServerModel(NamedTuple):
                 overloads.append(test)
         surest = min(overloads, key=lambda test: completed_error(test.queue), default=None)
         if surest is None:
-            return cls(lone, sharing, None, False, ttft_s)
+            return cls(lone, sharing, saturated=None, is_capped=False, ttft_s=ttft_s)
         # TPOT within its limit though queries always wait: the server caps the number of running requests.
         is_capped = (surest.tpot_ms.p99 or inf) <= goal.tpot_ms
-        return cls(lone, sharing, surest.queue, is_capped, ttft_s)
+        return cls(lone, sharing, saturated=surest.queue, is_capped=is_capped, ttft_s=ttft_s)
 
     @property
     def capacity(self) -> float:
