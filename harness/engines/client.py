@@ -315,7 +315,7 @@ class Client:
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
         if self.form.ids_out and (count > most or (sampling.exact and count < most)):
             raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
-        # An answer that the limit of tokens ended has no such token. Neither is one added to hidden answers.
+        # An answer that the limit of tokens ended has no token for its end, and a hidden answer gets none.
         if end != "length" and not self.form.ids_out and count < most and not self._is_hidden(reading):
             tokens.append(self.tokenizer.eos_token_id)
         return tokens

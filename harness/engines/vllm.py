@@ -161,7 +161,7 @@ class VLLM(Engine):
             raise
         except (TimeoutError, ConnectionError) as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, OSError) as error:  # raised by vLLM's own checks of the settings and the model
             traceback.print_exception(error)  # to engine.log
             raise UsageError(f"vLLM refuses these settings: {refusal(error)}") from error
         except Exception as error:

@@ -195,7 +195,7 @@ def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) ->
     for tail in tails:
         if tail.is_over:
             text = f"{tail.kind} p99 {answers} was {number(tail.p99, 3)} ms, over the limit of {tail.limit:g} ms"
-            reasons.append(Statement(text, LOWER_RATE_REMEDY, tail.kind))
+            reasons.append(Statement(text, remedy=LOWER_RATE_REMEDY, name=tail.kind))
     if not reasons:
         return result
     failed = tuple(dict.fromkeys((*result.failed, "latency")))

@@ -127,7 +127,7 @@ def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
     left_s = bench.left_s
     if not bench.may_shorten:  # a search
         left_s -= bench.goal.reserved_s(expected_qps)
-    most_s = left_s / DRAIN_RATIO
+    most_s = left_s / DRAIN_RATIO  # The last answers of a probe come after its last query.
     if seconds <= most_s:
         return seconds
     if bench.may_shorten and most_s >= SHORTEST_PROBE_S:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.config.engine import failure_allowance
+from harness.config.engine import allows_failures, failure_allowance
 from harness.config.plan import Plan
 from harness.core.errors import EndpointError, ServerFullError
 from harness.core.formatting import number
@@ -47,14 +47,15 @@ class TolerantEngine:
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
         """Wrap an engine for a trial of so many requests. `max_failed` is the value of --max-failed.
 
-        If that allows none of any number of requests, the trial allows none either.
+        If that allows no failed request at all, the trial allows none either. Else the trial allows at least one, even
+        if the share of its few requests is less.
         """
-        allows_failures = failure_allowance(max_failed, 10**9) > 0
         self.engine = engine
         self.is_probe = is_probe
-        self.failures_left = max(1, failure_allowance(max_failed, requests)) if allows_failures else 0
-        self.rule = ""
-        if allows_failures:
+        self.failures_left = 0
+        self.rule = ""  # what --max-failed allows of this trial, as the end of an error message
+        if allows_failures(max_failed):
+            self.failures_left = max(1, failure_allowance(max_failed, requests))
             self.rule = (
                 f"; --max-failed {max_failed}: {self.failures_left} of the {requests} requests of the trial before a "
                 "test may fail."
@@ -112,6 +113,7 @@ async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt
     sender = trial_sender(plan, at_once)
 
     async def answer(prompt: Prompt) -> None:
+        """Send one prompt, and wait for its answer."""
         await ask(engine, prompt, plan.pattern)
 
     await sender.send(prompts[:WARM_UP_PROMPTS], answer)
