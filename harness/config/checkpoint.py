@@ -55,7 +55,7 @@ def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
 
     `stored` are the quantized formats of the checkpoint, of which the widest counts. If neither the checkpoint nor the
     engine quantizes, a weight has the width of --precision. 8 bits count for a format of unknown width, and for weights
-    that the engine quantizes itself.
+    that the engine quantizes itself. No stored format counts more than 16 bits.
     """
     if not stored and config.quantization == "none":
         return BYTES_PER_WEIGHT[config.precision]

@@ -283,7 +283,7 @@ def allows_failures(max_failed: str) -> bool:
 def failure_allowance(max_failed: str, requests: int) -> int:
     """Return how many of a test's `requests` may fail by --max-failed, a number or a share of them, rounded down.
 
-    Raises UsageError if the value is neither N nor N%, or if the share is above 100 %.
+    Raises UsageError if the value is neither N nor N%, if the share is above 100 %, or if N is absurdly large.
     """
     if max_failed.endswith("%"):
         percent = decimal_number(max_failed.removesuffix("%"))

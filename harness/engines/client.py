@@ -157,8 +157,8 @@ class Client:
             chunks = limit_bytes(response, address, LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
             if response.status != 200:
                 reason = await refusal(response)
-                error = ServerFullError if is_full(response, reason) else EndpointError
-                raise error(f"{address} answered {response.status}: {reason}")
+                error_type = ServerFullError if is_full(response, reason) else EndpointError
+                raise error_type(f"{address} answered {response.status}: {reason}")
             reader = EventReader(address)
             if not request.stream:
                 page = b"".join([chunk async for chunk in chunks])

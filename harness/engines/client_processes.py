@@ -85,7 +85,7 @@ class RemoteClient:
         self._process.start()
         theirs.close()
         self._numbers = itertools.count()  # numbers for requests
-        self._parts: dict[int, asyncio.Queue[Reply]] = {}  # the replies to each request that is not answered yet
+        self._replies: dict[int, asyncio.Queue[Reply]] = {}  # the replies to each request that is not answered yet
         self.in_flight = 0
         self.failure: str | None = None
 
@@ -106,12 +106,12 @@ class RemoteClient:
         try:
             while True:
                 reply = await receive(self._reader, Reply)
-                if reply.number in self._parts:
-                    self._parts[reply.number].put_nowait(reply)
+                if reply.number in self._replies:
+                    self._replies[reply.number].put_nowait(reply)
         except EOFError:
             self.failure = PROCESS_ENDED
-            for number, parts in self._parts.items():
-                parts.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
+            for number, replies in self._replies.items():
+                replies.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
         """Yield the token ids of an answer as the client in the process does, and note its delivery in `exchange`.
@@ -119,20 +119,20 @@ class RemoteClient:
         Raises the error of a request that failed, and EngineError if the process is gone.
         """
         number = next(self._numbers)
-        parts = self._parts[number] = asyncio.Queue()
+        replies = self._replies[number] = asyncio.Queue()
         try:
             if self.failure:
                 raise EngineError(self.failure)
             send(self._writer, NumberedRequest(number, request))
             # The last reply has the exchange, and an error if the request failed; none of them has tokens.
-            while not (reply := await parts.get()).exchange and not reply.error:
+            while not (reply := await replies.get()).exchange and not reply.error:
                 yield reply.tokens
             if reply.exchange:
                 exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
             if reply.error:
                 raise reply.error
         finally:
-            del self._parts[number]
+            del self._replies[number]
 
     async def disconnect(self) -> None:
         """Close the connection, after which the process ends by itself. Must be called on the loop."""

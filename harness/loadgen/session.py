@@ -172,6 +172,7 @@ class LoadGenSession:
         recording = gpu_readings.record_machine(
             path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls)
         )
+        # Counters of energy and of the engine are read before and after the test: the test's part is the difference.
         joules_before, pages_before = gpu_readings.joules(gpus), engine.prometheus_metrics()
         busy_gpus = self.busy_gpus if config.is_in_process else []
         has_gpus = config.is_in_process and bool(nvml.gpus())
@@ -181,7 +182,7 @@ class LoadGenSession:
         used_joules = None
         if joules_before is not None and joules_after is not None:
             used_joules = joules_after - joules_before
-        if urls and sut.timed:
+        if urls and sut.timed:  # The server's GPUs have no counters here, so their recorded power counts.
             recorded = test_run.Recording.read(path)
             used_joules = recorded.joules
             notes += exporter.gap_notes(exported, recorded)
