@@ -55,7 +55,7 @@ def load_shape(config: EngineConfig) -> ModelShape:
         if not hasattr(shape, key):
             raise UsageError(f"{config.model}: not a Llama-like model: its config has no {key}.", flag="--model")
     for key in ("max_position_embeddings", "hidden_size", "num_attention_heads", "vocab_size"):
-        value = getattr(shape, key, 1)  # A field that is missing, and not needed, is not checked.
+        value = getattr(shape, key)
         if type(value) is not int or value <= 0:
             raise UsageError(
                 f"{config.model}: config.json has {key} {value!r:.40}: a whole number above 0 is wanted.",

@@ -41,7 +41,7 @@ TOKEN_LIMITS = (
         "early_stopping_tpot_result",
     ),
 )
-MORE_SAMPLES_REMEDY = re.compile(r"at least (\d+) more queries")  # in LoadGen's sentences on early stopping
+MORE_QUERIES_PATTERN = re.compile(r"at least (\d+) more queries")  # in LoadGen's sentences on early stopping
 QUERY_LIMITS = (
     Limit("latency", "result_{}_percentile_latency_ns", "effective_target_latency_ns", "early_stopping_result"),
 )
@@ -161,7 +161,7 @@ def early_stopping(values: Entries) -> Reasons:
         if limit in exceeded:
             continue
         logged_text = str(values.get(limit.early_stopping) or "")
-        more = MORE_SAMPLES_REMEDY.search(logged_text)
+        more = MORE_QUERIES_PATTERN.search(logged_text)
         fewest = re.search(r"Need to process at least (\d+) queries", logged_text)
         if more:
             problems.append(f"{too_few.format(limit.name)}, {int(more[1]):,} more within the limit are needed")

@@ -153,17 +153,18 @@ class ServerModel(NamedTuple):
         # If answers grew longer or shorter during the test, that alone makes them scatter around the fit.
         scatter = 0.0 if measured.has_grown or measured.drift else measured.scatter
         spread = min(measured.spread, MOST_PROMPT_SPREAD)
+        work = {"prompt_share": measured.prompts, "prompt_spread": spread, "scatter": scatter}
         if not self.is_capped:
             if not measured.tokens or self.sharing_capacity == inf:
                 return None
-            return EngineModel(lone_s, self.sharing_capacity, inf, measured.prompts, spread, scatter)
+            return EngineModel(lone_s, self.sharing_capacity, most_running=inf, **work)
         busiest_answer_s = self.running_at_cap / self.capped_capacity
         other_requests = self.running_at_cap - 1
-        # Requests run one at a time, or cost others nothing.
+        # Requests run one at a time, or cost others nothing: each takes the measured time, whatever else runs.
         if other_requests < LEAST_OTHERS or not 0 < lone_s < busiest_answer_s:
-            return EngineModel(busiest_answer_s, NO_COST_QPS, self.running_at_cap, measured.prompts, spread, scatter)
+            return EngineModel(busiest_answer_s, NO_COST_QPS, most_running=self.running_at_cap, **work)
         capacity = other_requests / (busiest_answer_s - lone_s)
-        return EngineModel(lone_s, capacity, self.running_at_cap, measured.prompts, spread, scatter)
+        return EngineModel(lone_s, capacity, most_running=self.running_at_cap, **work)
 
     def limits(self, goal: Goal) -> TimeLimits:
         """Return the one limit that decides; the other is infinite.

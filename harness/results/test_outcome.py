@@ -10,7 +10,7 @@ from harness.core import statistics
 from harness.core.formatting import Measured, number
 from harness.core.statements import Statement
 from harness.core.statistics import FEWEST_P99, tail_name
-from harness.loadgen.invalid_reasons import MORE_SAMPLES_REMEDY
+from harness.loadgen.invalid_reasons import MORE_QUERIES_PATTERN
 from harness.loadgen.log import LATENCY_KINDS, Latency, TestResult, p99_of
 from harness.loadgen.log_entries import LogError
 from harness.loadgen.test_run import TestRun
@@ -99,7 +99,7 @@ def missing_queries(result: TestResult) -> int | None:
     It may ask for one number for each latency; the largest counts.
     """
     logged_text = " ".join(map(str, result.early_stopping.values()))
-    return max(map(int, MORE_SAMPLES_REMEDY.findall(logged_text)), default=None)
+    return max(map(int, MORE_QUERIES_PATTERN.findall(logged_text)), default=None)
 
 
 def reasons(result: TestResult, plan: Plan, queue: Queue | None, is_few: bool) -> Iterator[Statement]:

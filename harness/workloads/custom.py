@@ -85,9 +85,8 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
-    # As many as fit; which of them do not fit plays no part in the digest.
-    fitting_requests = stored.requests[: len(stored.requests) - usable.unfit]
-    content = digest(fitting_requests, config.max_new_tokens)
+    usable_count = len(stored.requests) - usable.unfit  # Requests that the run does not come to count as usable.
+    content = digest(stored.requests[:usable_count], config.max_new_tokens)
     notes = [stored.fault_note, stored.unread_note, *workload_notes(config, tokenizer, stored, usable)]
     salt = None
     parts = PromptParts(salt=config.salt or "none")
@@ -105,7 +104,7 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
         library,
         name=config.workload_name,
         about=about,
-        samples=len(fitting_requests),
+        samples=usable_count,
         longest_at=stored.where(usable.requests[library.longest_sample]),
         exact=False,
         digest=content,
