@@ -301,7 +301,7 @@ def server_text(words: object, most: int = 200) -> str:
     while inner := reason_of(words):
         words = inner
     text = str(words)
-    if text.lstrip().startswith("<"):  # an HTML page
+    if text.lstrip().startswith("<"):  # an HTML page: either the title replaces it all, or each tag becomes a space
         text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
     line = " ".join(text.split())
     return printable_text(hide_text(line))[:most].rstrip(".")

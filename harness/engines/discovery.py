@@ -292,7 +292,7 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
     if config.model != DEFAULT_MODEL or not names:  # The user's model may be the one behind the server's alias.
         return config
     served = config
-    if "/" in names[0] or names[0] in MODELS:
+    if "/" in names[0] or names[0] in MODELS:  # Any other name is an alias, and no model to load a tokenizer of.
         served = config.with_settings(model=names[0])
     try:
         pretrained.load_tokenizer(served)

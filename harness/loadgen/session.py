@@ -98,7 +98,7 @@ class LoadGenSession:
         which has the requests and the refusals. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
-        # The number of queries, for the screen; None if it is not known.
+        # The number of queries, for the screen and for --max-failed N%; None if it is not known.
         total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))

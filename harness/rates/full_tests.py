@@ -202,7 +202,8 @@ class FullTests(NamedTuple):
             rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
         has_failed_by_early_stopping = test.more is not None
         if has_failed_by_early_stopping and test.rate < server.capacity < inf:
-            # The p99 itself is within its limit, so the rate follows from the share that early stopping judges.
+            # The p99 itself is within its limit, so the rate follows from the share that early stopping judges. It is
+            # scaled from the rate that was sent in fact (`test.rate`) to the rate that was asked for (`test.load`).
             _, share = self.point(test)
             rate = min(rate, rate_toward_limit(server.capacity, test.rate, share) * test.load / test.rate)
         if rate == inf:

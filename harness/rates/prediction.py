@@ -90,14 +90,14 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
     """Return the speed of the server relative to the model, from the p99 times that a test measured at `rate`.
 
     A server of speed s has all times divided by s, so its p99 at `rate` is the model's p99 at rate / s, divided by s.
-    So the rate at which the model has the measured times, multiplied by the speed, is looked for first. It may be up to
-    MOST_OVERLOAD_RATIO times the model's capacity, since the server may be slower than its model. `p99` are the
-    measured times, of which an infinite one is ignored. `test` has the length of that test.
+    The modelled rate, rate / s, is found by simulation: there the model's p99, divided by s, is the measured p99. The
+    modelled rate may be up to MOST_OVERLOAD_RATIO times the model's capacity, since the server may be slower than the
+    model. `p99` are the measured times, of which an infinite one is ignored. `test` has the length of that test.
     """
 
     def share_of(modelled_rate: float) -> float:
-        """Return the scaled p99 of the model as a share of the measured one: the lower share of wait and answer."""
-        scale = modelled_rate / rate
+        """Return the model's p99, divided by the speed, as a share of the measured p99: the lower share of the two."""
+        scale = modelled_rate / rate  # one over the speed
         simulated = zip(model.simulate(modelled_rate, test, limits), p99, strict=True)
         return min(scale * times.measured_p99_s / p99_s for times, p99_s in simulated if p99_s < inf)
 

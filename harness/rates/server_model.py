@@ -136,7 +136,8 @@ class ServerModel(NamedTuple):
         if model and min(p99) < inf:
             rates.append(rate_after_test(model, test.load, p99, limits, test_goal, goal))
         if ttft_share > 1 and p99.wait_s == inf and test.rate < self.capacity < inf:
-            # TTFT is over its limit though the model expects no waits, so the rate follows without the model.
+            # TTFT is over its limit though the model expects no waits, so the rate follows without the model. It is
+            # scaled from the rate that was sent in fact (`test.rate`) to the rate that was asked for (`test.load`).
             rates.append(rate_toward_limit(self.capacity, test.rate, ttft_share) * test.load / test.rate)
         return min(rates)
 
