@@ -296,7 +296,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     line.
     """
     prepare()
-    get_completion_inspect_parameters()  # registers the shells with Typer, which needs them to parse flags
+    get_completion_inspect_parameters()  # tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
     if sys.argv[1:] == ["--version"]:

@@ -119,8 +119,8 @@ def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
 def chunk_of(message: Message) -> CompletionChunk:
     """Return the part of an answer in a message: its text or token ids, its end, and the server's counts (`usage`).
 
-    A message with `usage` may have no choices, and then no text. Raises an error of DAMAGED if any other message has
-    none, or if a token id is no number that LoadGen could take.
+    A message with `usage` may lack choices, and then has no text. Raises an error of DAMAGED if any other message lacks
+    them, or if a token id is no number that LoadGen could take.
     """
     usage = usage_in(message)
     choices = message.get("choices") if usage else message["choices"]

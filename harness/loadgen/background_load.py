@@ -163,7 +163,7 @@ def listening_processes(port: int) -> set[int]:
             if connection.pid is None:
                 raise UnknownProcessError(f"the server on port {port} belongs to another user")
             owners.add(top_of(connection.pid))
-    if not owners:  # The server answers, so something outside the processes, such as the kernel, forwards the port.
+    if not owners:  # Something that is no process here, such as the kernel, must forward the port to the server.
         raise UnknownProcessError(f"port {port} is forwarded: no process of this machine listens on it")
     return owners
 
