@@ -363,8 +363,8 @@ class Client:
                 yield response
         except TimeoutError:
             raise EndpointError(
-                f"{address} did not finish an answer within {self.config.request_timeout:g} s (--request-timeout), "
-                f"with {self.config.max_in_flight:,} requests at once at most (--max-in-flight)"
+                f"{address} did not finish an answer within {self.config.request_timeout:g} s (--request-timeout): "
+                "fewer requests at once (--max-in-flight) may be answered in time"
             ) from None
         except ClientPayloadError:
             raise ServerFullError(f"{address} broke the connection off in the middle of an answer") from None

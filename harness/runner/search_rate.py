@@ -137,26 +137,31 @@ class CurveRate(RateSource):
 class QuickEstimate(RateSource):
     """No rate, but an estimate from the first measurements of a search."""
 
-    before = TestPart(
-        "lone requests, a burst, two probes", f"at most {minutes(quick.CEILING_S)}", quick.CEILING_S, "at most "
-    )
+    def outlook(self, plan: Plan) -> TestPart | None:
+        longest_s = self.longest_s(plan)
+        name = "lone requests, a burst, two probes"
+        return TestPart(name, f"at most {minutes(longest_s)}", longest_s, "at most ")
 
     def least_s(self, plan: Plan) -> float | None:
         return 0.0
+
+    def longest_s(self, plan: Plan) -> float:
+        """Return the most seconds that an estimate may take: those of --minutes, if given."""
+        if plan.config.minutes:
+            return 60 * plan.config.minutes
+        return quick.CEILING_S
 
     def find(self, bench: Bench) -> Plan:
         """Estimate the rates that keep the limits, and write the estimate. Return the plan with the estimate as a note.
 
         No full test follows. Raises EndpointError if no request was answered in the time that there is.
         """
-        ceiling_s = quick.CEILING_S
-        if bench.plan.config.minutes:
-            ceiling_s = 60 * bench.plan.config.minutes
+        longest_s = self.longest_s(bench.plan)
         given_max_in_flight = bench.run.config.max_in_flight
-        bench.session.until = monotonic() + ceiling_s
+        bench.session.until = monotonic() + longest_s
         measurements = search.estimate(replace(bench, until=bench.session.until, may_shorten=True))
         if not measurements.lone.latency_s:
-            raise EndpointError(f"no request was answered within {minutes(ceiling_s)}: see the server's log.")
+            raise EndpointError(f"no request was answered within {minutes(longest_s)}: see the server's log.")
         plan = bench.plan
         full_at = None
         if plan.config.max_in_flight != given_max_in_flight:  # The measurements have lowered it.

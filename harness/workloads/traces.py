@@ -32,8 +32,10 @@ class Recorded(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The requests of a trace in the order of their times. Of the rows that were read, `unfit` are longer than the
-    context, and `empty` have no lengths. Both are left out.
+    """The requests of a trace that are sent, in the order of their times.
+
+    `unfit` earlier requests are longer than the context, and `empty` rows of the file have no lengths: both are left
+    out.
     """
 
     path: Path
@@ -47,10 +49,11 @@ class Trace(NamedTuple):
 
 
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
-    """Return the trace in a file, or the first `most` of its rows that fit a context of `context` tokens.
+    """Return the trace in a file, or the `most` earliest of its requests that fit a context of `context` tokens.
 
-    With None, there is no such limit. Rows that do not fit, or that have no lengths, are left out and counted. Raises
-    UsageError if the file is missing or no trace, if a row is damaged, or if the requests are too few or too frequent.
+    With None, there is no such limit. The rows may be in any order. Requests that do not fit, and rows without lengths,
+    are left out and counted. Raises UsageError if the file is missing or no trace, if a row is damaged, or if the
+    requests are too few or too frequent.
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
@@ -61,24 +64,26 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
             f"{PAGE} says how to make it."
         )
     reader = csv.reader(text.splitlines(), strict=True)
-    requests = list[Recorded]()
-    unfit = empty = 0
+    recorded = list[Recorded]()
+    empty = 0
     try:
         names = next(reader)
         for cells in filter(None, reader):
             if cells[1:3] == ["", ""]:  # the recorded request failed, so it has no lengths
                 empty += 1
                 continue
-            request = recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells)
-            if context and request.prompt_tokens + request.output_tokens > context:
-                unfit += 1
-            else:
-                requests.append(request)
-            if len(requests) == most:
-                break
+            recorded.append(recorded_request(f"{path}: line {reader.line_num}", reader.line_num, names, cells))
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}.") from None
-    requests.sort(key=attrgetter("at_s"))
+    requests = list[Recorded]()
+    unfit = 0
+    for request in sorted(recorded, key=attrgetter("at_s")):
+        if len(requests) == most:
+            break
+        if context and request.prompt_tokens + request.output_tokens > context:
+            unfit += 1
+        else:
+            requests.append(request)
     trace = Trace(path, tuple(requests), unfit, empty)
     if len(requests) < 2 or len(requests) > MOST_RATE * trace.span_s:
         condition = f" that fit {context:,} tokens" if unfit else ""

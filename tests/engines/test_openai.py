@@ -49,7 +49,7 @@ FAULTS = {  # what the server does -> what the run says
     "429": "answered 429: too much to do",
     "500": "answered 500: too much to do",
     "halting": "answered 500: too much to do",
-    "silent": r"did not finish an answer within 1 s \(--request-timeout\), .* at once at most \(--max-in-flight\)",
+    "silent": r"did not finish an answer within 1 s \(--request-timeout\): .* \(--max-in-flight\)",
     "dies": "broke the connection off",
     "half": "broke the connection off in the middle of an answer$",
     "no JSON": "",

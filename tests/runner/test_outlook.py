@@ -44,6 +44,11 @@ def dry_run(**flags: Any) -> str:
         ),
         ({"scenario": "server", "server_target_qps": 8}, ["512 queries in about 1.1 min"]),
         ({"scenario": "server", "server_target_qps": "max"}, ["search for the highest rate"]),
+        ({"scenario": "server", "quick": True}, ["lone requests, a burst, two probes: at most 2.0 min"]),
+        (
+            {"scenario": "server", "quick": True, "minutes": 5},
+            ["lone requests, a burst, two probes: at most 5.0 min"],
+        ),
         (
             {"concurrency": "1,4,16"},
             [

@@ -105,6 +105,12 @@ def test_what_does_not_go_together(flags: dict[str, Any], said: str) -> None:
         resolve(config(**flags), [], 0)
 
 
+def test_the_earliest_requests_are_taken_whatever_the_order_of_the_rows(trace: Any) -> None:
+    found = traces.read_trace(trace(f"{HEAD}\n9,50,9\n7,90,30\n5,40,3\n6,20,4\n8,20,4\n"), most=3, context=100)
+    assert [request.at_s for request in found.requests] == [5, 6, 8]
+    assert found.unfit == 1
+
+
 def test_a_trace_is_read_in_the_order_of_its_times(trace: Any) -> None:
     found = traces.read_trace(trace(f"\ufeff{HEAD}\r\n7,50,9\r\n\r\n5,40,3\r\n"))
     assert [(one.at_s, one.prompt_tokens, one.output_tokens) for one in found.requests] == [(5, 40, 3), (7, 50, 9)]
