@@ -133,7 +133,8 @@ def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> lis
 def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> QuestionsBySubject:
     """Return the questions of each subject in their stored order. Rows of other subjects are left out.
 
-    `rows` have the place of a row, for the message, and its columns. Raises UsageError if a question is not valid.
+    `rows` has each row's columns, with its place in the data for error messages. Raises UsageError if a question is not
+    valid.
     """
     questions: QuestionsBySubject = {subject: [] for subject in subjects}
     for where, record in rows:
@@ -214,10 +215,7 @@ def folder_rows(root: Path, split: str, subjects: Sequence[str]) -> Iterator[Sto
 
 
 def saved_folders(root: Path) -> list[Path]:
-    """Return the folders that `datasets` saved: `root` itself or, if it is none, folders in it.
-
-    Empty if there are none.
-    """
+    """Return the folders that `datasets` saved: `root` itself or, if it is not one of them, the ones in `root`."""
     files = sorted(root.glob("dataset_dict.json")) or sorted(root.glob("*/dataset_dict.json"))
     return [file.parent for file in files]
 

@@ -272,11 +272,12 @@ def score_bars(scores: ScoresByName) -> Bars:
     best_first = sorted(scores.items(), key=accuracy_of, reverse=True)
     for domain, color in DOMAIN_COLORS.items():
         for name, score in best_first:
-            if domain in (name, DOMAIN_OF.get(name)):
+            if domain in (name, DOMAIN_OF.get(name)):  # The name is the domain itself, or one of its subjects.
                 legend = "" if name == domain else domain
                 bars.append(score_bar(name, score, color, legend))
     axis = "accuracy, %; lines: 95 % intervals; at 25 %: guessing; the number of questions beside each name"
-    return Bars("", axis, bars, [100 * GUESSING], Scale(0.0, 110.0))
+    span = Scale(0.0, 110.0)  # Beyond 100 % is room for the text of a bar.
+    return Bars(title="", axis=axis, rows=bars, lines=[100 * GUESSING], span=span)
 
 
 def accuracy_of(item: tuple[str, Score]) -> float:
@@ -290,7 +291,7 @@ def score_bar(name: str, score: Score, color: str, legend: str) -> Bar:
     `legend` is the text for the bar's color in the legend, empty if it has none.
     """
     is_hollow = score.n < FEW_QUESTIONS
-    parts = [StackedPart(0.0, 100 * score.accuracy, color, is_hollow, legend)]
+    parts = [StackedPart(begin=0.0, end=100 * score.accuracy, color=color, is_hollow=is_hollow, name=legend)]
     interval = 100 * score.low, 100 * score.high
     label = f"{name.replace('_', ' ')} ({number(score.n)})"
     return Bar(label, percent(score.accuracy, 1), parts, interval)
