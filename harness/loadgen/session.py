@@ -79,7 +79,7 @@ class LoadGenSession:
         The screen shows the stage, and for a performance test its length. `audit` is the text of an audit.config, whose
         settings LoadGen uses in place of all others. Empty for none.
         """
-        folder = self.folder.sub(TEST_FOLDERS[mode])
+        folder = self.folder.subfolder(TEST_FOLDERS[mode])
         if audit:
             (folder / "audit.config").write_text(audit)
         if mode == "test06":

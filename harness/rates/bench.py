@@ -127,7 +127,7 @@ class Bench:
         """
         session = self.session
         load = number(short.pattern.number(short))  # the rate, the concurrency or the like, as text
-        folder = new_folder(session.folder.sub("Probes"), load)
+        folder = new_folder(session.folder.subfolder("Probes"), load)
         session.display.stage(f"probe at {load} {short.pattern.unit}, {short.length}", "load", reason)
         with self.recording_clock(folder):
             system_under_test = session.drive("performance", short, folder, is_probe=short.pattern.is_rated)

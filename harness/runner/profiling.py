@@ -27,7 +27,7 @@ def run_profile(plan: Plan, session: LoadGenSession) -> Profile:
     A failure is written as well, as a profile with its reason: the measured results are valid in any case.
     """
     session.display.stage("profiling", "load")
-    folder, engine, requests = session.folder.sub(PROFILE_FOLDER), session.engine, session.library.requests
+    folder, engine, requests = session.folder.subfolder(PROFILE_FOLDER), session.engine, session.library.requests
     measured = log.read(session.folder.path / run_folder.TEST_FOLDERS["performance"])
     ramp = ramp_s(plan, measured, engine.concurrency)
     if plan.config.sort_by_length:

@@ -323,7 +323,7 @@ def move_attempt(session: LoadGenSession, attempt: Outcome, number: int) -> Outc
 
     Return the outcome with its new folder.
     """
-    folder = session.folder.sub("Attempts") / str(number)
+    folder = session.folder.subfolder("Attempts") / str(number)
     (session.folder.path / attempt.folder).rename(folder)
     return attempt.model_copy(update={"folder": str(folder.relative_to(session.folder.path))})
 

@@ -38,7 +38,7 @@ def fail(error: BaseException, run: RunFolder, errors: Console) -> int:
             check_space(run.path)
         except BenchmarkError as cause:
             error = cause
-    error = benchmark_error_of(error)
+    error = benchmark_error_of(error)  # An error of a file or a disk becomes a BenchmarkError.
     if isinstance(error, UsageError) and is_within(error.path, run.path):
         error = BenchmarkError(str(error))
     is_interrupted = isinstance(error, KeyboardInterrupt)
@@ -106,11 +106,12 @@ def process_death(text: str) -> tuple[str, bool]:
     """Return which of the engine's processes died first according to the text of its log,
     and whether a signal ended it.
 
-    The first is a text, which also says where Python was if the log shows it. It is empty if no process died.
+    The first value is a text, which also says where in the code Python was, if the log shows it. It is empty if no
+    process died.
     """
     worker_end = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
     fatal_error = re.search(r"(?m)^Fatal Python error: (.+)$", text)
-    signal_number = None  # not known, or it did not die by a signal
+    signal_number = None  # None: no signal ended the process, or the log does not name the signal.
     if worker_end and worker_end[2]:
         signal_number = int(worker_end[2])
     elif fatal_error:
@@ -127,10 +128,7 @@ def process_death(text: str) -> tuple[str, bool]:
 
 
 def signal_named(description: str) -> int | None:
-    """Return the number of the signal that the system describes so, such as "Segmentation fault".
-
-    None if there is none.
-    """
+    """Return the number of the signal with this description, such as "Segmentation fault"; None if there is none."""
     for number in signal.valid_signals():
         if signal.strsignal(number) == description:
             return number
@@ -140,8 +138,8 @@ def signal_named(description: str) -> int | None:
 def root_cause(log: Path) -> str:
     """Return in one line what ended the engine's own processes, according to their `log`.
 
-    The cause is the process that died by a signal, or else the first exception, or else the first process that died.
-    Empty if the log does not say or cannot be read.
+    The cause is the process that died by a signal, since an exception is then only the consequence. Otherwise it is the
+    first exception, or else the first process that died. Empty if the log does not say or cannot be read.
     """
     try:
         text = reading.read_text(log, errors="replace")

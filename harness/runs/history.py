@@ -130,7 +130,7 @@ def is_over(folder: Path) -> bool:
 def point_latest(run: RunFolder) -> None:
     """Move the `latest` link to a run in one step, so that it always leads to a finished run.
 
-    Raises OSError if it cannot be moved, as if `latest` is a folder.
+    Raises OSError if the link cannot be moved, for example because `latest` is a folder.
     """
     new_link = run.results_dir / f".latest-{os.getpid()}"
     new_link.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ def replace_links(folder: Path) -> None:
         if path.is_symlink():
             warn(f"{path}: a link to {os.readlink(path)}: it is replaced, and nothing is written there")
             path.unlink()
-        elif path.exists() and not path.is_file() and path != folder / PLOTS:
+        elif path.exists() and not path.is_file() and path != folder / PLOTS:  # PLOTS is meant to be a folder.
             warn(f"{path}: not a file: it is replaced")
             if path.is_dir():
                 shutil.rmtree(path)

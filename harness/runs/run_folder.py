@@ -75,7 +75,8 @@ class RunFolder(NamedTuple):
     def fail(self, status: Status, reason: str = "") -> None:
         """Give a run that ended early this status and reason. A complete run stays complete.
 
-        On a full disk, where no file can be written anew, the bytes of the earlier status are overwritten.
+        On a full disk, where no file can be written anew, the bytes of the earlier status are overwritten. The reason
+        is then cut, so that the new status fits into these bytes.
         """
         before = readable_status(self.path)  # None if it is damaged: it is then replaced.
         if before is not None and before.status == "complete":
@@ -88,7 +89,7 @@ class RunFolder(NamedTuple):
                 file.write(content[:STATUS_BYTES])
             run_lock.release(self.path)
 
-    def sub(self, name: str) -> Path:
+    def subfolder(self, name: str) -> Path:
         """Return the folder of this name in the run's folder. It is made if it does not exist."""
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -93,7 +93,7 @@ def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
     if plan.config.mode != "performance":
         accuracy.evaluate_answers(session.test("accuracy", plan), plan, session.library, side.tokenizer)
     if plan.config.mode != "accuracy":
-        session.drive("performance", plan, folder.sub(TEST_FOLDERS["performance"]))
+        session.drive("performance", plan, folder.subfolder(TEST_FOLDERS["performance"]))
     return folder.path
 
 

@@ -150,7 +150,7 @@ def run(folder: Path, system: dict[str, Any] | None = None, **flags: Any) -> Pat
     run = RunFolder(folder.parent, folder.name)
     about = {"command": "python run.py", "started": next(STARTS), "engine_start_s": 41.5}
     record(run, plan, system=system or SYSTEM, **about)
-    logs = run.sub("Performance")
+    logs = run.subfolder("Performance")
     (logs / "mlperf_log_detail.txt").write_text(log(plan))
     requests(logs, *(Request(n, 500, 128) for n in range(64 * plan.samples_per_query)))
     run.set_status("complete")
