@@ -99,7 +99,7 @@ class CompareConfig(RunConfig):
             all_samples = self.model_spec.task("datacenter", "concurrency").samples
             defaults["mode"] = "both"
             defaults["total_sample_count"] = min(DEFAULT_SAMPLES, all_samples)
-        if not given & {"scenario", *SCENARIO_BY_FLAG}:
+        if not given & {"scenario", *SCENARIO_BY_FLAG}:  # No flag names or implies a scenario.
             defaults["concurrency"] = DEFAULT_CONCURRENCY
         # What follows from the defaults is computed as if the user had given them.
         implied = {name: value for name, value in defaults.items() if name not in given}
@@ -112,6 +112,7 @@ class CompareConfig(RunConfig):
         A test has at least SHORTEST_TEST_S and at most LONGEST_TEST_S. On a slow server a test lasts longer, since it
         has at least the fewest requests of its scenario.
         """
+        # There are at least two servers; `problems` reports it if there are fewer.
         test_count = FEWEST_PAIRS * max(2, len(self.endpoint))
         seconds = TEST_SHARE * 60 * self.minutes / test_count - OVERHEAD_S
         return max(SHORTEST_TEST_S, min(LONGEST_TEST_S, round(seconds, 1)))

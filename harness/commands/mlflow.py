@@ -182,7 +182,8 @@ def entry(folder: Path) -> TrackedRun:
     status = run_status.status if run_status else "not a run folder"
     is_sweep = (folder / "sweep.json").exists()
     if is_sweep and status == "running":
-        raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_locked(folder)]}.")
+        is_alive = is_locked(folder)  # None: not known
+        raise UsageError(f"{folder}: {UNFINISHED_SWEEPS[is_alive]}.")
     if not is_sweep and status != "complete":
         raise UsageError(f"{folder} is {status}; only complete runs are logged.")
     if is_sweep:

@@ -49,6 +49,7 @@ def benchmark_command(config: RunConfig) -> NoReturn:
     folder = run_folder.open_run(config.results_dir, f"{runs[0].category}-{runs[0].scenario}")
     log = folder.path / "engine.log"
     with progress.screen(log) as consoles:
+        _console, errors = consoles
         earlier = None
         for run in runs:
             if run is not runs[0]:
@@ -60,9 +61,7 @@ def benchmark_command(config: RunConfig) -> NoReturn:
             if code != DONE:
                 left_out = [following.scenario for following in runs[runs.index(run) + 1 :]]
                 if left_out:
-                    consoles[1].print(
-                        f"not run: {', '.join(left_out)}, because {run.scenario} ended with exit code {code}"
-                    )
+                    errors.print(f"not run: {', '.join(left_out)}, because {run.scenario} ended with exit code {code}")
                 break
         ending.exit(code, log)
 
