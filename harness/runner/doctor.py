@@ -161,7 +161,7 @@ def packages(config: RunConfig) -> str:
         lock = LOCKS["cpu"]
     else:
         lock = LOCKS["gpu"]
-    lock_name = lock.rpartition(" ")[2]
+    lock_name = lock.rpartition(" ")[2]  # The last of pip's arguments is the file with the versions.
     required = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", (ROOT / lock_name).read_text(), re.M))
     wrong = []
     for name, version in required.items():
@@ -299,7 +299,7 @@ def is_on_gpu(config: RunConfig) -> bool:
     return config.is_in_process and not is_for_cpu()
 
 
-def card_limit_lines(config: RunConfig) -> str:
+def card_limits(config: RunConfig) -> str:
     """Return the limits that the GPU's data sheet sets for the model, in words.
 
     MLPerf's mean prompt is assumed, so that no samples need to be read.
@@ -424,20 +424,22 @@ def has_all_weights(snapshot: Path, config: RunConfig) -> bool:
 def memory(config: RunConfig) -> str:
     """Return the least memory that vLLM needs: for the weights and the KV cache of one sequence.
 
-    Raises UsageError if this does not fit a GPU or, without a GPU, the machine's free memory. With engine arguments
-    that change the need, and with GPUs of other hosts, only vLLM can tell.
+    Both are split over the GPUs that share one copy of the model. Raises UsageError if they do not fit a GPU or,
+    without a GPU, the machine's free memory. With engine arguments that change the need, and with GPUs of other hosts,
+    only vLLM can tell.
     """
     if MEMORY_ARGUMENTS & set(config.engine_args) or config.has_other_hosts:
         return "as --engine-arg says"
     gpus, tokens = nvml.gpus(), config.least_context
     weights, sequence = checkpoint.weight_bytes(config), checkpoint.cache_bytes(config, tokens)
-    tensor, _ = parallelism(config, gpus, weights)
+    gpus_per_copy, _copies = parallelism(config, gpus, weights)
     free, place = system.free_memory_bytes(), "of main memory are free"
     if gpus:
         smallest = min(gpu.memory for gpu in gpus)
         free, place = int(config.memory_share * smallest), "of each GPU are vLLM's"
-    need = f"{gib_text(weights / tensor)} GiB of weights and {gib_text(sequence / tensor)} for {tokens:,} tokens"
-    if (weights + sequence) / tensor > free:
+    weights_each, sequence_each = weights / gpus_per_copy, sequence / gpus_per_copy
+    need = f"{gib_text(weights_each)} GiB of weights and {gib_text(sequence_each)} for {tokens:,} tokens"
+    if weights_each + sequence_each > free:
         raise UsageError(f"{need} do not fit: {gib_text(free)} GiB {place}")
     return f"{need}; {gib_text(free)} GiB {place}"
 
@@ -467,7 +469,8 @@ def sentences(config: RunConfig) -> str:
     """Return the sentence splitter of the scores. Raises UsageError if it is not NLTK's, as in the
     official evaluation.
     """
-    if sentence_splitter()[0] != "nltk punkt_tab":
+    splitter_name, _ = sentence_splitter()
+    if splitter_name != "nltk punkt_tab":
         raise UsageError("NLTK's punkt_tab is missing or damaged: ROUGE-Lsum and gen_len will be approximate")
     return "NLTK's punkt_tab"
 
@@ -502,7 +505,7 @@ CHECKS = (
     Requirement("/dev/shm", shm, IS_IN_PROCESS, after="model", first=True),
     Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
     Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
-    Requirement("limits", card_limit_lines, is_on_gpu, after="GPU", note=True),
+    Requirement("limits", card_limits, is_on_gpu, after="GPU", note=True),
     Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
     Requirement(
         "other programs", other_programs, mend="end them; `top` and `nvidia-smi` show them", after="server", note=True

@@ -41,7 +41,7 @@ class LevelCurve(RateSource):
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
             return TestPart("a test at each power of four", text, None)
-        *lower, _ = fitting_levels(plan.config.levels, plan)
+        *lower, _highest = fitting_levels(plan.config.levels, plan)
         if not lower:
             return None
         total_s = 0.0
@@ -53,7 +53,7 @@ class LevelCurve(RateSource):
             total_s += seconds
         level_text = f"each of {SURE_P90_QUERIES} requests or more, after a trial of at most {minutes(TRIAL_S)}"
         text = f"at least {minutes(total_s)}, {level_text}"
-        return TestPart(plural(len(lower), "lower level"), text, total_s, "at least ")
+        return TestPart(plural(len(lower), "lower level"), text, total_s, bound="at least ")
 
     def least_s(self, plan: Plan) -> float | None:
         return plan.min_duration_s
@@ -72,7 +72,7 @@ class LevelCurve(RateSource):
         *lower, highest = levels
         for level in lower:
             plan = plan_at_level(bench, level)
-            if level == lower[0]:  # The time is known once the levels are.
+            if level == lower[0]:  # The first trial shows a rate, from which the times of all tests are estimated.
                 bench.say(self.total(plan))
             bench.test(plan)
         return plan_at_level(bench, highest)
@@ -101,15 +101,16 @@ class LevelSearch(RateSource):
         return f"{super().total(plan)}; about {minutes(most_s)} at most"
 
     def find(self, bench: Bench) -> Plan:
-        """Return the plan of the highest level that keeps the limits.
+        """Return the plan of the highest level (number of requests in flight) that keeps the limits.
 
-        Raises NotAcceptedError if no tested level does; if a lower level was not tested, the message says how to test
-        one.
+        The first level is a quarter of what the engine computes at once, since at all of that a limit may be exceeded.
+        Raises NotAcceptedError if no tested level keeps the limits. If lower levels were not tested, the message says
+        how to test one.
         """
-        # Time for the full test is left, if --minutes sets an end.
+        # If --minutes sets an end, the search ends early enough for the full test.
         until = min(monotonic() + MOST_SEARCH_S, bench.until - level_s(bench.plan))
         search = LevelSearchState(bench.goal, partial(run_level, bench), until)
-        highest = search.highest(max(1, bench.at_once // 4), MOST_CONCURRENT)
+        highest = search.highest(first=max(1, bench.at_once // 4), most=MOST_CONCURRENT)
         if search.is_out_of_time:
             bench.say("no further level is tested: the time for the search is over")
         if highest:
@@ -194,19 +195,19 @@ class Level(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Tell whether the level kept both limits over all its tests."""
+        """Tell whether the level kept both limits over all its tests: `share` is a p99, divided by its limit."""
         return self.share <= 1
 
     @property
     def is_sure(self) -> bool:
         """Tell whether another test would not change the verdict.
 
-        A level is sure if its p99 is far from the limit, if it was tested the most times, or if it failed in two tests
-        together.
+        This is so if the p99 is far from the limit (CLEAR_RATIO), if the level was tested the most times that are
+        allowed, or if two or more tests, taken together, exceed a limit.
         """
         is_near = 1 / CLEAR_RATIO < self.share < CLEAR_RATIO
-        has_failed_again = self.tests > 1 and not self.holds
-        return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or has_failed_again
+        has_failed_together = self.tests > 1 and not self.holds
+        return self.tests >= MOST_TESTS_OF_ONE_LEVEL or not is_near or has_failed_together
 
 
 class LevelSearchState:
@@ -239,35 +240,36 @@ class LevelSearchState:
     def highest(self, first: int, most: int) -> int | None:
         """Return the highest level up to `most` that keeps the limits; None if no tested level does.
 
-        Levels double from `first` until one is too high. Then the gap between the highest level that holds and the
-        lowest that does not is halved. If a level that held at first fails later, the search goes on below it. If time
-        or tests run out, the highest level that held so far is returned.
+        Levels double from `first` until one exceeds a limit. Then the gap between the highest level that keeps the
+        limits and the lowest that does not is halved, until the two are within FINAL_RATIO. The lower one is then
+        tested once more. If it fails, the search goes on below it. If time or tests run out, the highest level that has
+        kept the limits so far is returned.
         """
         while not self.is_over:
-            low, high = self.ends(most)
+            low, high = self.ends(most)  # low is 0 if no level has kept the limits; high is most + 1 if none has failed
             if not self.levels:
                 level = min(first, most)
             elif high - low <= 1 or (low and high / low <= FINAL_RATIO):
                 if not low:  # Even a level of 1 failed.
                     return None
-                self.judge(low, is_final=True)  # It may fail in a further test.
+                self.judge(low, is_final=True)
                 if self.levels[low].holds:
                     return low
                 continue
             else:
-                level = isqrt(max(low, 1) * high)
+                level = isqrt(max(low, 1) * high)  # the geometric mean, the middle in terms of ratios
                 if high > most:  # No level has failed yet.
                     level = min(2 * low, most)
-                level = min(max(level, low + 1), high - 1)
+                level = min(max(level, low + 1), high - 1)  # A level at an end has been tested already.
             self.judge(level, is_final=False)
-        low, _ = self.ends(most)
+        low, _high = self.ends(most)
         return low or None
 
     def ends(self, most: int) -> tuple[int, int]:
         """Return the two ends of the gap that is still to be searched.
 
-        The upper end is the lowest level that does not hold, or `most` + 1 if all hold. The lower end is the highest
-        level below the upper end that holds, or 0 if none does.
+        The upper end is the lowest tested level that exceeds a limit, or `most` + 1 if none does. The lower end is the
+        highest level below the upper end that keeps the limits, or 0 if none does.
         """
         high = most + 1
         for level, tests in self.levels.items():

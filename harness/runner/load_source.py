@@ -34,37 +34,39 @@ class RateSource:
     before: TestPart | None = None  # the part before the performance test, for any plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run that comes before the performance test, for what a user is told.
+        """Return the part of the run that comes before the performance test, so that the user can be told of it.
 
-        None if nothing does.
+        None if nothing comes before it. Here it is the same part for any plan; a subclass may need the plan.
         """
         return self.before
 
     def least_s(self, plan: Plan) -> float | None:
         """Return the fewest seconds that a run with this source takes after its engine's start.
 
-        None if --minutes has no meaning for it, as with a load that the user gave.
+        None if --minutes has no meaning for the source. That is so here, where the user gave the load; subclasses
+        return a time.
         """
         return None
 
     def find(self, bench: Bench) -> Plan:
-        """Return the plan with its load, and with a note on how the load was found. A given load stays as it is.
+        """Return the plan with its load, and with a note on how the load was found.
 
-        Tests on the way are recorded at once. Raises NotAcceptedError if no load keeps the limits.
+        Here the user gave the load, so the plan stays as it is. A subclass finds the load by tests, which it records at
+        once, and raises NotAcceptedError if no load keeps the limits.
         """
         return bench.plan
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        """Return the plan for another attempt after the last full test, whose result this is.
+        """Return the plan for another attempt after the last full test, whose result is `result`.
 
-        None if another attempt would not help, which is so if the user gave the load.
+        None if another attempt would not help. That is so here, where the user gave the load; subclasses correct it.
         """
         return None
 
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
-        """Return the plan of the attempt that counts, with a note about all attempts.
+        """Return the plan of the attempt that counts, which is here the last one.
 
-        This is the last attempt unless another is better.
+        A subclass may choose a better attempt, and adds a note about all attempts.
         """
         return plan
 

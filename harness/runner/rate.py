@@ -19,13 +19,15 @@ from harness.runner.trial_rate import HistoryRate, LatencyTrial, TrialRate
 def rate_source(config: RunConfig) -> RateSource:
     """Return the source of a run's load, chosen by its load pattern and by the load that the user gave.
 
-    Without a case of its own, the load is the one that the user gave.
+    The user may give a number, `auto`, `max` or a list. Where none of the cases below matches, the user gave the load
+    itself, and nothing is to be found.
     """
     pattern = config.scenario_rules.pattern
     # LoadGen sends the queries of Server at a rate, even in an accuracy test. No other accuracy test needs a load.
     if config.mode == "accuracy" and not (pattern.is_rated and pattern.is_paced):
         return RateSource()
-    match pattern, getattr(config, pattern.rate_flag):
+    given_load = getattr(config, pattern.rate_flag)  # such as the value of --server-target-qps or --concurrency
+    match pattern, given_load:
         case Poisson(), _ if config.quick:
             return QuickEstimate()
         case Burst(), "auto":
@@ -46,9 +48,9 @@ def rate_source(config: RunConfig) -> RateSource:
 
 
 def require_time(plan: Plan) -> None:
-    """Raise UsageError if --minutes is too short for a run. A shortened test would not be VALID.
+    """Raise UsageError if --minutes is too short for a run, since a shortened test would not be VALID.
 
-    Nothing is checked without --minutes, and if the source of the load has no least time.
+    Nothing is checked without --minutes, or if the source of the load has no least time.
     """
     given_minutes, source = plan.config.minutes, rate_source(plan.config)
     least_s = source.least_s(plan)

@@ -67,8 +67,8 @@ class SearchedRate(RateSource):
     def conclude(self, plan: Plan, tests: DoneTests) -> Plan:
         """Return the plan of the full test that counts, with a note about all tests.
 
-        The note also says if a further test had no time, and if the server's state changed under the load. If no full
-        test held, the plan keeps the last rate.
+        The note also says if there was no time for a further test, and if the load changed the server's state. If no
+        full test kept the limits, the plan keeps the last rate.
         """
         goal = Goal.of(plan)
         full_tests = FullTests(tests.attempts, probes_without_refusals(tests.probes), goal, tests.lone)
@@ -109,8 +109,8 @@ class CurveRate(RateSource):
     def find(self, bench: Bench) -> Plan:
         """Test the given rates, lowest first, and return the plan with the best of them.
 
-        Rates for which --minutes has no time are left out. If all rates hold, a higher one is tested as well: only a
-        rate that does not hold shows the server's capacity.
+        Rates for which --minutes has no time are left out. If all rates keep the limits, a higher one is tested, too: only
+        a rate that exceeds a limit shows the server's capacity.
         """
         plan = bench.plan
         rates = fitting_rates(plan)
@@ -124,9 +124,10 @@ class CurveRate(RateSource):
         return plan_from_curve(plan, bench.run.facts.probes)
 
     def correct(self, plan: Plan, result: TestResult, tests: DoneTests) -> Plan | None:
-        """Return the plan of a full test at the next lower given rate that held; None if the last test was VALID.
+        """Return the plan of a full test at the next lower rate of the user's list whose probe kept the limits.
 
-        None also if a lower rate would not help, if there is none, or if there is no time.
+        None if the last test was VALID, if a lower rate would not help, if there is no such rate, or if there is no
+        time for the test.
         """
         if result.valid or not is_correctable(plan, result):
             return None
@@ -164,7 +165,8 @@ class QuickEstimate(RateSource):
             raise EndpointError(f"no request was answered within {minutes(longest_s)}: see the server's log.")
         plan = bench.plan
         full_at = None
-        if plan.config.max_in_flight != given_max_in_flight:  # The measurements have lowered it.
+        if plan.config.max_in_flight != given_max_in_flight:
+            # The server refused requests, so the measurements lowered the limit of requests in flight.
             full_at = plan.config.max_in_flight
         estimate = quick.estimate_of(measurements, quick.goals(plan), bench.run.facts.command, full_at)
         files.write_json(bench.run.folder.path / quick.FILE, estimate.model_dump())
@@ -210,8 +212,9 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
 def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf) -> Plan:
     """Return the plan with the highest rate that a full test is expected to keep in the `left_s` seconds that are left.
 
-    If such a test takes too long, the rate is lowered a little. Raises NotAcceptedError if a single request already
-    exceeds a limit, UsageError if --minutes is too short.
+    If such a test takes too long, the rate is lowered a little, at most to LOWERED_SHARE: it can then be shorter,
+    because LoadGen sends whole passes over the samples. Raises NotAcceptedError if a single request already exceeds a
+    limit, and UsageError if --minutes is too short.
     """
     goal, lone = Goal.of(plan), measurements.lone
     if lone.is_over(goal):
@@ -242,11 +245,12 @@ def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf
 def too_short(plan: Plan, rate: float, left_s: float) -> UsageError:
     """Return the error for --minutes that are too few for a full test at about this rate.
 
-    `left_s` are the seconds that are left of --minutes. The minutes that the message names also leave time for a
-    search.
+    `left_s` are the seconds that are left of --minutes. The message names the minutes that the next run needs: for a
+    search as long as the one so far, or for SEARCH_S if that is longer, and for the full test.
     """
     given_s, goal = 60 * (plan.config.minutes or inf), Goal.of(plan)
-    needed_s = max(given_s - left_s, SEARCH_S) + goal.reserved_s(rate)
+    used_s = given_s - left_s
+    needed_s = max(used_s, SEARCH_S) + goal.reserved_s(rate)
     return UsageError(
         f"--minutes {plan.config.minutes:g}: a full test at about {number(rate)} queries/s takes "
         f"{minutes(goal.full_s(rate))}, and {minutes(max(left_s, 0.0))} are left: give --minutes "
@@ -287,9 +291,9 @@ def curve_s(rates: Sequence[float], goal: Goal) -> float:
 
 
 def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
-    """Return the plan with the highest of the given rates that is VALID and that a full test can keep steadily.
+    """Return the plan with the highest of the given rates that is VALID in its probe and that a full test can keep.
 
-    If no rate is VALID, or none would last, it has the lowest rate. A note says why this rate was chosen.
+    If there is no such rate, the plan has the lowest rate that was probed. A note says why this rate was chosen.
     """
     rates, held = given_rates(plan), given_rates_that_held(plan, probes)
     rate, choice = best_given_rate(plan, probes), "the highest that is VALID"
@@ -304,9 +308,10 @@ def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
 
 
 def best_given_rate(plan: Plan, probes: list[Outcome], below: float = inf) -> float | None:
-    """Return the highest of the given rates below `below` that held and that the engine's capacity allows.
+    """Return the highest of the given rates below `below` whose probe kept the limits and that a full test can keep.
 
-    None if there is no such rate. Near its capacity, a server holds a rate in a short probe but not in a full test.
+    None if there is no such rate. At a rate near its capacity, a server keeps the limits in a short probe, but not in a
+    full test, in which the queue grows longer.
     """
     # The highest rate at which queries wait no longer than TTFT's limit in a full test, as the probes show.
     highest = rate_that_waits_allow(probes, Goal.of(plan))
@@ -315,6 +320,6 @@ def best_given_rate(plan: Plan, probes: list[Outcome], below: float = inf) -> fl
 
 
 def given_rates_that_held(plan: Plan, probes: list[Outcome]) -> list[float]:
-    """Return the given rates whose probe held, in ascending order."""
+    """Return the given rates whose probe kept the limits, in ascending order."""
     rates_that_held = {probe.load for probe in probes if probe.has_held}
     return [rate for rate in given_rates(plan) if rate in rates_that_held]

@@ -124,7 +124,7 @@ def run_benchmark(
         evaluation = run_tests(run, session, tokenizer)
     if config.is_in_process and is_last:
         display.stage(f"stopping {session.engine.name}")
-    if is_last or not config.is_in_process:
+    if is_last or not config.is_in_process:  # Only an engine in this process is used by the next run.
         session.engine.close()
     if config.quick:  # An estimate is written into the folder, but not into the history.
         run.folder.set_status("complete")
@@ -161,7 +161,7 @@ def begin(
         session = continue_session(run, library, earlier)
     else:
         session = start_session(run, library)
-    if same_requests:
+    if same_requests:  # `run_id` is the random part of a session's salts.
         session.run_id = same_requests.run_id
     find_rate(run, session)
     return PreparedRun(run, session, tokenizer)
@@ -341,11 +341,11 @@ def report(run: BenchmarkRun) -> Summary:
     summary = rendering.build_report(run.folder.path)
     line = rendering.history_line(summary)
     headline = summary.scenario.headline
-    doubt = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
+    scatter_text = scatter(line, headline, metrics.METRIC_BY_NAME[headline].label, read_history(config.results_dir))
     finish(run.folder, line, config.keep_all, display.leave_line)
     with or_say(display.leave_line, f"{config.results_dir / 'index.md'} could not be written"):
         rendering.write_index(config.results_dir)
-    show(display.console, answer.document(summary, scatter=doubt), run.folder.shown / "report.html")
+    show(display.console, answer.document(summary, scatter=scatter_text), run.folder.shown / "report.html")
     send_to_mlflow(run.folder.path, config.mlflow, config.results_dir, display.leave_line)
     return summary
 
