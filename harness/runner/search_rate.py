@@ -109,8 +109,8 @@ class CurveRate(RateSource):
     def find(self, bench: Bench) -> Plan:
         """Test the given rates, lowest first, and return the plan with the best of them.
 
-        Rates for which --minutes has no time are left out. If all rates keep the limits, a higher one is tested, too: only
-        a rate that exceeds a limit shows the server's capacity.
+        Rates for which --minutes has no time are left out. If all rates keep the limits, a higher one is tested as
+        well: only a rate that exceeds a limit shows the server's capacity.
         """
         plan = bench.plan
         rates = fitting_rates(plan)
