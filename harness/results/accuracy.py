@@ -140,6 +140,7 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
         value, interval = getattr(scores, name), intervals.get(name)
         result: GateResult = "INCONCLUSIVE"
         if is_enough:
+            # The score of the whole set is exact, so it is both ends of its interval.
             result = verdict(interval or (value, value), low, high)
         check = ScoreCheck(
             name=name,

@@ -14,7 +14,7 @@ DELAY_SHARE = 0.05  # share of TTFT p99; a longer delay of the client is worth a
 
 
 def findings(summary: Summary) -> list[str]:
-    """Return sentences on what limited a run's performance test, which it must have, and what to try.
+    """Return sentences on what limited a run's performance test, and what to try. There must be such a test.
 
     In this order: what to try, whether the speed drifted, what limits the speed, and the slow kernels of the profile if
     the run was profiled.
@@ -49,8 +49,8 @@ def limits_of(summary: Summary) -> dict[str, str]:
 def client_warning(test: Outcome) -> str:
     """Return a warning if this client's own delay falsifies the figures; empty if it does not or is not known.
 
-    In a closed loop, the delay leaves request slots idle, which lowers the speed. In any other test, the delay is part
-    of TTFT.
+    At fixed concurrency, the delay leaves a request slot idle between two requests, which lowers the speed. In any
+    other test, the delay comes before a request is sent, so it is part of TTFT.
     """
     details = test.details
     delay, latency, ttft = details.client_delay_ms, details.whole.latency_ms, details.whole.ttft_ms

@@ -29,8 +29,8 @@ def first_facts() -> dict[str, Any]:
 def facts_of(folder: Path) -> RunFacts:
     """Read the record of a run from config.json in its folder.
 
-    Raises UsageError if the folder is none of run.py, if its format is an older one, which has no `running` in the
-    plan, or if the record is damaged.
+    Raises UsageError if the folder is not one that run.py wrote, if its format is an older one, which has no `running`
+    in the plan, or if the record is damaged.
     """
     path = folder / "config.json"
     if not path.exists():

@@ -97,10 +97,10 @@ class CardLimits(FrozenModel):
         card, arithmetic = card_of(names), arithmetic_of(config)
         peak = flops_per_s = bytes_per_s = cache_bytes = None
         if card:
-            bytes_per_s = 1e12 * card.memory * tensor
+            bytes_per_s = 1e12 * card.memory * tensor  # One request runs on the GPUs of one replica.
             peak = getattr(card, arithmetic) if arithmetic else None
         if peak:
-            flops_per_s = 1e12 * peak * len(used_gpus)
+            flops_per_s = 1e12 * peak * len(used_gpus)  # An Offline test keeps all replicas busy.
         if used_gpus:
             memory = min(gpu.memory for gpu in used_gpus)
             left_bytes = config.memory_share * memory * tensor - stored_bytes

@@ -47,10 +47,10 @@ class Change(NamedTuple):
 
     @classmethod
     def between(cls, before: Sequence[float], after: Sequence[float]) -> Self:
-        """Return the change between the runs of two sides, with Welch's interval of the logarithms.
+        """Return the change of a figure from the runs of one side to those of the other, as a ratio.
 
-        If no side has FEWEST_PAIRS runs, the runs do not show their own scatter, so the interval assumes a scatter of
-        at least ASSUMED_SCATTER.
+        The interval is Welch's, of the logarithms. If neither side has FEWEST_PAIRS runs, the runs do not show how much
+        they scatter, so the interval is at least as wide as with a scatter of ASSUMED_SCATTER.
         """
         middle, half = welch([log(value) for value in before], [log(value) for value in after])
         count_before, count_after = len(before), len(after)
@@ -72,13 +72,15 @@ class Change(NamedTuple):
         """
         if self.may_be_chance:
             return self._replace(low=0.0, high=inf)
+        # Idle, the runs before may have been faster, which makes the change smaller; those after make it larger. The
+        # shares are capped, since a share of 1 would divide by zero.
         low = self.low * (1 - min(taken_before, LARGEST_OTHERS_SHARE))
         high = self.high / (1 - min(taken_after, LARGEST_OTHERS_SHARE))
         return self._replace(low=low, high=high)
 
     @property
     def inverse(self) -> "Change":
-        """The change from B to A. A change without an interval has none in this direction either."""
+        """The change in the opposite direction: one over the ratio. It has no interval if this change has none."""
         low = 1 / self.high  # 0 if the change has no interval, because its high end is then infinite
         high = 1 / self.low if self.low else inf
         return Change(1 / self.mean, low, high, self.basis, self.runs)

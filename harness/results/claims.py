@@ -91,7 +91,7 @@ class Claim(NamedTuple):
         source = self.source
         if self.verdict == "differs":
             source += f": {self.recomputed}"[:200]
-        return f"{self.name}: {self.stated!s:.200}; {source}".rstrip("; ")
+        return f"{self.name}: {self.stated!s:.200}; {source}".rstrip("; ")  # A claim may have no source.
 
 
 def differing(claims: Iterable[Claim]) -> list[Claim]:
@@ -101,8 +101,9 @@ def differing(claims: Iterable[Claim]) -> list[Claim]:
 def report_claims(folder: Path) -> tuple[list[str], bool]:
     """Check the claims of a run, or of LoadGen logs without a run.
 
-    Returns the lines to print, and whether no claim differs. For bare logs, the lines begin with notes on how to read
-    them. Raises LogError or UsageError if the files cannot be read.
+    A claim is a figure as it is stated, beside the same figure recomputed from its source. Returns the lines to print,
+    and whether no claim differs. For bare logs, the lines begin with notes on how to read them. Raises LogError or
+    UsageError if the files cannot be read.
     """
     lines = list[str]()
     if (folder / SUMMARY_FILE).is_file():
@@ -119,7 +120,7 @@ def report_claims(folder: Path) -> tuple[list[str], bool]:
 
 
 def verify_run(folder: Path) -> list[Claim]:
-    """Return all claims of a run: those on its tests and those on its files.
+    """Return all claims of a run: what it states of its tests and files, beside what its logs and files give.
 
     Raises UsageError if the content of a file is not as a run leaves it, and LogError if a log of LoadGen is damaged.
     """
@@ -149,11 +150,12 @@ def claims_of(folder: Path) -> Iterator[Claim]:
         try:
             test = TestRun.from_logs(test_folder, limits, int(concurrency) if concurrency else None)
         except errors.BenchmarkError as error:
-            yield Claim(f"{name}, its logs", "of one test", "as they are", str(error))
+            yield Claim(name=f"{name}, its logs", stated="of one test", source="as they are", recomputed=str(error))
             continue
         times = [config["started"], test.result.started, status["time"]]
         beginnings = f"{test_folder.name}, beginning of the run and of the test, end of the run"
-        yield Claim(beginnings, times, "in order", sorted(times, key=datetime.fromisoformat))
+        in_order = sorted(times, key=datetime.fromisoformat)
+        yield Claim(name=beginnings, stated=times, source="in order", recomputed=in_order)
         yield from rate_claims(test)
         figures_by_source = figures_of_sources(test, is_whole=name == "performance")
         if (run.get(name) or {}).get("steady"):  # The run then states the queries of the steady part, not of all.
@@ -248,7 +250,7 @@ def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
             stored_otherwise.setdefault(form, []).append(name)
             current[name] = digest  # It has its own claim below.
     for form, names in stored_otherwise.items():
-        yield Claim(f"{len(names):,} files", "as the run wrote them", "now with", form)
+        yield Claim(name=f"{len(names):,} files", stated="as the run wrote them", source="now with", recomputed=form)
     yield from compare_data("", stored, "SHA-256", current)
 
 
@@ -284,7 +286,7 @@ def as_written(path: Path, digest: str | None) -> bytes | None:
         return None
     if hashlib.sha256(path.read_bytes()).hexdigest() == digest:
         return None
-    for _, content in original_forms(path):
+    for _form, content in original_forms(path):
         if hashlib.sha256(content).hexdigest() == digest:
             return content
     return None
@@ -335,7 +337,8 @@ def rate_claims(test: TestRun) -> Iterator[Claim]:
         # The tolerance of a claim is stricter than what is allowed here, so a claim that agrees gets one number twice.
         if isclose(by_rate, count, rel_tol=allowed):
             by_requests = by_rate
-        yield Claim(f"{test.folder.name}, {name} times its time", by_rate, "requests.csv", by_requests)
+        claim_name = f"{test.folder.name}, {name} times its time"
+        yield Claim(name=claim_name, stated=by_rate, source="requests.csv", recomputed=by_requests)
 
 
 def figures_of_sources(test: TestRun, is_whole: bool) -> dict[str, dict[str, Any]]:
@@ -420,12 +423,13 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
         labels = [label for label, _ in lines]
         lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]  # an empty value, which differs
     elif not text.strip():
-        yield Claim(f"{LOADGEN_SUMMARY_FILE} of {folder.name}", text, log_entries.DETAIL, "not empty")
+        name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}"
+        yield Claim(name=name, stated=text, source=log_entries.DETAIL, recomputed="not empty")
     for label, value in lines:
         entry = logged.get(label_words(label))
         if entry is not None:
             name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}, {label}"
-            yield Claim(name, figure_of(value), log_entries.DETAIL, entry)
+            yield Claim(name=name, stated=figure_of(value), source=log_entries.DETAIL, recomputed=entry)
 
 
 def figure_of(text: str) -> object:

@@ -84,8 +84,9 @@ def figures_of_test(test: TestRun, limits: LatencyLimits | None) -> Figures:
 def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figures | None:
     """Return the figures of a test without its ramps; None if it has no steady part or its duration is not known.
 
-    There is none if the scenario sends by time or one query after the other, or if the test is too short. Only at fixed
-    concurrency, where the steady part is what counts, are there more than output speed and trend.
+    There is none if the scenario sends by time or one query after the other, or if the test is too short. At fixed
+    concurrency the figures of the steady part are those that count. In any other test they are only the speed of the
+    output and its trend.
     """
     window, duration_s = test.steady, test.result.duration_s
     if window is None or not duration_s:
@@ -107,7 +108,7 @@ def figures_of_steady_part(test: TestRun, limits: LatencyLimits | None) -> Figur
         goodput = attainment / 100 * len(window.ended_requests) / window.seconds
     tokens_per_sec_per_user = None
     if result.tpot_ms and result.tpot_ms.p90 and not test.is_buffered:
-        tokens_per_sec_per_user = 1000 / result.tpot_ms.p90
+        tokens_per_sec_per_user = 1000 / result.tpot_ms.p90  # as MLPerf Endpoints defines it
     further_figures = dict(
         input_tokens_per_sec=window.input_tokens_per_sec or None,
         total_tokens_per_sec=window.total_tokens_per_sec,

@@ -20,7 +20,8 @@ SHARES = {  # shares of a GPU's time, in words
 def gpu_times(test: TestRun, facts: RunFacts) -> list[GpuTime]:
     """Return the shares of GPU time in each probe, each attempt and, last, the performance test `test` itself.
 
-    Tests whose GPUs reported no load or clock are left out.
+    The shares say where the GPUs' time went: busy, idle, or lost because heat or power lowered the clock. Tests whose
+    GPUs reported no load or clock are left out.
     """
     names_by_folder = names_of_tests(facts)
     # The run's folder is the one with config.json.
@@ -52,8 +53,8 @@ def shares_of(recordings: Mapping[str, Recording]) -> Iterator[GpuTime]:
     """Yield the shares of GPU time of each recording, given by test folder, in percent.
 
     A recording without a reading is left out. The maximum clock is the one that NVML allows or, if that is not known,
-    the highest clock in any of the recordings. Without a record of waiting requests, it is not known how long GPUs
-    idled meanwhile.
+    the highest clock in any of the recordings. Without a record of waiting requests, it is not known how long the GPUs
+    idled while requests waited.
     """
     allowed = highest_of_all(recordings, "max_clock_mhz")
     max_clock = allowed or highest_of_all(recordings, "clock_mhz")

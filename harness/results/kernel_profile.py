@@ -236,6 +236,7 @@ def gpu_activity(events: Sequence[Event]) -> dict[str, Any]:
     all_gaps, long_gaps, idle_shares, active_us = list[float](), list[float](), list[float](), list[float]()
     for span, gaps in gpu_activities(events):
         all_gaps += gaps
+        # In a gap longer than LONG_GAP_US, the GPU waited for more than the launch of its next kernel.
         long_gaps.append(sum(gap for gap in gaps if gap > LONG_GAP_US))
         idle_shares.append(sum(gaps) / (span or 1))  # A span of 0 has no gaps.
         active_us.append(span - sum(gaps))
@@ -266,7 +267,7 @@ def step_figures(annotations: Sequence[Sequence[Event]]) -> tuple[int | None, fl
                 starts_by_thread[event.track].append(event.start)
         if not starts_by_thread:
             continue
-        _, most_starts = max((len(starts), starts) for starts in starts_by_thread.values())
+        _count, most_starts = max((len(starts), starts) for starts in starts_by_thread.values())
         starts = sorted(most_starts)
         counts.append(len(starts))
         spacings += [after - before for before, after in pairwise(starts)]

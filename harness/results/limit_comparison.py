@@ -52,7 +52,7 @@ def measured_limits(limits: CardLimits, lengths: MeanLengths, test: Outcome) -> 
     """Yield each limit that is known and whose quantity the test measured. `lengths` are those of prompts and answers.
 
     They are samples/s, tokens/s of one request, and sequences in the KV cache. If a buffer delivered the tokens, their
-    time is not the engine's, so the second is left out.
+    time is not the engine's, so the tokens/s are left out.
     """
     rate = limits.samples_per_s(lengths)
     if rate and test.samples_per_sec:
@@ -78,8 +78,8 @@ def comparison_table(comparisons: list[LimitComparison]) -> Table:
 def gap_kernels(profile: Profile | None) -> str:
     """Return a sentence on the kind of kernels that takes the most time beside matrix products.
 
-    The limits count matrix products alone, so this kind explains the largest part of the gap. Empty without a profile
-    of a GPU, or if it has no other kind.
+    The limits count matrix products alone, so this kind explains the largest part of the gap between a limit and the
+    measured value. Empty without a profile of a GPU, or if it has no other kind.
     """
     if profile is None or profile.device != "GPU":
         return ""

@@ -155,11 +155,12 @@ class Metric(NamedTuple):
 
 
 def outcome_value(outcome: Outcome, steps: Sequence[str]) -> Measured:
-    """Return the number that `run.performance` has at these names, from an outcome; None if it has no such number.
+    """Return from an outcome the number that summary.json has at the path `steps` of `run.performance`.
 
-    An outcome holds what the file has in one flat object in several parts. If the test is the run's own, names of
-    TestDetails are read from its details. Any other name, also below `steady`, is read from the figures that count.
-    Only the speed of the steady part is also a metric of its own.
+    None if there is none. In the file, `run.performance` is one flat object; an outcome has the same values in several
+    parts. Names of TestDetails are read from the details, which only the run's own test has. Any other name, also below
+    `steady`, is read from the figures that count. The speed of the steady part is a metric of its own, so it is read
+    from there.
     """
     field, *rest = steps
     if field == "steady" and rest == ["tokens_per_sec"]:

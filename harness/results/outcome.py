@@ -133,8 +133,9 @@ class Queue:
         """Estimate the rate in queries/s at which answers would take forever, from how much concurrency slows them.
 
         `alone_s` is the time per token of an answer that runs alone. The model is answer = alone / (1 - rate /
-        capacity), which is answer = alone + work done meanwhile / capacity. Returns infinity if concurrency does not
-        slow answers, or slows them by no more than NEGLIGIBLE_SLOWDOWN_SHARE.
+        capacity), which is answer = alone + work done meanwhile / capacity. `beside` is the work done meanwhile, in
+        queries. Returns infinity if concurrency does not slow answers, or slows them by no more than
+        NEGLIGIBLE_SLOWDOWN_SHARE.
         """
         slowdown_s = self.answer_s - alone_s * self.tokens
         if slowdown_s <= NEGLIGIBLE_SLOWDOWN_SHARE * self.answer_s or self.beside <= 0:

@@ -77,8 +77,9 @@ def queue_from_times(
 ) -> Queue | None:
     """Return the queue in the second half of the time in which requests were sent; None for too few requests.
 
-    The arguments have for each request: the second at which it was issued, the seconds from then to its first token,
-    the second at which it was done, and its tokens.
+    The queue has the rates at which requests came and were completed, its growth, and what a least-squares fit says of
+    the server's speed. The arguments have for each request: the second at which it was issued, the seconds from then to
+    its first token, the second at which it was done, and its tokens.
     """
     import numpy as np
 
@@ -93,7 +94,7 @@ def queue_from_times(
     sent, ended = int((issued > middle).sum()), int(counts.sum())
     variance = lasting_variance(counts)  # of the completions in a block
     growth = (sent - ended) / seconds  # requests/s by which the queue grew
-    error_of_arrivals = sqrt(max(sent, FEW_IN_FLIGHT)) / seconds
+    error_of_arrivals = sqrt(max(sent, FEW_IN_FLIGHT)) / seconds  # The variance of a random count is its mean.
     error_of_completions = sqrt(variance * TIME_BLOCKS) / seconds
     chance = hypot(error_of_arrivals, error_of_completions)  # the standard error of the growth
     fit = fit_answers(first_token, done, np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1)

@@ -34,9 +34,10 @@ class Scatter(NamedTuple):
 def changes_by_rounds(ratios: Mapping[str, RatiosByRound], error: float = ERROR_RATE) -> dict[str, Change]:
     """Return the change of each experiment from the ratios of its figures to the baseline's in the same round.
 
-    Holm's procedure (1979) on Student's t of the logarithms keeps the chance that any verdict is wrong at `error`: the
-    clearest change is judged first, with `error` divided by the number of experiments, and each clear change leaves one
-    experiment less to divide by. Each interval has the confidence level at which its verdict is given.
+    A round is one run of the baseline and of each experiment. Holm's procedure (1979) on Student's t of the logarithms
+    keeps the chance that any verdict is wrong at `error`: the clearest change is judged first, with `error` divided by
+    the number of experiments, and each clear change leaves one experiment less to divide by. Each interval has the
+    confidence level at which its verdict is given.
     """
     logs = {name: logarithms(ratios_by_round) for name, ratios_by_round in ratios.items()}
     common_scatter, own_scatters = scatter_of(logs)

@@ -243,7 +243,7 @@ class Summary(File):
         a result, and if the load was not recorded.
         """
         test = self.result
-        if test is None or self.gpu_models or self.meta.endpoints or not self.is_in_process:
+        if test is None or self.gpu_models or not self.is_in_process:
             return None
         busy_cores = test.details.machine.others_cpu_cores
         if busy_cores is None:

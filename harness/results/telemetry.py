@@ -143,7 +143,8 @@ def room_statements(used: Used, concurrency: int | None) -> Iterator[Statement]:
 def share_of_rest(percent: float, others_percent: float) -> float:
     """Return how much of the CPU time left by other programs was in use, in percent; 0 if they left nothing.
 
-    `percent` is the use by all programs. `others_percent` is the use by other programs, 0 if not known.
+    `percent` is the use by all programs, this one included. `others_percent` is the use by other programs, 0 if not
+    known.
     """
     left_percent = 100 - others_percent
     if left_percent <= 0:

@@ -42,7 +42,7 @@ LOGGED_SAMPLES = 100  # samples of the run, all of them logged
 
 
 def judge_test06(folder: Path, eos: int, config: run.RunConfig) -> tuple[Compliance, str]:
-    """Judge the accuracy log of a TEST06 run in `folder`.
+    """Judge the accuracy log of a TEST06 run in `folder`: whether its answers are those reported to LoadGen.
 
     Returns the verdict and the text that the submission checker reads. `eos` is the token that ends a text. The first
     token is checked only in a scenario that reports it; else that check is None. Raises LoadGenError if the log is

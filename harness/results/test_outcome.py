@@ -269,8 +269,8 @@ def mean_in_flight(test: TestRun) -> Measured:
 def longest_ms(test: TestRun, facts: RunFacts) -> Measured:
     """Return an upper bound for every latency of a test, in milliseconds; None if not known.
 
-    The bound is LoadGen's duration. If the load is paced, that may end before the last query does; then, and if it is
-    not known, the bound is the longest latency of any request.
+    The bound is LoadGen's duration. If the load is paced, LoadGen's duration may end before the last query does; then,
+    and if the duration is not known, the bound is the longest latency of any request.
     """
     if facts.plan.pattern.is_paced or not test.result.duration_s:
         latencies = [request.latency_ms for request in test.requests if request.latency_ms is not None]
