@@ -42,8 +42,9 @@ def bisection_plan(
 ) -> tuple[Sweep, Bisection]:
     """Return the sweep that measures GOOD and BAD again, and the bisection with their differences.
 
-    `words` name GOOD and BAD, or one side whose environments (`pythons`) are compared in their order. `rounds` is the
-    number of rounds that the user asked for. Raises UsageError if the sides cannot be bisected, such as by doing
+    A bisection finds which difference between the two sides, GOOD and BAD, makes a condition such as a lower speed
+    hold. `words` name GOOD and BAD, or one side whose environments (`pythons`) are compared in their order. `rounds` is
+    the number of rounds that the user asked for. Raises UsageError if the sides cannot be bisected, such as by doing
     different work or having no difference that a run can set.
     """
     check_counts(words, pythons)
@@ -65,12 +66,20 @@ def bisection_plan(
     good_name, bad_name = words[0], words[-1]
     if is_ordered:
         good_name, bad_name = "the first environment", "the last"
-    bisection = Bisection(good_name, bad_name, tuple(changes), tuple(untestable), is_ordered, first_rounds, most_rounds)
+    bisection = Bisection(
+        good=good_name,
+        bad=bad_name,
+        differences=tuple(changes),
+        untestable=tuple(untestable),
+        is_ordered=is_ordered,
+        first_rounds=first_rounds,
+        most_rounds=most_rounds,
+    )
     mode = mode_of(conditions)
     experiments = (
-        make_step(good, BASELINE, (), mode, f"GOOD: {good_name}", "baseline"),
-        make_step(good, GOOD_AGAIN, (), mode, "GOOD against itself", "isolation"),
-        make_step(good, BAD, changes, mode, f"BAD: {bad_name}", "isolation"),
+        make_step(good, BASELINE, changes=(), mode=mode, about=f"GOOD: {good_name}", kind="baseline"),
+        make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
+        make_step(good, BAD, changes=changes, mode=mode, about=f"BAD: {bad_name}", kind="isolation"),
     )
     mistakes = list(rejected_settings([(experiment.name, experiment) for experiment in experiments]))
     if mistakes:
@@ -94,8 +103,9 @@ def no_difference_error(words: Sequence[str], untestable: Sequence[str]) -> Usag
 def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int]:
     """Return the number of rounds that a step begins with, and the most that it may get.
 
-    `rounds` is what the user asked for; a condition on speed needs FEWEST_ROUNDS. Both numbers are the same if all
-    conditions are about answers, since repeated answers show nothing new.
+    A step is an experiment between GOOD and BAD; in a round it runs once. `rounds` is what the user asked for; a
+    condition on speed needs FEWEST_ROUNDS. Both numbers are the same if all conditions are about answers, since
+    repeated answers show nothing new.
     """
     if all(condition.is_of_answers for condition in conditions):
         first_rounds = max(rounds, 1)
@@ -231,9 +241,9 @@ class BisectState(SweepState):
         return True
 
     def add_step(self, places: frozenset[int]) -> str:
-        """Add a step to the sweep: GOOD with BAD's values of the differences at these places.
+        """Add a step to the sweep: GOOD with BAD's values of the differences that have these indexes (`places`).
 
-        Return the name of its experiment. The announcement also says what the step changes.
+        Return the name of its experiment. What the step changes is added to the announcement, which is printed.
         """
         bisection, sweep = self.bisection, self.kept.sweep
         name = f"{STEP_PREFIX}{len(bisection.steps) + 1}"
@@ -274,16 +284,26 @@ def step_between(sweep: Sweep, bisection: Bisection, step: BisectStep) -> Experi
     good = sweep.experiments[0]
     side = side_of_experiment(good, bisection.good)
     changes = [bisection.differences[place] for place in step.places]
-    return make_step(side, step.experiment, changes, good.settings["mode"], "", "step")
+    return make_step(side, step.experiment, changes, mode=good.settings["mode"], about="", kind="step")
 
 
 def side_of_experiment(experiment: Experiment, name: str) -> Side:
-    """Return the side that an experiment was made of, under this name: the settings without those that a step adds."""
+    """Return the side (GOOD or BAD) that an experiment was made of, under this name.
+
+    It has the experiment's settings without those that are added to every step.
+    """
     settings = dict(experiment.settings)
     for key in SETTINGS_OF_STEPS:
         settings.pop(key, None)
     patches = tuple(experiment.settings.get("engine_patch", ()))
-    return Side(name, settings, dict(experiment.engine), patches, dict(experiment.env), experiment.python)
+    return Side(
+        name,
+        settings,
+        engine=dict(experiment.engine),
+        patches=patches,
+        env=dict(experiment.env),
+        python=experiment.python,
+    )
 
 
 def announcement(bisection: Bisection) -> str:

@@ -76,9 +76,9 @@ class BisectFindings:
 
     @property
     def answers(self) -> Answers:
-        """The final answers of the steps, by the set of differences that a step has.
+        """The final answers of the steps, such as "passes" or "fails", by the set of differences that a step has.
 
-        A step that may still get rounds has none.
+        A step that may still get rounds has no final answer.
         """
         return {frozenset(step.places): step.answer for step in self.steps if not step.can_go_on}
 

@@ -230,7 +230,7 @@ def finding_lines(findings: BisectFindings, folder: Path) -> Iterator[Line]:
     yield Line("not testable", "; ".join(bisection.untestable), "careful")
     yield from answer_lines(findings)
     for step in findings.begun:
-        if step.reason and step.experiment != BAD:
+        if step.reason and step.experiment != BAD:  # The title has BAD's reason.
             yield Line(step.answer, f"{step.experiment}: {step.reason}", "unknown")
     if findings.steps:
         yield Line("steps", steps_text(findings))

@@ -104,12 +104,25 @@ def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:
 
 
 def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorded: Comparable) -> Side:
-    """Return a side with the settings that were given, without those that a bisection sets itself or splits up."""
+    """Return a side (GOOD or BAD) with the settings that were given.
+
+    Left out are those that a bisection sets itself or does without (UNBISECTED), and lists (SPLIT_SETTINGS), each item
+    of which is a difference of its own.
+    """
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
         if setting not in (*UNBISECTED, *SPLIT_SETTINGS) and value is not None:
             settings[setting] = to_jsonable_python(value)
-    return Side(name, settings, config.engine_args, config.engine_patch, env, "", config, recorded)
+    return Side(
+        name,
+        settings,
+        engine=config.engine_args,
+        patches=config.engine_patch,
+        env=env,
+        python="",  # the current interpreter
+        config=config,
+        recorded=recorded,
+    )
 
 
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
@@ -294,7 +307,7 @@ def side_with_changes(good: Side, changes: Sequence[SideDifference]) -> Side:
             set_value(env, change)
         else:  # a setting of the run
             set_value(settings, change)
-    return Side(good.name, settings, engine, patches, env, python, good.config, good.recorded)
+    return replace(good, settings=settings, engine=engine, patches=patches, env=env, python=python)
 
 
 def patches_after(patches: Sequence[str], change: SideDifference) -> tuple[str, ...]:

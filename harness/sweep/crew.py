@@ -30,8 +30,8 @@ class Crew:
     def work(self, lanes: Sequence[Lane]) -> bool:
         """Run jobs on all lanes until none is left, and return whether the work was interrupted.
 
-        A single lane works in this thread. If a lane raises an error, the others end after their jobs, and the error is
-        raised here.
+        A lane runs one job at a time, on a GPU of its own or on the whole machine. A single lane works in this thread.
+        If a lane raises an error, the others end after their jobs, and the error is raised here.
         """
         if len(lanes) == 1:
             return self.work_lane(lanes[0])

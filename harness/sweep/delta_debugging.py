@@ -61,8 +61,9 @@ def search(count: int, answers: Answers) -> SearchState:
     try:
         ask_halves(sorted(everything), fails)
         failing = smallest_failing(known)
-        if len(failing) > 1:
-            fails(explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False))
+        if len(failing) > 1:  # No single difference was found, so several act together.
+            explanation = explain_failure(NO_DIFFERENCES, sorted(failing), fails, is_new_background=False)
+            fails(explanation)  # It follows from tests of other sets, so it is tested itself.
             take_away(smallest_failing(known), fails)
         fails(everything - smallest_failing(known))  # The report says whether the other differences fail as well.
     except StepNeeded as needed:

@@ -312,7 +312,8 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     """Return a result for each experiment that was begun or skipped.
 
     With `final` it is of the runs at full length, else of all other runs. If the baseline's speed counts, the results
-    have a change, else a void change. Without a baseline, they have none.
+    have a change. If it does not, they have a void change, which tables show struck out. Without a baseline, they have
+    neither.
     """
     results = results_without_base(state, final)
     base = result_named(results, BASELINE)
@@ -343,7 +344,7 @@ def changes_from(base: ExperimentResult, results: Results, error: float) -> dict
     """
     ratios = {}
     for result in results:
-        if result.name == BASELINE or incomparable_reason(result.experiment, base.experiment):
+        if result.name == BASELINE or work_differences(result.experiment, base.experiment):
             continue
         ratios_of_rounds = result.ratios(result.metric)
         if ratios_of_rounds:
@@ -361,7 +362,7 @@ def results_without_base(state: State, final: bool) -> list[ExperimentResult]:
     With `final` the records are those at full length, else all others.
     """
     items = list(state.sweep.experiments)
-    if state.capped:
+    if state.capped:  # An experiment that was added to those of the file: the best estimate with a cap on its requests.
         items.append(state.capped)
     records: dict[str, list[ExperimentRecord]] = {item.name: [] for item in items}
     for record in state.records:
@@ -445,7 +446,7 @@ def figure_or_zero(result: ExperimentResult) -> float:
     return result.figure or 0.0
 
 
-def incomparable_reason(item: Experiment, base: Experiment) -> list[Difference]:
+def work_differences(item: Experiment, base: Experiment) -> list[Difference]:
     """Return the differences in work that keep an experiment's speed from being compared with the baseline's.
 
     Empty if it can be compared.

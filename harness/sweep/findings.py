@@ -26,9 +26,9 @@ from harness.sweep.experiment_result import (
     Effect,
     ExperimentResult,
     Results,
-    incomparable_reason,
     result_named,
     speedup,
+    work_differences,
 )
 from harness.sweep.file import BASELINE
 from harness.sweep.lanes import SHARING_NOTE
@@ -138,6 +138,7 @@ class SweepReport:
         elif metric is not result.metric:
             change = self.changes(metric).get(result.name)
         elif change and result.background_load:
+            # The load is known, or the metric would have been refused above, so the interval can allow for the load.
             change = result.on_busy_machine(change, metric)
         before, after = [value for value, _ in values], [value for _, value in values]
         return regression.judge_values(condition, before, after, change)
@@ -168,7 +169,7 @@ class SweepReport:
         """
         if not result.base:
             return "the baseline's speed does not count"
-        if incomparable_reason(result.experiment, result.base.experiment):
+        if work_differences(result.experiment, result.base.experiment):
             return "its work is not the baseline's"
         if result.experiment.has_fixed_rate and metric.is_of_rate:
             return CONFIGURED_RATE
@@ -176,7 +177,8 @@ class SweepReport:
         if is_busy and not result.has_known_load:
             return "; ".join(result.background_load)
         if result.doubt and not is_busy:
-            return EFFECT_REMARKS[result.doubt][0].strip()
+            remark, _tone = EFFECT_REMARKS[result.doubt]
+            return remark.strip()
         if not result.is_usable:
             return "its own speed does not count"
         if not result.values(metric):
@@ -209,7 +211,8 @@ def tone_of(report: SweepReport) -> Tone:
         if verdict in verdicts:
             return regression.VERDICT_TONES[verdict]
     if any(result.effect == "helped" for result in report.judged):
-        return EFFECT_REMARKS["helped"][1]
+        _remark, tone = EFFECT_REMARKS["helped"]
+        return tone
     return ""
 
 
@@ -281,7 +284,8 @@ def change_sentence(result: ExperimentResult, verb: str) -> str:
     if not result.change.has_interval:
         return f"{result.name} is {change}"
     if result.doubt:
-        return f"{result.name} was {change}{EFFECT_REMARKS[result.doubt][0]}"
+        remark, _tone = EFFECT_REMARKS[result.doubt]
+        return f"{result.name} was {change}{remark}"
     values = result.values(metric)
     befores, afters = zip(*values, strict=True)
     return f"{result.name} {verb} {change}: {metric.with_unit(mean(afters))}; baseline {number(mean(befores))}"
@@ -359,7 +363,7 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
     with the settings that differ.
     """
     for result in report.rows:
-        flags = [flag_name(reason.name) for reason in incomparable_reason(result.experiment, base.experiment)]
+        flags = [flag_name(reason.name) for reason in work_differences(result.experiment, base.experiment)]
         if result.figure and flags:
             text = f"{result.name}: its work is not the baseline's ({', '.join(flags)})"
             yield Line("not compared", text, "careful")

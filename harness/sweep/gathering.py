@@ -18,8 +18,8 @@ from harness.sweep.report import IGNORED_BETWEEN_MACHINES, build_report, read_st
 def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     """Gather the records of all tasks below `results_dir` into a new folder of one sweep, and write its report.
 
-    Each task has a folder of its own. Copies of a task count once. Raises UsageError if there are no tasks, or tasks of
-    another sweep.
+    A task is a job of a cluster that ran some of the sweep's experiments, in a folder of its own. Copies of a task
+    count once. Raises UsageError if there are no tasks, or tasks of another sweep.
     """
     tasks: dict[Path, State] = {}
     for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):

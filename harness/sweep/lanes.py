@@ -39,7 +39,7 @@ class Lane:
 def choose_lanes(side_by_side: bool) -> list[Lane]:
     """Return a single lane for the whole machine or, with `side_by_side`, one for each visible GPU.
 
-    Raises UsageError for fewer than two GPUs side by side.
+    A lane is where one experiment runs at a time. Raises UsageError for fewer than two GPUs side by side.
     """
     if not side_by_side:
         return [Lane()]

@@ -106,7 +106,8 @@ def setting_curve(results: Results) -> LinePanel | None:
     values, speeds = zip(*points, strict=True)
     is_log = min(values) > 0 and max(values) > LOG_SETTING_RATIO * min(values)
     across = Scale.around(values, is_log=is_log)
-    return LinePanel(title, name, "output tokens/s", series, across, Scale.of(speeds), marked=sorted(set(values)))
+    down, ticks = Scale.of(speeds), sorted(set(values))
+    return LinePanel(title, x=name, y="output tokens/s", series=series, across=across, down=down, marked=ticks)
 
 
 def changed_number(results: Results) -> str | None:
@@ -188,7 +189,8 @@ def trade_off(results: Results) -> LinePanel:
     if any(result.background_load for result in results):
         title += f"; {HOLLOW_NOTE}"
     across, down = map(Scale.around, zip(*points.values(), strict=True))
-    return LinePanel(title, "output tokens/s", SCORES[SCORE_METRIC], series, across, down, inches=4.0)
+    score_name = SCORES[SCORE_METRIC]
+    return LinePanel(title, x="output tokens/s", y=score_name, series=series, across=across, down=down, inches=4.0)
 
 
 def pareto_front(points: Sequence[Point]) -> list[Point]:

@@ -47,7 +47,7 @@ class Servers:
             # The first job of a server begins the session that later rounds use again.
             side = self.sides[key] = self.sides.get(key) or self.begin(job.item, folder)
             outcome = from_summary(rendering.build_report(measure_side(side, folder)))
-            if outcome.verdict:
+            if outcome.verdict:  # Answers are compared between servers, so the gate on them gives no verdict.
                 outcome = replace(outcome, verdict="NOT JUDGED")
         except KeyboardInterrupt:
             processes.ignore_signals()
@@ -100,8 +100,9 @@ def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
 def match_length(plan: Plan, first_plan: Plan) -> Plan:
     """Return the plan with the number of queries, the rate and the duration of the first server's plan.
 
-    If the first plan has no rate, the plan is returned as it is. A closed loop gets a fixed number of queries, a
-    multiple of its slots, because a test that ends by time ends with some slots empty.
+    If the first plan has no rate, the plan is returned as it is. A test at fixed concurrency gets a fixed number of
+    queries, a multiple of its slots (the requests in flight), because a test that ends by time ends with some slots
+    empty.
     """
     if first_plan.target_qps is None:
         return plan

@@ -105,14 +105,14 @@ class SweepState:
             may_end = self.kept.within and number >= FEWEST_ROUNDS and not is_odd
             if may_end and are_all_narrow(self.kept, number):
                 break
-            turn = self.turn([self.chosen[0], *experiments], number, lane)
+            round_jobs = self.jobs_of_round([self.chosen[0], *experiments], number, lane)
             if options.alternate and is_odd:
-                turn.reverse()
-            yield from turn
+                round_jobs.reverse()
+            yield from round_jobs
         if self.finalists:
-            yield from self.turn(self.finalists, 0, lane, final=True)
+            yield from self.jobs_of_round(self.finalists, 0, lane, final=True)
 
-    def turn(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
+    def jobs_of_round(self, items: Sequence[Experiment], number: int, lane: Lane, final: bool = False) -> list[Job]:
         """Return the open jobs of one round (`number`), the baseline's first. `items` begins with the baseline.
 
         The baseline's job is always there, as the others are compared with it. Empty if all other jobs are done, unless
