@@ -336,7 +336,8 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     """Yield what other programs took of the machine during the result's test.
 
-    If they took nothing then, yield the levels at which they ran, and whether their load was not measured at all.
+    If they took nothing during that test, yield the levels (the other tested loads) at which they ran, and whether
+    their load was not measured at all.
     """
     if test.background_load:
         for load in test.background_load:

@@ -74,13 +74,24 @@ def compare_answers(a: Path, b: Path, same_splitter: bool) -> AnswerPair | None:
     changes = statistics.paired_changes(score_rows(table_a), score_rows(table_b))
     answers = read_log(a / ANSWERS_FILE, len(lengths)), read_log(b / ANSWERS_FILE, len(lengths))
     rouge_l = SHORT_SCORES[-1]  # the score that is shown beside each differing answer
-    scores_a, scores_b = table_a[rouge_l], table_b[rouge_l]
+    rouge_l_a, rouge_l_b = table_a[rouge_l], table_b[rouge_l]
     differing = []
     for sample, (answer_a, answer_b) in enumerate(zip(*answers, strict=True)):
         difference = first_difference(answer_a, answer_b)
         if difference:
-            differing.append(Divergence(sample, lengths[sample], *difference, scores_a[sample], scores_b[sample]))
-    return AnswerPair(len(lengths), dict(zip(ROUGE, changes, strict=True)), same_splitter, differing)
+            position, token_a, token_b = difference
+            divergence = Divergence(
+                sample,
+                prompt_tokens=lengths[sample],
+                position=position,
+                a=token_a,
+                b=token_b,
+                score_a=rouge_l_a[sample],
+                score_b=rouge_l_b[sample],
+            )
+            differing.append(divergence)
+    change_by_score = dict(zip(ROUGE, changes, strict=True))
+    return AnswerPair(len(lengths), scores=change_by_score, same_splitter=same_splitter, differing=differing)
 
 
 def has_answers(test: Path) -> bool:

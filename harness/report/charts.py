@@ -234,7 +234,8 @@ class Bars(NamedTuple):
             axes.barh(0, 0, color=PALETTE[color], label=name)
         names = [row.name for row in self.rows]
         axes.set_yticks(range(len(names)), names, fontsize=9)
-        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=self.scale[:2])  # The first row is on top.
+        scale = self.scale
+        axes.set(ylim=(len(self.rows) - 0.4, -0.6), xlim=(scale.low, scale.high))  # The first row is on top.
         axes.grid(axis="y", visible=False)
 
 
@@ -339,7 +340,7 @@ class LinePanel(NamedTuple):
         if not is_log:
             # Show some room below the low end, so that a line that lies there is not cut.
             low -= EDGE_SHARE * (high - low)
-        axes.set(xlim=self.across[:2], ylim=(low, high), ylabel=self.y)
+        axes.set(xlim=(self.across.low, self.across.high), ylim=(low, high), ylabel=self.y)
 
 
 def draw_series(axes: "Axes", series: Series) -> None:
@@ -435,13 +436,13 @@ def draw_overview(document: Document, panel: Panel | None, path: Path) -> Pictur
     The text is the title, the subject, and each line in the color of its tone. Writes the picture to `path`, a PNG
     file, and returns it.
     """
-    rows = wrapped_rows(document.title, OVERVIEW_TITLE_CHARACTERS, 16, "black", "bold")
-    rows += wrapped_rows(document.subject, OVERVIEW_TEXT_CHARACTERS, 9, PALETTE["grey"])
+    rows = wrapped_rows(document.title, OVERVIEW_TITLE_CHARACTERS, size=16, color="black", weight="bold")
+    rows += wrapped_rows(document.subject, OVERVIEW_TEXT_CHARACTERS, size=9, color=PALETTE["grey"])
     for line in filter(attrgetter("text"), document.lines):
         color = "black"
         if line.tone:
             color = PALETTE[TONE_COLORS[line.tone]]
-        rows += wrapped_rows(f"{line.label}: {line.text}", OVERVIEW_TEXT_CHARACTERS, 10, color)
+        rows += wrapped_rows(f"{line.label}: {line.text}", OVERVIEW_TEXT_CHARACTERS, size=10, color=color)
     text_inches = TEXT_ROW_HEIGHT_IN * (len(rows) + 1)
     panel_inches = panel.inches if panel else 0.0
     figure = pyplot().figure(figsize=(FIGURE_WIDTH_IN, text_inches + panel_inches), layout="constrained")

@@ -238,10 +238,11 @@ def last_runs(results_dir: Path, count: int) -> list[Path]:
         raise UsageError(f"--last {count}: a comparison needs at least two runs.")
     if not results_dir.is_dir():
         raise UsageError(f"{results_dir}: no such folder; --results-dir names the one with the runs.")
-    finished = []  # A link is not a run of its own: results/latest points to one.
+    finished = []
     for path in results_dir.glob("*/summary.json"):
         status = readable_status(path.parent)
-        if status and status.status == "complete" and not path.parent.is_symlink():
+        is_link = path.parent.is_symlink()  # such as results/latest, which points to one of the runs
+        if status and status.status == "complete" and not is_link:
             finished.append(path.parent)
     readable = []
     for folder in sorted(finished, key=start_of):

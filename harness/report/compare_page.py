@@ -323,9 +323,9 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
 def finding(runs: Runs) -> SpeedFinding:
     """Return by how much the speed of one side differs from that of another, as a sentence.
 
-    Runs with one label on one machine are one side; if all runs are, each run is a side of its own. The second side is
-    compared with the first. Of more than two sides, the fastest is compared with the first or, if the first is the
-    fastest, with the next fastest. Empty for a single run, and if a run has no speed.
+    Runs with the same label and machine are one side. If that would make all runs one side, each run is a side of its
+    own. The second side is compared with the first. Of more than two sides, the fastest is compared with the first or,
+    if the first is the fastest, with the next fastest. Empty for a single run, and if a run has no speed.
     """
     if len(runs) < 2:
         return SpeedFinding()

@@ -53,7 +53,7 @@ def metric_bars(runs: Runs, metric: Metric, figures: Sequence[Figure]) -> Bars:
             color, axis_note = "red", "red: INVALID, or over the limits"
         parts = []
         if figure.value:
-            parts.append(StackedPart(0.0, figure.value, color, Doubt.BUSY in figure.doubts))
+            parts.append(StackedPart(0.0, figure.value, color, is_hollow=Doubt.BUSY in figure.doubts))
         rows.append(Bar(name, metric.show(figure), parts))
     return Bars(metric.label, axis_note, rows)
 

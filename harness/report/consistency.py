@@ -64,14 +64,16 @@ def check_run(folder: Path) -> CheckResult:
                 if name.parts[0] in DERIVED_FILES and not (folder / name).exists():
                     missing.append(name.parts[0])
                     continue
+                stored, made_again = file_content(folder / name), file_content(path)
                 differences = differing(
-                    compare_data(f"{name}: ", file_content(folder / name), MADE_AGAIN, file_content(path))
+                    compare_data(f"{name}: ", stated=stored, source=MADE_AGAIN, recomputed=made_again)
                 )
                 claims_found += differences[:MOST_DIFFERENCES]
             claims_found += history_claims(folder, summary)
         except BenchmarkError as error:
             # A message about the copy is of no use to the reader, so it names the run's own folder.
-            claims_found.append(Claim(folder.name, "", "its files", str(error).replace(str(copy), str(folder))))
+            message = str(error).replace(str(copy), str(folder))
+            claims_found.append(Claim(name=folder.name, stated="", source="its files", recomputed=message))
     return CheckResult([*map(str, differing(claims_found))], unmade, [*dict.fromkeys(missing)])
 
 
@@ -84,10 +86,11 @@ def history_claims(folder: Path, summary: Summary) -> list[Claim]:
     if not (results_dir / HISTORY_FILE).exists() or ended_early(folder) is not None:
         return []
     lines_of_run = []
-    for _, line in stored_lines(results_dir):
+    for _text, line in stored_lines(results_dir):
         if line.pop("run") == summary.meta.run:  # The name is taken out, as `history_line` has none.
             lines_of_run.append(line)
-    return list(compare_data(f"{HISTORY_FILE}: ", lines_of_run, MADE_AGAIN, [history_line(summary)]))
+    expected_lines = [history_line(summary)]
+    return list(compare_data(f"{HISTORY_FILE}: ", stated=lines_of_run, source=MADE_AGAIN, recomputed=expected_lines))
 
 
 def copy_logs(folder: Path, copy: Path, digests: Mapping[str, str]) -> None:
@@ -125,7 +128,10 @@ def probe_claims(folder: Path, facts: RunFacts) -> Iterator[Claim]:
         tests = [TestRun.read(folder / name, plan) for name in recorded.repeats or [recorded.folder]]
         recomputed = level_of(tests, plan, folder)
         yield from compare_data(
-            f"config.json of {recorded.folder}: ", fields_of_logs(recorded), MADE_AGAIN, fields_of_logs(recomputed)
+            f"config.json of {recorded.folder}: ",
+            stated=fields_of_logs(recorded),
+            source=MADE_AGAIN,
+            recomputed=fields_of_logs(recomputed),
         )
 
 

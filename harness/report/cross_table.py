@@ -33,7 +33,7 @@ class CrossTable(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Matrix, axes: Sequence[str], metric_name: str) -> "CrossTable":
-        """Return the table of a metric over two axes of the matrix. The rows of its reference come first.
+        """Return the table of a metric over two axes of the matrix. The rows of the reference runs come first.
 
         Rows and columns in which nothing was measured are left out. Raises UsageError if there are not two axes, if the
         metric is not known, or if no run has it.

@@ -123,10 +123,10 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
         across, ticks = Scale.of(loads), []
     return LinePanel(
         f"{LATENCIES[kind]}, p50 to p99",
-        axis_text,
-        "ms (logarithmic)",
-        series,
-        across,
+        x=axis_text,
+        y="ms (logarithmic)",
+        series=series,
+        across=across,
         down=Scale.around([*heights, *limits], is_log=True),
         limits=limits,
         marked=ticks,
@@ -150,11 +150,11 @@ def speed_panel(styled: Styled) -> LinePanel:
     machine = "GPU" if any(picture.summary.gpus for picture, _ in styled) else "machine"
     return LinePanel(
         "Throughput against interactivity",
-        "output tokens/s of one user",
-        f"output tokens/s per {machine}",
-        series,
-        across,
-        down,
+        x="output tokens/s of one user",
+        y=f"output tokens/s per {machine}",
+        series=series,
+        across=across,
+        down=down,
         inches=2.6,
     )
 

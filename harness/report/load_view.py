@@ -129,7 +129,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
     """Return the tests in the order of their loads. If the run's own test is not among them, it comes last.
 
     If a load was tested several times, one test decides: the last or, if the run's own test had nearly the same load,
-    that test. A test that another one overrules may not be the answer.
+    that test. A test that another one overrules may not be the answer, the best load of the picture.
     """
     own_test, gpu_times = separate_result(summary), gpu_times_of(summary)
     has_idle_test = any(Doubt.BUSY not in test.doubts for test in summary.tests)  # on an idle machine
@@ -159,12 +159,13 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
 def point_of_result(test: Outcome, spent: GpuTime | None) -> LoadPoint:
     """Return the point of a run's result that is not among the tests of single loads.
 
-    The result may be the answer of the picture if it is VALID and its latencies are not those of a buffer. `spent` has
-    the shares of GPU time.
+    The result may be the answer of the picture, its best load, if it is VALID and its latencies are not those of a
+    buffer. `spent` has the shares of GPU time.
     """
     mark = "own" if test.valid else "bad"
     may_answer = test.valid and Doubt.BUFFERED not in test.doubts
-    return LoadPoint(test, f"the full test at {test.text}", mark, may_answer, is_full=True, spent=spent)
+    name = f"the full test at {test.text}"
+    return LoadPoint(test, name=name, mark=mark, stands=may_answer, is_full=True, spent=spent)
 
 
 def separate_result(summary: Summary) -> Outcome | None:
@@ -228,7 +229,7 @@ def mark_of(test: Outcome) -> str:
 
 
 def may_be_answer(test: Outcome, has_idle_test: bool) -> bool:
-    """Tell whether a test may be the answer of the picture, unless another test overrules it.
+    """Tell whether a test may be the answer of the picture, its best load, unless another test overrules it.
 
     It must have passed, and its latencies must not be those of a buffer. A test on a busy machine may be the answer
     only if there was no test on an idle machine.
@@ -294,8 +295,16 @@ class LoadPicture(NamedTuple):
         tested_loads = [load_point.test.load for load_point in loads]
         # Rates are near each other, so their axis is linear. Levels and batches are multiples of each other.
         across = Scale.around(tested_loads, is_log=unit != Poisson.unit)
-        title_load = place_of_result(loads, summary)
-        return cls(loads, unit, limits, axes, across, title_load, known_percentiles(loads, kinds), summary)
+        return cls(
+            loads,
+            unit,
+            limits=limits,
+            axes=axes,
+            across=across,
+            title_load=place_of_result(loads, summary),
+            points=known_percentiles(loads, kinds),
+            summary=summary,
+        )
 
     def has_kept(self, load_point: LoadPoint) -> bool:
         """Tell whether a test may be the answer and kept both the limits of its run and those of this picture.

@@ -28,7 +28,7 @@ def machine_panels(
     of the first panel names the first of `ran_out`, which limited the speed, or says that nothing ran out. `steady` is
     the begin and the end of the steady part in seconds; the time before and after it is shaded.
     """
-    across = Scale.around(recording.seconds, 0.0)
+    across = Scale.around(recording.seconds, margin=0.0)
     shaded, axis = list[Point](), "seconds"
     if steady:
         begin, end = steady

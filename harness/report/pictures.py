@@ -94,7 +94,8 @@ def score_bars(accuracy: Accuracy) -> Bars:
     label = "% of the reference score; red: thresholds"
     if any(check.interval for check in accuracy.checks):
         label += "; lines: 95 % intervals"
-    return Bars(f"Accuracy against its thresholds: {accuracy.verdict}", label, rows, [100.0], span)
+    title = f"Accuracy against its thresholds: {accuracy.verdict}"
+    return Bars(title, axis=label, rows=rows, lines=[100.0], span=span)
 
 
 def score_bar(check: ScoreCheck) -> Bar:
@@ -111,8 +112,9 @@ def score_bar(check: ScoreCheck) -> Bar:
         thresholds.append(percent_of_reference(check.high))
     interval = [percent_of_reference(end) for end in check.interval or ()]
     color = "red" if check.verdict == "FAIL" else "blue"
-    dot = StackedPart(percent_of_reference(check.score), percent_of_reference(check.score), color)
-    return Bar(check.name, number(check.score), (), interval, thresholds, dot)
+    score_percent = percent_of_reference(check.score)
+    dot = StackedPart(begin=score_percent, end=score_percent, color=color)
+    return Bar(check.name, number(check.score), interval=interval, marks=thresholds, dot=dot)
 
 
 def completion_panels(requests: Sequence[Request]) -> list[Panel]:
@@ -135,8 +137,8 @@ def completion_panels(requests: Sequence[Request]) -> list[Panel]:
         Series(mean, [(0.0, 0.0), (last_s, total)], "amber", line="--"),
     ]
     title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
-    across = Scale.of([end_s for end_s, _ in points])
-    return [LinePanel(title, "seconds", "output tokens", series, across, Scale.of([float(total)]))]
+    across, down = Scale.of([end_s for end_s, _ in points]), Scale.of([float(total)])
+    return [LinePanel(title, x="seconds", y="output tokens", series=series, across=across, down=down)]
 
 
 FAR_LIMIT_RATIO = 3  # a limit beyond so many times the largest value is left out, as it would squeeze the curve
@@ -188,13 +190,15 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, percentile:
         name, share = percentile, float(percentile[1:])
         if percentile == "p99" and result.is_few:
             name, share = "slowest", 100.0
-        series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", "o", ""))
+        series.append(Series(f"{name} {number(value)} ms", [(value, share)], "amber", mark="o", line=""))
     upright = {}
     limit = getattr(result.details.limits_ms, kind, None)
     if limit and limit <= FAR_LIMIT_RATIO * max(times):
         upright[limit] = f"limit {number(limit)} ms"
-    across = Scale.of([*times, *upright])
-    return LinePanel(LATENCIES[kind], "ms", "% of queries", series, across, Scale(0.0, 104.0), upright=upright)
+    across, down = Scale.of([*times, *upright]), Scale(0.0, 104.0)  # so that a line at 100 % is not cut
+    return LinePanel(
+        LATENCIES[kind], x="ms", y="% of queries", series=series, across=across, down=down, upright=upright
+    )
 
 
 def kind_bars(profile: Profile) -> Bars:

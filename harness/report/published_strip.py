@@ -74,7 +74,7 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     names = list(groups)
     if rate:
         line_of_run = 0  # below all devices whose fastest result is at least as fast
-        for (_, fastest), *_ in groups.values():
+        for (_place, fastest), *_slower in groups.values():
             if fastest.rate(unit) >= rate:
                 line_of_run += 1
         if own_name in names:
@@ -86,4 +86,5 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     alone = []
     if count == 1:
         alone = [result for _, result in groups.get(own_name, []) if result.accelerators == 1]
-    return Strip(lines, scale.ticks(), results, unit, rate, scale.place(rate), alone)
+    place_of_run = scale.place(rate)
+    return Strip(lines, ticks=scale.ticks(), results=results, unit=unit, rate=rate, place=place_of_run, alone=alone)

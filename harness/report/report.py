@@ -36,7 +36,7 @@ def build_report(folder: Path) -> Summary:
     ended_reason = run_folder.ended_early(folder, reported=bool(facts.stages))
     chosen = result_test.choose_test(folder, facts, is_complete=ended_reason is None)
     summary = summary_of(folder, facts, chosen, ended_reason)
-    if not summary.run.model_dump(exclude_none=True):
+    if not summary.run.model_dump(exclude_none=True):  # No test has left a result.
         raise no_test_error(folder)
     own_files.replace_links(folder)
     test = None

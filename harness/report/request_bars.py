@@ -73,6 +73,7 @@ def parts_of(request: Request, scale: Scale, is_slow: bool) -> Iterator[BarPart]
         yield name, end - begin, top, round(bottom - top, 1)
         begin, bottom = end, top
     if is_slow:
+        # Between the bar and its cap is a gap of half the cap's height.
         yield "slow", 0.0, bottom - 1.5 * CAP_HEIGHT_PX, CAP_HEIGHT_PX
 
 

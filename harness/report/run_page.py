@@ -31,8 +31,8 @@ def run_page(report: RunReport, document: Document, test: TestRun | None) -> str
     lines = [*level_lines(loads), *document.lines]
     return page.page(
         document._replace(lines=lines),
-        ("environment", "search", "overview", name_of_main_picture(loads, main)),
-        "run.html.j2",
+        without=("environment", "search", "overview", name_of_main_picture(loads, main)),
+        template="run.html.j2",
         data=loads.data(f"{summary.meta.run}.csv", watts) if loads else None,
         test=result,
         summary=summary,
