@@ -117,7 +117,7 @@ def words_of_run(words: Sequence[str], config: RunConfig, run: RunConfig) -> lis
     switches = {flag_name(name) for name, info in RunConfig.model_fields.items() if info.annotation is bool}
     words_left, following = list[str](), iter(words)
     for word in following:
-        name, equals, _ = word.partition("=")
+        name, equals, _value = word.partition("=")
         if name not in left_out:
             words_left.append(word)
         elif not equals and name not in switches:

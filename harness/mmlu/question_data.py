@@ -127,7 +127,7 @@ def spread_sample(test: QuestionsBySubject, limit: int | None, seed: int) -> lis
             place = (number + offset) / len(questions)
             places.append((place, question))
     places.sort()
-    return sorted(question for _, question in places[:limit])
+    return sorted(question for _place, question in places[:limit])
 
 
 def questions_by_subject(rows: Iterator[StoredQuestion], subjects: Sequence[str]) -> QuestionsBySubject:

@@ -248,7 +248,7 @@ def last_runs(results_dir: Path, count: int) -> list[Path]:
     for folder in sorted(finished, key=start_of):
         with suppress(UsageError):
             readable.append(read_run(folder))
-    runs, _ = without_copies(readable)
+    runs, _reasons = without_copies(readable)
     if len(runs) < 2:
         raise UsageError(f"--last {count}: {results_dir} holds {len(runs)} finished runs; a comparison takes two.")
     return [run.folder for run in runs[-count:]]

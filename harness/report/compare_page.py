@@ -407,7 +407,7 @@ def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
             yield from compare.cautions(run, letter)
     else:
         yield from shared_cautions(lettered_runs)
-    _, first = lettered_runs[0]
+    _letter, first = lettered_runs[0]
     on_other_machines = []
     for letter, run in lettered_runs:
         if run.is_measured and first.is_measured and run.comparable.machine != first.comparable.machine:

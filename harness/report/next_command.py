@@ -32,8 +32,9 @@ def kept_loads(summary: Summary) -> list[float]:
 def command_after_interruption(summary: Summary) -> str:
     """Return the command that tests the rate that an interrupted search had come to.
 
-    That is the rate planned for the full test; else the highest rate that held, else the highest that was only too
-    short, else half the lowest that was tested. If no rate was tested, return the same command again.
+    That is the rate planned for the full test; else the highest rate that kept its limits; else the highest whose test
+    failed only because it was too short. If all tested rates were too high, it is half the lowest of them. If no rate
+    was tested, return the same command again.
     """
     command, curve = summary.meta.command, summary.curve
     if not curve or curve[0].unit != Poisson.unit:
@@ -41,7 +42,7 @@ def command_after_interruption(summary: Summary) -> str:
     rates = kept_loads(summary)
     if not rates:
         rates = [outcome.load for outcome in curve if outcome.is_short]
-    if not rates:
+    if not rates:  # All tested rates were too high.
         rates = [curve[0].load / 2]
     rate = summary.meta.target_qps or max(rates)
     return command_with_flag(command, "--server-target-qps", f"{round(rate, 3):g}")
@@ -67,7 +68,7 @@ def command_at_other_levels(summary: Summary, test: Outcome) -> str:
 
 
 def command_at_other_rate(summary: Summary, test: Outcome) -> str:
-    """Return the command that tests the highest lower rate that held or, if there is none, searches for one.
+    """Return the command that tests the highest lower rate that kept its limits or, if there is none, searches for one.
 
     If the test kept its limits, it was only too short, and the command makes it longer. Empty if the test is valid or
     has no limits.

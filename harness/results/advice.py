@@ -132,7 +132,7 @@ def lower_load(test: Outcome) -> str:
 def advice(test: Outcome) -> list[str]:
     """Return a text on what to change so that TTFT and TPOT keep their limits; nothing if they did or have none."""
     match [tail.kind for tail in test.tails if tail.is_over]:
-        case [_, _]:
+        case [_, _]:  # both
             return [
                 f"TTFT and TPOT are both over their limits{in_flight_text(test)}: {lower_load(test)}; else a faster "
                 "set-up (fewer bits, more GPUs), since larger or smaller steps help one and cost the other"

@@ -413,7 +413,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
     claim that differs.
     """
     path, logged = folder / LOADGEN_SUMMARY_FILE, dict[frozenset[str], Any]()
-    for key, value, _ in log_entries.log_records(folder / log_entries.DETAIL):
+    for key, value, _metadata in log_entries.log_records(folder / log_entries.DETAIL):
         logged.setdefault(label_words(key), value)
     text = ""
     if path.is_file():

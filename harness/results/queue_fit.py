@@ -90,7 +90,7 @@ def queue_from_times(
     middle, end = (issued.min() + issued.max()) / 2, issued.max()
     seconds = float(end - middle)
     edges = np.linspace(middle, end, TIME_BLOCKS + 1)
-    counts, _ = np.histogram(done, edges)  # completions in each block
+    counts, _edges = np.histogram(done, edges)  # completions in each block
     sent, ended = int((issued > middle).sum()), int(counts.sum())
     variance = lasting_variance(counts)  # of the completions in a block
     growth = (sent - ended) / seconds  # requests/s by which the queue grew
@@ -210,7 +210,7 @@ def fit_answers(first_token: "Array", done: "Array", prompts: "Array", tokens: "
     if work_s > 0:
         prompt_share = min(1.0, max(0.0, prompt_s / work_s))
     ratio = answer_s[is_used] / np.maximum(terms @ (token_s, each_s, prompt_s), INSTANT_S)
-    first_third, _, last_third = np.array_split(ratio[np.argsort(first_token[is_used])], 3)
+    first_third, _middle_third, last_third = np.array_split(ratio[np.argsort(first_token[is_used])], 3)
     # A ratio of 1 is an answer as fast as the fit. A falling ratio means a server that became faster.
     drift = float(first_third.mean() / last_third.mean()) - 1
     if abs(drift) <= LASTING_DRIFT:

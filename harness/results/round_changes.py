@@ -143,7 +143,7 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
         design[cell_number, experiment_number] = 1.0
         design[cell_number, len(logs) + 1 + round_number] = 1.0
         values[cell_number] = value
-    solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
+    solution, _sums, rank, _singular_values = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(cells) - int(rank)
     if not freedom:
         return Scatter(0.0, 1.0)

@@ -126,7 +126,7 @@ def rouge_rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
     word_tokenizer = tokenizers.DefaultTokenizer(use_stemmer=True)
     word_tokenizer._stemmer.stem = lru_cache(maxsize=None)(word_tokenizer._stemmer.stem)
     scorer = rouge_scorer.RougeScorer(list(ROUGE), tokenizer=word_tokenizer)
-    _, split = sentence_splitter()
+    _name, split = sentence_splitter()
 
     def sentence_lines(text: str) -> str:
         return "\n".join(split(text.strip()))

@@ -461,7 +461,7 @@ def samples(config: RunConfig) -> str:
     """
     if not are_local(config):
         return "of the hub: the run fetches them"
-    _, library = read_samples(config)
+    _plan, library = read_samples(config)
     return f"{len(library.prompts):,} of {library.source}"
 
 

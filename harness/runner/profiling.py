@@ -84,7 +84,7 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
 
 async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
     """Wait for some seconds while the load runs. Raises EngineError, with the reason, if the load ends meanwhile."""
-    done, _ = await asyncio.wait([loading], timeout=seconds)
+    done, _pending = await asyncio.wait([loading], timeout=seconds)
     if not done:
         return
     error = loading.exception()

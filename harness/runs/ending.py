@@ -109,16 +109,17 @@ def process_death(text: str) -> tuple[str, bool]:
     The first value is a text, which also says where in the code Python was, if the log shows it. It is empty if no
     process died.
     """
-    worker_end = re.search(r"Worker proc \D*(\d+) died unexpectedly(?: \(exit code: -(\d+)\))?", text)
-    fatal_error = re.search(r"(?m)^Fatal Python error: (.+)$", text)
+    worker_pattern = r"Worker proc \D*(?P<worker>\d+) died unexpectedly(?: \(exit code: -(?P<signal>\d+)\))?"
+    worker_end = re.search(worker_pattern, text)
+    fatal_error = re.search(r"(?m)^Fatal Python error: (?P<description>.+)$", text)
     signal_number = None  # None: no signal ended the process, or the log does not name the signal.
-    if worker_end and worker_end[2]:
-        signal_number = int(worker_end[2])
+    if worker_end and worker_end["signal"]:
+        signal_number = int(worker_end["signal"])
     elif fatal_error:
-        signal_number = signal_named(fatal_error[1])
+        signal_number = signal_named(fatal_error["description"])
     if not worker_end and not signal_number:
         return "", False
-    process = f"worker {worker_end[1]}" if worker_end else "a process of it"
+    process = f"worker {worker_end['worker']}" if worker_end else "a process of it"
     sentence = f"{process} {signal_text(signal_number) if signal_number else 'died'}"
     place = re.search(r'(?m)^Current thread .*\n  File "(.+)", line (\d+) in (\S+)', text)
     if fatal_error and place:

@@ -153,7 +153,7 @@ def read_history(results_dir: Path) -> Iterator[dict[str, object]]:
     for record in records.values():
         began_s = seconds_of(record) or began_s
         dated.append((began_s, record))
-    for _, record in sorted(dated, key=itemgetter(0)):
+    for _began_s, record in sorted(dated, key=itemgetter(0)):
         yield record
 
 

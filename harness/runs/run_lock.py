@@ -76,7 +76,7 @@ def release(folder: Path) -> None:
 def forget_locks() -> None:
     """Close the locks in a forked process. If it outlives the run, it must not make the run seem alive."""
     while _held:
-        _, file = _held.popitem()
+        _folder, file = _held.popitem()
         with suppress(OSError):
             os.close(file)
 

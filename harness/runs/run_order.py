@@ -12,7 +12,7 @@ from harness.core.errors import UsageError
 from harness.core.files import read_json
 
 # The time stamp in a folder's name. Runs of the same second also have a number.
-STAMP = re.compile(r"(\d{8}-\d{6})(?:-.*?)??(?:-(\d{1,3}))?")
+STAMP = re.compile(r"(?P<time>\d{8}-\d{6})(?:-.*?)??(?:-(?P<number>\d{1,3}))?")
 
 
 class RunStart(NamedTuple):
@@ -29,7 +29,7 @@ def start_of(folder: Path) -> RunStart:
     folder's name; it is 1 if the name has none.
     """
     stamp = STAMP.fullmatch(folder.name)
-    number = int(stamp[2]) if stamp and stamp[2] else 1
+    number = int(stamp["number"]) if stamp and stamp["number"] else 1
     began_s = None
     with suppress(UsageError):
         config = read_json(folder / "config.json")
@@ -37,7 +37,7 @@ def start_of(folder: Path) -> RunStart:
             began_s = seconds_of(config)
     if began_s is None and stamp:
         with suppress(ValueError, OverflowError):
-            began_s = time.mktime(time.strptime(stamp[1], "%Y%m%d-%H%M%S"))
+            began_s = time.mktime(time.strptime(stamp["time"], "%Y%m%d-%H%M%S"))
     if began_s is None:
         with suppress(OSError):
             began_s = folder.stat().st_mtime

@@ -108,7 +108,7 @@ def size_of(findings: BisectFindings, step: StepFinding) -> str:
         return f"not worse by the condition: {step.figures}"
     speed = change.speed_change(metric)
     mean = percent_change(speed.mean)
-    faster, slower, _ = metric.words
+    faster, slower, _as_fast = metric.words
     word = slower
     if mean > 0:
         word = faster
@@ -151,7 +151,7 @@ def worse_word(bad: StepFinding) -> str:
         return "with other answers"
     if bad.condition.is_of_answers:
         return f"with another {metric.label}"
-    faster, slower, _ = metric.words
+    faster, slower, _as_fast = metric.words
     # A bound from above on a time, or from below on a speed, is broken by what is slower.
     if bad.condition.above == metric.is_time:
         return slower

@@ -133,7 +133,7 @@ def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) ->
     """
     if Path(word).is_file():
         return
-    folder = find.find_runs(word, results_dir)[-1]
+    folder = find.find_runs(word, results_dir)[-1]  # A label means its latest run.
     summary = compare.read_run(folder).summary
     has_answers = any(condition.is_of_answers for condition in conditions)
     has_speed = not all(condition.is_of_answers for condition in conditions)

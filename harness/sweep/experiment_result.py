@@ -251,8 +251,8 @@ class ExperimentResult:
         `metric` is the metric of the change. The load counts as a change of speed, so the change of a time is converted
         to one of speed and back.
         """
-        before = max((run.others_cpu_share or 0.0 for run, _ in self.pairs), default=0.0)
-        after = max((run.others_cpu_share or 0.0 for _, run in self.pairs), default=0.0)
+        before = max((base_run.others_cpu_share or 0.0 for base_run, _run in self.pairs), default=0.0)
+        after = max((run.others_cpu_share or 0.0 for _base_run, run in self.pairs), default=0.0)
         return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
 
     @property

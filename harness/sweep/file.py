@@ -247,7 +247,7 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     if mistakes:
         raise UsageError("\n".join(dict.fromkeys(mistakes)))
     about = last_text(content.about for content in contents)
-    return Sweep(path.stem, about, tuple(item for _, item in experiments))
+    return Sweep(path.stem, about, tuple(item for _where, item in experiments))
 
 
 def grid_of(source: Source) -> tuple[SettingsByPart, str]:
@@ -438,7 +438,7 @@ def grid_combinations(axes: SettingsByPart) -> Iterator[tuple[Variant, SettingsB
     """
     for values in itertools.product(*axes.values()):
         settings = dict(zip(axes, values, strict=True))
-        name = "+".join(f"{key}-{value}" for (_, key), value in settings.items())
+        name = "+".join(f"{key}-{value}" for (_part, key), value in settings.items())
         name = name.replace("/", "_").replace(" ", "")
         yield Variant.model_construct(name=name), settings
 

@@ -140,7 +140,8 @@ class SweepReport:
         elif change and result.background_load:
             # The load is known, or the metric would have been refused above, so the interval can allow for the load.
             change = result.on_busy_machine(change, metric)
-        before, after = [value for value, _ in values], [value for _, value in values]
+        before = [base_value for base_value, _value in values]
+        after = [value for _base_value, value in values]
         return regression.judge_values(condition, before, after, change)
 
     def changes(self, metric: Metric) -> dict[str, Change]:

@@ -220,7 +220,7 @@ def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
     A comparison can be resumed only with the same settings, and the length of its tests is one of them. Without an
     earlier comparison, the sweep is returned as it is.
     """
-    earlier_states = [state for _, state in sweeps_named(sweep.name, results_dir)]
+    earlier_states = [state for _folder, state in sweeps_named(sweep.name, results_dir)]
     if not earlier_states:
         return sweep
     min_duration_s = earlier_states[-1].sweep.experiments[0].settings.get("min_duration")
