@@ -67,7 +67,8 @@ def send(folder: Path, results_dir: Path) -> str:
     except ImportError:
         raise UsageError(f"{NOT_INSTALLED}.") from None
     try:
-        return Store(results_dir).log(tracked_run, f"{tracked_run.started} {tracked_run.name}")
+        identity = f"{tracked_run.started} {tracked_run.name}"  # A run that is sent again keeps it, and is updated.
+        return Store(results_dir).log(tracked_run, identity)
     except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
         # An ImportError means that the driver of a store is missing.
         raise TrackingError(f"the tracking server did not take it: {first_line(error)}") from None

@@ -55,7 +55,8 @@ def write_results(
         write_json(folder / "by_domain.json", {name: score._asdict() for name, score in domains.items()})
         write_json(folder / "by_subject.json", subject_entries(subjects))
         sample_rows = [sample_cells(answer) for answer in rows]
-        write_table(folder / "samples.csv", sample_rows[0], [row.values() for row in sample_rows])
+        columns = list(sample_rows[0])
+        write_table(folder / "samples.csv", columns, [row.values() for row in sample_rows])
         if config.details:
             write_text(folder / "details.jsonl", detail_lines(data, rows))
         panels = score_panels(domains, subjects)

@@ -102,8 +102,8 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
     for picture, style in styled:
         tops = []
         for load_point in picture.loads:
-            percentiles = [load_point.test.at(kind, point) for point in picture.points]
-            values = list(filter(None, percentiles))  # without the percentiles that the test does not have
+            times_ms = [load_point.test.at(kind, percentile) for percentile in picture.points]
+            values = list(filter(None, times_ms))  # without the percentiles that the test does not have
             if values:
                 load = load_point.test.load
                 series.append(Series("", [(load, min(values)), (load, max(values))], "grey"))

@@ -102,7 +102,8 @@ class Finding(NamedTuple):
 def findings(config: RunConfig) -> Iterator[Finding]:
     """Yield what was found for each requirement, for the command doctor.
 
-    A check that the run does not need is not made, nor is one that depends on a check that failed.
+    A check that the run does not need is not made, nor is one that depends on a check (`after`) that failed or was not
+    made for that reason.
     """
     failed = set[str]()
     with contextlib.suppress(BenchmarkError):  # One of the checks below reports the error.

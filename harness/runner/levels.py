@@ -103,7 +103,7 @@ class LevelSearch(RateSource):
     def find(self, bench: Bench) -> Plan:
         """Return the plan of the highest level (number of requests in flight) that keeps the limits.
 
-        The first level is a quarter of what the engine computes at once, since at all of that a limit may be exceeded.
+        The search begins at a quarter of what the engine computes at once, since a full engine may exceed a limit.
         Raises NotAcceptedError if no tested level keeps the limits. If lower levels were not tested, the message says
         how to test one.
         """
@@ -175,7 +175,7 @@ def plan_at_level(bench: Bench, level: int) -> Plan:
 def run_level(bench: Bench, level: int) -> Outcome | None:
     """Test a level for a short time, and return the outcome of all tests of this level so far.
 
-    None if the server refuses some of so many requests in a trial.
+    A trial comes first. None if the server refuses requests in it, because so many are in flight.
     """
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
     if trial.full_at is not None:

@@ -215,15 +215,15 @@ class BisectState(SweepState):
         return bool(statuses - {"interrupted"}) and "complete" not in statuses
 
     def extend(self) -> bool:
-        """Plan what runs next: a new step, or further rounds of undecided steps.
+        """Plan what runs next: a new step (an experiment between GOOD and BAD), or further rounds of undecided steps.
 
         Return whether there is anything to run. There is nothing if the time is over, GOOD has failed, or the search is
         finished. Before the first step, the estimate of all steps is announced.
         """
-        if self.out_of_time or self.is_hopeless(BASELINE):
+        if self.out_of_time or self.is_hopeless(BASELINE):  # The baseline is GOOD.
             return False
         findings = BisectFindings(report.read_results(self.folder.path, self.kept), self.bisection)
-        next_step = findings.wanted  # the places of the differences of a new step, or the names of undecided steps
+        next_step = findings.wanted  # the indexes of the differences of a new step, or the names of undecided steps
         self.announcement = ""
         if not next_step:
             return False

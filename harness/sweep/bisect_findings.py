@@ -103,9 +103,9 @@ class BisectFindings:
     def finding(self, name: str) -> StepFinding | None:
         """Return the finding on an experiment; None if it has not begun.
 
-        The gravest judgement of all conditions decides. The answer is "no verdict" without a complete round, and if
-        nothing could be judged and further rounds cannot help. Only an undecided experiment that has rounds left can go
-        on.
+        The answer is "fails" if a condition of --fail-if holds for the experiment against GOOD. The gravest judgement
+        of all conditions decides. The answer is "no verdict" without a complete round, and if nothing could be judged
+        and further rounds cannot help. Only an undecided experiment that has rounds left can go on.
         """
         result = result_named(self.report.rows, name)
         if result is None:
@@ -130,9 +130,9 @@ class BisectFindings:
     def wanted(self) -> Sequence[str] | frozenset[int]:
         """What to run next: the names of experiments that need rounds, or a set of differences to test in a new step.
 
-        First GOOD and BAD run again, until BAD fails and GOOD passes; then come the steps of the search. Empty if the
-        bisection is finished: BAD passes, GOOD or BAD has no verdict, both have had all their rounds, or the search is
-        over.
+        First GOOD and BAD run again, until BAD fails (a condition of --fail-if holds for it) and GOOD passes. Then come
+        the steps of the search. Empty if the bisection is finished: BAD passes, GOOD or BAD has no verdict, both have
+        had all their rounds, or the search is over.
         """
         good, bad = self.good_again, self.bad
         if good is None or bad is None:

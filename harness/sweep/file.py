@@ -390,7 +390,7 @@ def misnamed_settings(source: Source) -> Iterator[str]:
     They are secrets, settings that run.py does not have or a sweep may not set, and a second experiment of the same
     name.
     """
-    for path in source.lines:
+    for path in source.lines:  # the keys that lead to each line of the file, from the outside in
         if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
             yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
     sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}

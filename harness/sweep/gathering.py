@@ -22,7 +22,7 @@ def gather(sweep: Sweep, results_dir: Path) -> RunFolder:
     count once. Raises UsageError if there are no tasks, or tasks of another sweep.
     """
     tasks: dict[Path, State] = {}
-    for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):
+    for path in sorted(results_dir.glob("*/sweeps/2*/sweep.json")):  # A sweep's folder begins with the year.
         state = read_state(path.parent)
         if state not in tasks.values():  # Otherwise it is a copy of a task.
             tasks[path.parent] = state

@@ -82,7 +82,8 @@ def config_of(item: Experiment, place: Path) -> RunConfig:
 def measure_side(side: steps.PreparedRun, folder: RunFolder) -> Path:
     """Run the tests of one run against a server in `folder`, and return the path of this folder.
 
-    If both tests were asked for, only the server's first run has an accuracy test: repetition shows nothing new.
+    `side` is the server's first run, whose plan and open session later runs use. If both tests were asked for, only the
+    server's first run has an accuracy test: repetition shows nothing new.
     """
     session, plan = side.session, side.run.plan
     session.folder = folder

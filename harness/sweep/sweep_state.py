@@ -92,7 +92,7 @@ class SweepState:
         return None
 
     def jobs(self, lane: Lane) -> Iterator[Job]:
-        """Yield the jobs that a lane may run, in order, the finalists last.
+        """Yield the jobs that a lane may run, in order, the finalists (the fastest, once more at full length) last.
 
         Each round begins with the baseline, so that the others are compared with a baseline on their own GPU. If rounds
         alternate, every second round runs backwards and ends with the baseline. With --within, the rounds end once all
