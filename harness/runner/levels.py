@@ -284,7 +284,7 @@ class LevelSearchState:
     def judge(self, level: int, is_final: bool) -> None:
         """Test a level until its result is sure, or the search is over.
 
-        A level that holds is tested again only if it is near the limit and may be the result of the search
+        A level that keeps the limits is tested again only if it is near a limit and may be the result of the search
         (`is_final`), and then once.
         """
         while not self.is_over:
@@ -294,7 +294,7 @@ class LevelSearchState:
                 if level_so_far.is_sure or (level_so_far.holds and not needs_confirmation):
                     return
             self.tests += 1
-            outcome = self.test(level)
+            outcome = self.test(level)  # of all tests of this level together
             tests = level_so_far.tests + 1 if level_so_far else 1
             share = max(self.goal.shares(outcome)) if outcome else inf  # None: the server refused some requests
             self.levels[level] = Level(tests, share)
