@@ -158,7 +158,7 @@ def test_keep_all_0_deletes_only_older_runs_that_ended(tmp_path: Path):
     for status in ("complete", "failed", "interrupted"):
         ended.append(open_run(tmp_path, LABEL))
         ended[-1].set_status(status)
-        ended[-1].sub("Performance").joinpath("mlperf_log_detail.txt").write_text("log")
+        ended[-1].subfolder("Performance").joinpath("mlperf_log_detail.txt").write_text("log")
     running = open_run(tmp_path, LABEL)
     for folder in ("sweeps/a/run", "mmlu/run"):
         (tmp_path / folder).mkdir(parents=True)
