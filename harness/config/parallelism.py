@@ -21,7 +21,8 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
     if gpus_per_copy == "auto":
         gpus_per_copy = fewest_gpus(config, gpus, weight_bytes)
     if copies == "auto":
-        copies = max(1, len(gpus) // gpus_per_copy)
+        fitting_copies = max(1, len(gpus) // gpus_per_copy)
+        copies = fitting_copies
     check_size(config, gpus, gpus_per_copy, copies)
     return gpus_per_copy, copies
 
