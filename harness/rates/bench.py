@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def left_s(self) -> float:
-        """The seconds left for trying loads."""
+        """The seconds left for trying loads; infinity if the search has no time limit."""
         return self.until - time.monotonic()
 
     @property
@@ -84,7 +84,8 @@ class Bench:
         """Send a few requests one after the other, note the median of their times in the run's facts, and return it."""
         self.session.display.stage("a lone request", "load")
         size = LONE_REQUESTS + 1  # The first does not count: the engine may still be starting.
-        most_s = min(LONE_S, self.left_s / 4)  # A search with a time limit needs most of the time for probes.
+        # With a time limit, lone requests take at most a quarter of the time left: probes need most of it.
+        most_s = min(LONE_S, self.left_s / 4)
         lone = self.session.measure(run_lone_requests(self.tolerant_engine(size), self.prompts(size), most_s))
         self.run.facts.lone_request_s = (lone.ttft_s, lone.tpot_s, lone.latency_s)
         return lone
@@ -106,9 +107,9 @@ class Bench:
         self.session.display.say(text)
 
     def limit_in_flight(self, most: int) -> None:
-        """From now on, keep at most `most` requests at all servers together, because they refused more.
+        """From now on, keep at most `most` requests in flight at all servers together, because they refused more.
 
-        The limit is kept in the run's settings as `max_in_flight`, which counts for each server.
+        The limit is kept in the run's settings as `max_in_flight`, which is the limit of each single server.
         """
         per_server = self.session.engine.limit_in_flight(most)
         config = self.plan.config.with_settings(max_in_flight=per_server)
@@ -123,7 +124,7 @@ class Bench:
         """Run a short performance test with LoadGen, save its outcome in config.json at once, and return the outcome.
 
         `short` is the run's plan with another load and a short length. `reason` says on the screen why the test runs.
-        At a rate, requests that a full server refuses are counted as a reason against the rate.
+        If the load is a rate, the requests that a full server refused count as a reason against that rate.
         """
         session = self.session
         load = number(short.pattern.number(short))  # the rate, the concurrency or the like, as text
@@ -136,25 +137,27 @@ class Bench:
         admission = system_under_test.admission  # the requests that the server took and those that it refused
         if admission.refusal_times:
             probe = with_refusals(probe, len(admission.refusal_times), admission.full_at or 1)
+        # The fall of the GPUs' clock while queries were sent, which takes `issue_s` seconds.
         probe = probe.model_copy(update={"clock_fall": clock_fall(recording_of(folder), probe.issue_s or 0.0)})
-        if not short.config.quick:  # An estimate has no verdicts to show.
+        if not short.config.quick:  # An estimate (--quick) has no verdicts to show.
             leave_row(session.display, probe)
         return keep_test(self.run, short, probe)
 
     @contextmanager
     def recording_clock(self, folder: Path) -> Iterator[None]:
-        """Record the GPUs once a second during a probe, so that `clock_fall` can be told from the recording.
+        """Record the GPUs once a second during a probe, so that the fall of their clock can be computed.
 
-        Records nothing if the run already records them, or if the server's GPUs are not in this machine.
+        Records nothing if the run already records the GPUs (--extra-metrics), or if the server's GPUs are not in this
+        machine.
         """
-        is_wanted = bool(self.plan.watched_gpus and nvml.gpus() and not self.run.config.extra_metrics)
         gpus = self.plan.watched_gpus
+        is_wanted = bool(gpus and nvml.gpus() and not self.run.config.extra_metrics)
         with gpu_readings.record_machine(folder / CLOCK_RECORDING, is_wanted, list, gpus, dict):
             yield
 
 
 def recording_of(folder: Path) -> Recording:
-    """Return the once-a-second recording of a probe: the run's own if there is one, else that of the clock.
+    """Return the once-a-second recording of a probe: the run's own if it has one, else that made for the clock.
 
     The recording is empty if nothing was recorded.
     """
@@ -163,8 +166,11 @@ def recording_of(folder: Path) -> Recording:
 
 
 def with_refusals(probe: Outcome, refused: int, full_at: int) -> Outcome:
-    """Return the probe with its refused requests as a reason against its rate."""
-    asked = (probe.queries or 0) + refused
+    """Return the probe with its refused requests as a reason against its rate.
+
+    `full_at` is the number of requests in flight at which the server refused more.
+    """
+    asked = (probe.queries or 0) + refused  # The queries of a probe are those that the server took.
     reason = Statement(f"refused {refused:,} of {asked:,} requests: full at {full_at:,} in flight", name="refused")
     return probe.model_copy(update={"refused": refused, "full_at": full_at, "reasons": (*probe.reasons, reason)})
 
@@ -184,10 +190,10 @@ def as_probe(plan: Plan) -> Plan:
 
 
 def at_rate(plan: Plan, qps: float, seconds: float | None = None) -> Plan:
-    """Return the plan of a short test at a rate, of `seconds` seconds; without them, of a probe's usual length.
+    """Return the plan of a short test at a rate. It takes `seconds` seconds; if None, a probe's usual length.
 
-    LoadGen always sends whole passes over the samples. So the samples are reduced until whole passes have just the
-    queries that are wanted. Otherwise a test that needs one query more than a pass would take twice the time.
+    LoadGen always sends whole passes over the samples. So the plan gets fewer samples, such that whole passes have
+    just the queries that are wanted. Otherwise a test that needs one query more than a pass would take twice the time.
     """
     length = seconds or probe_s(qps, Goal.of(plan))
     fewest = min(SURE_QUERIES, ceil(qps * length))  # LoadGen needs SURE_QUERIES for a verdict.
@@ -204,8 +210,8 @@ def probes_part(name: str, count: int, seconds: float = PROBE_S) -> TestPart:
 def keep_test(run: BenchmarkRun, plan: Plan, test: Outcome) -> Outcome:
     """Add a test to the tests in config.json, save the file at once, and return the outcome of the test's load.
 
-    A second test of the same fixed concurrency replaces the first by one outcome for all tests of this level. Any other
-    test is added, even if its load was tested before.
+    If the same fixed concurrency was tested before, its tests become one outcome, which replaces the earlier one. Any
+    other test is added, even if its load was tested before.
     """
     tests = run.facts.probes
     same_level = [probe for probe in tests if test.unit == ClosedLoop.unit and is_same_load(probe, test)]

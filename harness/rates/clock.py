@@ -57,9 +57,9 @@ def fall_between(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def heat_margin(fall: float | None) -> float:
-    """Return the share of a rate to take off for heat, given the share by which the clock fell in a probe.
+    """Return the share of a rate to take off for heat, given `fall`, the share by which the clock fell in a probe.
 
-    A minute's probe shows only the beginning of the fall, so the margin is a multiple of it, up to MOST_MARGIN. It is 0
-    if the fall is not known (None).
+    A minute's probe shows only the beginning of the fall that a full test will have. So the margin is a multiple of
+    `fall`, up to MOST_MARGIN. It is 0 if the fall is not known (None).
     """
     return min(STILL_TO_COME_RATIO * (fall or 0.0), MOST_MARGIN)

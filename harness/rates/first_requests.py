@@ -43,10 +43,11 @@ class BurstResult(NamedTuple):
         return self.refused > 0 or beyond_s > FITS_SHARE * self.seconds
 
     def qps(self, lone: LoneRequest) -> float:
-        """Estimate the capacity in queries/s from the burst: n requests take a lone request's time + n / capacity.
+        """Estimate the server's capacity in queries/s from the burst.
 
-        If the burst took hardly longer than a lone request, the capacity cannot be told. Then returns the rate that the
-        burst completed, which is less than the capacity.
+        A burst of n requests is taken to last a lone request's time + n / capacity. If it took hardly longer than a
+        lone request, the capacity cannot be told. Then returns the rate that the burst completed, which is below the
+        capacity.
         """
         beyond_s = self.seconds - lone.latency_s
         if beyond_s <= FITS_SHARE * self.seconds:
@@ -111,7 +112,7 @@ async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
 async def run_burst(engine: TolerantEngine, prompts: Sequence[Prompt], plan: Plan) -> BurstResult:
     """Send all prompts at once, wait for all answers, and return how many were answered and refused in which time.
 
-    Raises EngineError, or EndpointError if more requests fail than `engine` allows.
+    `engine` counts both. Raises EngineError, or EndpointError if more requests fail than `engine` allows.
     """
     begin = time.perf_counter()
     await asyncio.gather(*(ask(engine, prompt, plan.pattern) for prompt in prompts))

@@ -84,10 +84,10 @@ class FullTests(NamedTuple):
         return ServerModel.fit(self.lone or shortest_times(tests), tests, self.goal)
 
     def share(self, test: Outcome) -> float:
-        """Return the p99 latency that is nearest to its limit, or farthest over it, as a share of that limit.
+        """Return the p99 latency, TTFT's or TPOT's, that is nearest to its limit or farthest over it, as a share of it.
 
-        For a test that held, only TTFT counts if the server caps the running requests such that TPOT stays within its
-        limit at any rate.
+        Of a test that held, only TTFT counts if the server caps the running requests: TPOT then stays within its limit
+        at any rate, so it does not show how near the limit is.
         """
         ttft_share, tpot_share = self.goal.shares(test)
         if test.has_held and self.server is not None and self.server.is_capped:
@@ -118,25 +118,25 @@ class FullTests(NamedTuple):
         held = self.held
         if held is None:
             return self.lower_rate
-        is_last_chance = len(self.full) == MOST_FULL_TESTS - 1
-        if is_last_chance and self.last is not held:  # A higher rate has just failed.
+        may_run_one_more = len(self.full) == MOST_FULL_TESTS - 1
+        if may_run_one_more and self.last is not held:  # A higher rate has just failed, so one more test gains little.
             return None
-        if self.share(held) >= ROOM_SHARE:
+        if self.share(held) >= ROOM_SHARE:  # The test that held is near its limit already.
             return None
         failed_above = self.failed_above(held.load)
         if not failed_above:
             return self.higher_rate(held)
         lowest_failed = failed_above[-1]
-        if lowest_failed.load <= GAP_RATIO * held.load:
+        if lowest_failed.load <= GAP_RATIO * held.load:  # The two rates are too near for a test between them.
             return None
         return self.rate_between(held, lowest_failed)
 
     @property
     def lower_rate(self) -> float:
-        """The next rate if no test held: by the model after one failure, from the two lowest rates after more.
+        """The next rate if no test held: by the model after one failure, from the two lowest rates after several.
 
-        The last test there is has a further margin. The rate is kept between two shares of the lowest rate that failed:
-        clearly below it, but no guess far off.
+        The last test that is allowed gets a further margin. The rate is kept within two shares of the lowest rate that
+        failed: clearly below that rate, but not so far below that it would be a guess.
         """
         lowest = self.failed[-1]
         if len(self.failed) == 1:
@@ -151,10 +151,11 @@ class FullTests(NamedTuple):
 
     @property
     def extrapolated_rate(self) -> float:
-        """The rate at which the limits should hold, from the two failed tests with the lowest rates.
+        """The rate at which the latencies should keep their limits, from the two failed tests with the lowest rates.
 
-        The ratio of limit to p99 is nearly a straight line over the rate. If the test at the lower rate was no better,
-        the tests contradict each other. Then the model decides, with the worst p99 of all tests and a margin.
+        The ratio of limit to p99 falls nearly in a straight line with the rate, so the line through both tests leads to
+        the rate. If p99 was no better at the lower rate, the tests contradict each other. Then the model decides, with
+        the worst p99 of all tests and a margin.
         """
         higher, lower = self.failed[-2:]
         rate = rate_on_line(self.point(lower), self.point(higher))
@@ -173,8 +174,9 @@ class FullTests(NamedTuple):
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
         """Return the rate between a test that held and a test that failed, at which p99 should be at its limit.
 
-        It is at least LEAST_STEP and at most MOST_STEP of the gap above the test that held, since a rate near to either
-        test would show little. If p99 does not rise between the tests, it is the lowest of these rates.
+        The rate lies at least LEAST_STEP and at most MOST_STEP of the gap above the test that held, since a rate near
+        to either test would show little. If p99 does not rise between the tests, the rate is the lowest that this
+        allows.
         """
         gap = failed.load - held.load
         share_of_gap = LEAST_STEP
@@ -187,8 +189,8 @@ class FullTests(NamedTuple):
         """Estimate the highest rate from a model fitted to a full test, whose p99 latencies are `shares` of their
         limits.
 
-        If there is no model, or it shows no limit, returns a fixed share of a rate that failed, or infinity for a rate
-        that held. A server that became faster during a test that held is judged by its later speed.
+        If there is no model, or the model shows no limit, returns a fixed share of the test's rate if the test failed,
+        and infinity if it held. A server that became faster during a test that held is judged by its later speed.
         """
         server, queue = self.server, test.queue
         rate_without_model = inf
@@ -200,7 +202,7 @@ class FullTests(NamedTuple):
         has_become_faster = test.has_held and queue.drift > 0  # The p99 is then of the time when the server was slower.
         if rate == inf or has_become_faster:
             rate = server.highest_rate(self.goal) * (1 + max(queue.drift, 0.0))
-        has_failed_by_early_stopping = test.more is not None
+        has_failed_by_early_stopping = test.more is not None  # LoadGen asked for more queries.
         if has_failed_by_early_stopping and test.rate < server.capacity < inf:
             # The p99 itself is within its limit, so the rate follows from the share that early stopping judges. It is
             # scaled from the rate that was sent in fact (`test.rate`) to the rate that was asked for (`test.load`).
@@ -214,8 +216,8 @@ class FullTests(NamedTuple):
     def summary(self) -> str:
         """What is known of the highest rate, in words.
 
-        This is the highest rate that held, and either the lowest rate above it that failed or, if the test had room, a
-        higher rate that may hold.
+        The text names the highest rate that held, and either the lowest rate above it that failed or, if the latencies
+        were well below their limits, a higher rate that may hold.
         """
         held = self.held
         if held is None:
@@ -258,7 +260,7 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
 
     The deciding latency is a percentile above p99, because early stopping allows fewer than 1 % of the queries over the
     limit. It follows from the p99 and the number of late queries, if the tail is exponential. Returns 1, just at the
-    limit, if the two numbers of late queries do not fit that assumption.
+    limit, if the numbers of late and of allowed queries do not fit that assumption.
     """
     p99_share = max(goal.shares(test))
     queries = test.queries or round(test.load * (test.issue_s or 0.0))
@@ -267,7 +269,7 @@ def early_stopping_share(test: Outcome, goal: Goal) -> float | None:
     # LoadGen asks for `more` queries: as many as would allow the number that was over the limit.
     late = max(allowed_late(queries + test.more), 1)
     allowed = max(allowed_late(queries), 0.5)  # If none is allowed, the slowest of twice as many queries counts.
-    if allowed >= late or late >= 0.01 * queries:
+    if allowed >= late or late >= 0.01 * queries:  # The formula below needs allowed < late < 1 % of the queries.
         return 1.0
     return 1 + (1 - p99_share) * log(late / allowed) / log(0.01 * queries / late)
 
@@ -285,8 +287,8 @@ def passing_share(queries: int) -> float:
 def rate_that_waits_allow(tests: Sequence[Outcome], goal: Goal) -> float:
     """Return the highest rate at which queries wait no longer than TTFT's limit allows, in a full test.
 
-    Returns infinity if waits do not decide: no test has a queue, or none showed that TPOT keeps its limit however many
-    queries wait.
+    Returns infinity if it is not known that waits decide. They do only if a test showed that the server caps the
+    running requests: then queries wait, while TPOT keeps its limit however many wait.
     """
     known = [test for test in tests if test.queue]
     if not known:

@@ -49,10 +49,10 @@ class Goal(NamedTuple):
         return RESERVE_RATIO * self.full_s(qps)
 
     def rate_in_time(self, qps: float, left_s: float) -> float | None:
-        """Return a rate whose full test fits in `left_s` seconds: `qps`, or else the highest rate with one pass less.
+        """Return a rate whose full test fits in `left_s` seconds: `qps`, or else a lower rate with one pass less.
 
-        LoadGen sends whole passes of the samples, so a slightly lower rate can save a pass, and much time. Returns None
-        if a test with one pass less would still be too long, or would have too few queries.
+        A pass is one use of all samples. LoadGen sends whole passes, so a slightly lower rate can save a pass, and much
+        time. Returns None if a test with one pass less would still be too long, or would have too few queries.
         """
         if self.reserved_s(qps) <= left_s:
             return qps
@@ -72,7 +72,7 @@ class Goal(NamedTuple):
 
         It has no least duration and no whole passes, so that the simulation has exactly these queries.
         """
-        queries = test.queries or round(test.load * (test.issue_s or 0.0))
+        queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
         return self._replace(least_s=0.0, least_queries=max(queries, 2), pass_queries=1, holds_for_any_arrivals=False)
 
     def shares(self, test: Outcome) -> tuple[float, float]:

@@ -63,7 +63,7 @@ class Measurements:
         An overload, or a p99 far beyond its limit, tells only the server's capacity: then the model alone decides. Any
         other probe corrects the model by its p99.
         """
-        # The model takes from the last test how much answers slow each other down.
+        # The model takes from its last test how much answers slow each other down, so the probe to judge comes last.
         tests = [*self.probes, probe]
         server = ServerModel.fit(self.lone, tests, self.goal)
         rate = server.highest_rate(self.goal)
@@ -80,7 +80,7 @@ class Measurements:
         return rate
 
     def is_late(self, probe: Outcome) -> bool:
-        """Tell whether TTFT was over its limit although the queue did not grow.
+        """Tell whether a probe's TTFT was over its limit although its queue did not grow.
 
         The server then keeps up with the rate, but each query waits.
         """
@@ -90,10 +90,11 @@ class Measurements:
 
     @property
     def candidate(self) -> Candidate:
-        """The rate that a full test should keep by all measurements, with the reason for it.
+        """The highest rate at which a full test should keep the limits, by all measurements, with the reason for it.
 
-        It is 0 if a lone request is over a limit. It is the fastest rate that was tried if nothing shows a limit, and
-        never below a rate that held with room. Else the server's capacity or TPOT decides.
+        It is 0 if a lone request is over a limit, and the fastest rate that was tried if nothing shows a limit. Else
+        the server's capacity or TPOT decides, but the rate is never below one that held with both latencies well within
+        their limits.
         """
         if self.lone.is_over(self.goal):
             return Candidate(0.0, "a lone request is over a limit")
@@ -101,8 +102,8 @@ class Measurements:
         rate = self.rate_by_curve
         if rate is None or self.shows_overloads_alone:
             points = [(probe.rate, self.implied_rate(probe)) for probe in self.probes if probe.queue]
-            # With overloads alone, the curve is too low on one server and the model on another (an H200 that waits for
-            # its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
+            # If all probes are overloads, the curve gives too low a rate on one server, and the model on another (an
+            # H200 that waits for its CPU, "a neighbor of 3 in 90 s"). So the higher of the two counts.
             rate = max(self_implying_rate(points), rate or 0.0)
         held = [probe for probe in self.probes if probe.has_held]
         if rate == inf:
@@ -154,17 +155,18 @@ class Measurements:
 
     @property
     def shows_overloads_alone(self) -> bool:
-        """Tell whether each steady probe was far over a limit, so that none shows how near the limit is.
+        """Tell whether each steady probe was far over a limit, so that none shows at which rate the limit is reached.
 
         True also if no probe was steady.
         """
         return all(share > FAR_OVER_SHARE for _, share in self.steady_points)
 
     def confirming_s(self, rate: float) -> float:
-        """Return the length of a probe at the candidate in seconds: long enough for the number of running queries to
-        settle, which takes several times an answer's latency, but no longer than the full test.
+        """Return the length in seconds of a probe at the candidate rate.
 
-        The latency is that of the last probe, which may have been an overload, so at most a latency at its limits.
+        It is long enough for the number of running queries to settle, which takes several times an answer's latency,
+        but no longer than the full test. The latency is the last probe's. That may have been an overload, so no more
+        than an answer's latency at both limits is taken.
         """
         limit_ms = self.goal.ttft_ms + self.goal.tpot_ms * self.server.sharing.tokens
         latency_s = min(self.last.latency_ms.p50 or 0.0, limit_ms) / 1000
@@ -173,10 +175,11 @@ class Measurements:
 
 
 def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: float = 1.0) -> float | None:
-    """Return the rate at which a p99 is the given share of its limit, from two pairs (rate, p99 as a share of it).
+    """Return the rate at which a p99 is the given share of its limit, from two tests.
 
-    The ratio of limit to p99 is taken as a straight line over the rate. The line is not followed below half the lower
-    rate. None if the share does not rise from `low` to `high`.
+    `low` and `high` are pairs of a test's rate and its p99 as a share of the limit. The ratio of limit to p99 (one over
+    the share) is taken as a straight line over the rate. The line is not followed below half the lower rate, where it
+    would be a guess. None if the share does not rise from `low` to `high`.
     """
     low_rate, low_share = low
     high_rate, high_share = high
@@ -189,10 +192,11 @@ def rate_on_line(low: tuple[float, float], high: tuple[float, float], share: flo
 def self_implying_rate(points: Sequence[tuple[float, float]]) -> float:
     """Return the rate at which a test would imply that same rate, from pairs (rate of a test, rate that it implies).
 
-    `points` are in the order of the tests. The result is interpolated between the nearest test that implies a higher
-    rate than its own and the nearest that implies a lower one. If all tests imply the same direction, the last test and
-    the test nearest to it are taken instead. If there is only one test, or the two are too close or contradict each
-    other, the rate implied by the last test counts. The result is within a factor of two of the last test's rate.
+    `points` are in the order of the tests. The result lies on the line between two tests: the fastest that implies a
+    higher rate than its own, and the slowest that implies a lower one. If all tests imply the same direction, the last
+    test and the test nearest to it are taken instead. If there is only one test, or the two are too close or contradict
+    each other, the rate implied by the last test counts. A point on the line is kept within a factor of two of the last
+    test's rate.
     """
     (rate, implied), earlier = points[-1], points[:-1]
     if not earlier or implied in (0.0, inf):

@@ -20,10 +20,11 @@ MOST_OVERLOAD_RATIO = 1.3  # No test is explained by more than this ratio of a r
 
 
 def share_of_limits(model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> float:
-    """Return the higher p99, as a share of its limit, that nearly all simulated full tests stay below.
+    """Return how near a full test at `rate` comes to its limits: the p99 as a share of its limit, by simulation.
 
-    The p99 are those of the waits and of the answers' times. One with an infinite limit is not judged; the share is 0
-    if both are not.
+    There is a p99 of the queries' waits and one of the answers' times; the higher share counts. Each p99 is so high
+    that nearly all simulated tests stay below it. A p99 without a limit (infinite) does not count; the share is 0 if
+    neither has one.
     """
     waits, answers = model.simulate(rate, goal, limits)
     pass_share = PASS_SHARE if goal.simulated_seed is None else KNOWN_PASS_SHARE
@@ -39,7 +40,8 @@ def rate_within(model: EngineModel, limits: TimeLimits, goal: Goal) -> float:
     """Return the highest rate at which nearly every simulated full test keeps the limits; 0 if a lone answer is over
     its limit.
 
-    The first rate to simulate is just below the capacity or, if answers have a limit, a guess by their mean time.
+    The first rate to simulate is just below the capacity. If answers have a limit, it is at most a guess by their mean
+    time, lone_s / (1 - rate / capacity).
     """
     if limits.answer_s <= model.lone_s:
         return 0.0
@@ -69,6 +71,7 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
         else:
             high = rate
         next_rate = rate_toward_limit(capacity, rate, share)
+        # While no rate is within the limit, `low` is 0, and a fraction of the rate stands for it.
         is_narrow = high / max(low, SMALLEST_LOW * rate) < 1 + CLOSE_SHARE
         if abs(share - 1) < CLOSE_SHARE or is_narrow:
             return next_rate
@@ -107,11 +110,12 @@ def speed_after_test(model: EngineModel, rate: float, p99: TimeLimits, limits: T
 def rate_after_test(
     model: EngineModel, rate: float, p99: TimeLimits, limits: TimeLimits, test: Goal, goal: Goal
 ) -> float:
-    """Return the highest rate that a full test should keep, for a server as much faster or slower than the model as a
-    test at `rate` showed.
+    """Return the highest rate that a full test should keep, by the model, corrected by what a test at `rate` showed.
 
-    A server of speed s has all times divided by s. So it keeps the limits at s times the rate at which the model keeps
-    limits that are multiplied by s. The speed is at most MOST_SPEED_RATIO, because one p99 is subject to chance.
+    The test measured the `p99` times, which show the server's speed relative to the model. A server of speed s has all
+    times divided by s. So it keeps the limits at s times the rate at which the model keeps limits that are multiplied
+    by s. The speed is at most MOST_SPEED_RATIO, because one p99 is subject to chance. `test` is the goal with that
+    test's length.
     """
     speed = min(speed_after_test(model, rate, p99, limits, test), MOST_SPEED_RATIO)
     return speed * rate_within(model, TimeLimits(speed * limits.wait_s, speed * limits.answer_s), goal)

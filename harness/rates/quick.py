@@ -135,13 +135,13 @@ def for_any_arrivals(goal: Goal) -> Goal:
 
 
 def most_running(queue: Queue, goal: Goal) -> int | None:
-    """Return how many requests may run so that TPOT's p99 is at CAPPED_SHARE of its limit.
+    """Return how many requests may run at once so that TPOT's p99 is at CAPPED_SHARE of its limit.
 
     The number is a suggestion for the server's own cap. While one answer is made, each other running request gets as
-    many tokens, and its prompt is computed once. Both make the answer longer, by a time that `queue` has. None if that
-    time is not known.
+    many tokens (`each_s` in all), and its prompt is computed once (`prompt_s`). Both make the answer longer. None if
+    the times are not known.
     """
-    other_s = queue.each_s + queue.prompt_s
+    other_s = queue.each_s + queue.prompt_s  # what each other running request adds to an answer
     if not queue.tokens or other_s <= 0:
         return None
     # Answers scatter around their expected time, so that time must be shorter for the p99 to be at the limit.
@@ -156,10 +156,10 @@ def estimate_of(
 ) -> Estimate:
     """Return the estimate that follows from the measurements.
 
-    `held_to` has the goals by name, `command` is the user's, and `full_at` is the number of requests in flight beyond
-    which the server refused others. Without a probe that shows the server's queue, the ranges follow from the burst
-    alone, and there are none without a burst either. If the server does not behave as the model assumes, there are only
-    doubts.
+    `held_to` has the goals by the names of their limits, `command` is the user's, and `full_at` is the number of
+    requests in flight beyond which the server refused others. Without a probe that shows the server's queue, the ranges
+    of rates follow from the burst alone; without a burst either, there are no ranges. If the server does not behave as
+    the model assumes, the estimate has doubts in place of ranges.
     """
     ranges, doubts = Ranges(), list[str]()
     capacity = capacity_error = expected = running = None
@@ -203,13 +203,13 @@ def estimate_of(
 def capacity_share_error(measurements: Measurements) -> float:
     """Return the error of the capacity as a share of the capacity.
 
-    It is twice the standard error of the completions when the server was saturated, within a least and a most error;
-    the least error if the server never was.
+    It is twice the standard error of the completion rate of the saturated server, within a smallest and a largest
+    error; the smallest if no probe saturated the server.
     """
-    error, saturated = LEAST_ERROR / 2, measurements.server.saturated
+    smallest, saturated = LEAST_ERROR / 2, measurements.server.saturated
     if saturated is None:
-        return error
-    return max(error, min(2 * completed_error(saturated), MOST_ERROR))
+        return smallest
+    return max(smallest, min(2 * completed_error(saturated), MOST_ERROR))
 
 
 def doubts_of(measurements: Measurements) -> list[str]:
@@ -223,10 +223,12 @@ def doubts_of(measurements: Measurements) -> list[str]:
 
 
 def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measured]:
-    """Return the lowest and the highest rate from the burst alone, for an estimate without probes.
+    """Return the lowest and the highest rate at which the limits may be reached, from the burst alone.
 
-    Both are 0 if a lone request is over a limit. If the burst shows no limit, the lower end is a share of the rate of
-    requests that run one after the other, and the upper end is None. Else the upper end is the burst's capacity.
+    It is for an estimate without probes. Both rates are 0 if a lone request is over a limit. If the burst shows no
+    limit of the server, the lower end is a share of the rate of requests that run one after the other, and the upper
+    end is None, for open. Else the upper end is the capacity that the burst shows, and the lower end a share of what a
+    simple model with this capacity allows.
     """
     lone, burst = measurements.lone, measurements.burst
     if lone.is_over(goal):
@@ -236,7 +238,7 @@ def range_by_burst(measurements: Measurements, goal: Goal) -> tuple[float, Measu
         return low, None
     qps, limit_s = burst.qps(lone), inf
     answer_s = lone.latency_s - lone.ttft_s
-    if lone.tpot_s:
+    if lone.tpot_s:  # If TPOT is not known, answers have no limit.
         tokens = answer_s / lone.tpot_s
         limit_s = goal.tpot_ms / 1000 * tokens
     model = EngineModel(
@@ -262,12 +264,12 @@ class RateRange(NamedTuple):
 
     @classmethod
     def of(cls, measurements: Measurements, error: float) -> "RateRange":
-        """Return the range of rates around the candidate.
+        """Return the range of rates around the candidate, in which the highest rate that keeps the limits should lie.
 
-        It is 0 to 0 if no rate keeps the limits, and open above if nothing shows a limit. Without a probe at the
-        candidate it follows from the saturated probe. Else its half width is the largest of three errors, plus the
-        scatter of a full test's tail. The errors are the least one, that of the capacity (`error`, a share), and the
-        difference to what the last probe alone implies. The range ends at the capacity.
+        The range is 0 to 0 if no rate keeps the limits, and open above if nothing shows a limit. Without a probe at the
+        candidate, it follows from the saturated probe. Else its half width is the largest of three errors, plus the
+        scatter of a full test's tail. The errors are a fixed least one, that of the capacity (`error`, a share), and
+        the difference to what the last probe alone implies. The range ends at the capacity.
         """
         goal, candidate = measurements.goal, measurements.candidate
         rate, implied_rate = candidate.rate, measurements.implied_rate(measurements.last)
@@ -289,10 +291,11 @@ class RateRange(NamedTuple):
 
     @classmethod
     def by_overload(cls, measurements: Measurements, rate: float) -> "RateRange":
-        """Return the range of rates from a saturated probe alone; `rate` is the rate that it implies.
+        """Return the range of rates from a saturated probe alone; `rate` is the rate that the probe implies.
 
-        What the server completed while queries waited is the most that it can do, but for twice the error of that
-        figure. If no queries waited, the range ends at the model's capacity, or is open above if that is not known.
+        The rate that the server completed while queries waited is the most that it can do. So the range ends there,
+        plus twice that rate's error. If no queries waited, it ends at the model's capacity, or is open if that is not
+        known.
         """
         queue = measurements.last.queue
         if queue and queue.completed and measurements.last.has_waited:

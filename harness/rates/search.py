@@ -39,8 +39,8 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
     """Measure a lone request and a saturated server, by probes of at least `saturated_s` seconds.
 
     If a lone request is over a limit twice, no rate keeps the limit, and nothing else is measured. A lone request is
-    measured again after the probes. If it takes another time by then, the load changed the server, so the probes are
-    repeated once, unless the time is limited.
+    measured again after the probes. If its latency differs clearly from the one before, the load changed the server. So
+    the probes are repeated once, unless the time is limited.
     """
     measurements.lone = bench.lone_request()
     if measurements.lone.is_over(measurements.goal):
@@ -48,7 +48,7 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
     if measurements.lone.is_over(measurements.goal):
         return
     for _ in range(MOST_MEASUREMENTS):
-        measurements.probes.clear()  # Those of the server before it changed.
+        measurements.probes.clear()  # In a second round, the probes so far show the server before it changed.
         saturate(bench, measurements, saturated_s)
         before, measurements.lone = measurements.lone, bench.lone_request()
         has_changed = abs(before.latency_s / measurements.lone.latency_s - 1) > LASTING_DRIFT
@@ -59,9 +59,9 @@ def measure(bench: SearchBench, measurements: Measurements, saturated_s: float) 
 def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> None:
     """Probe the server for `least_s` seconds or longer, until it is saturated.
 
-    A burst gives the first rate. If the server keeps up, the next probe is faster, up to the rate that the allowed
-    requests in flight can complete. If a saturated probe is not reliable, it is repeated for longer, except for an
-    estimate. The probes end early if the next one does not fit in the time left.
+    A burst gives the first rate. If the server keeps up, the next probe is faster. The highest rate is a little above
+    the rate that the allowed requests in flight can complete. If a saturated probe is not reliable, it is repeated for
+    longer, except for an estimate (`may_shorten`). The probes end early if the next one does not fit in the time left.
     """
     goal, repeats = measurements.goal, 0
     most_repeats = 0 if bench.may_shorten else MOST_REPEATS
@@ -78,7 +78,7 @@ def saturate(bench: SearchBench, measurements: Measurements, least_s: float) -> 
         last = probe(bench, Candidate(rate, reason, seconds))
         measurements.probes.append(last)
         if not is_saturated(last, measurements):
-            if rate == most_qps:  # No faster rate can be completed.
+            if rate == most_qps:  # A faster rate would not put more requests in flight.
                 break
             is_far_below_limits = max(goal.shares(last)) < FAR_SHARE
             ratio = MUCH_FASTER_RATIO if is_far_below_limits else FASTER_RATIO
@@ -136,8 +136,10 @@ def time_for(bench: SearchBench, seconds: float, expected_qps: float) -> float:
 
 
 def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
-    """Tell whether a probe saturated the server: queries always waited, or came faster than the server can share its
-    time among them. A probe with too few queries to measure a queue did not.
+    """Tell whether a probe saturated the server.
+
+    It did if queries always waited and more came than were completed, or if they came at the rate at which concurrent
+    answers slow each other down without end. A probe with too few queries to measure a queue did not.
     """
     if probe.queue is None:
         return False
@@ -145,9 +147,9 @@ def is_saturated(probe: Outcome, measurements: Measurements) -> bool:
 
 
 def doubt_of(probe: Outcome) -> str:
-    """Return why a saturated probe is not reliable; empty if it is, or if it had no queue to judge.
+    """Return why a saturated probe is not reliable; empty if it is reliable, or had no queue to judge.
 
-    It is not if the server's speed changed, or the rate of completions has a large error.
+    It is unreliable if the server's speed changed, or if the rate of completions has a large error.
     """
     queue = probe.queue
     if queue is None:
@@ -197,10 +199,10 @@ def estimate(bench: SearchBench) -> Measurements:
 
 
 def confirm(bench: SearchBench, measurements: Measurements) -> None:
-    """Probe the candidate and note that it is confirmed, so that its range can be narrow.
+    """Probe the candidate rate and note that it is confirmed, so that the estimate can give a narrow range around it.
 
     No probe is needed if the candidate is 0, or if the last probe had nearly the same rate. If the probe does not fit
-    in the time, the candidate stays unconfirmed.
+    in the time left, the candidate stays unconfirmed.
     """
     candidate = measurements.candidate
     if not candidate.rate or abs(candidate.rate / measurements.last.load - 1) <= SAME_RATE_SHARE:
@@ -213,7 +215,7 @@ def confirm(bench: SearchBench, measurements: Measurements) -> None:
 
 
 def search(bench: SearchBench) -> Measurements:
-    """Measure a server until the candidate for the full test agrees with the rate of the last probe.
+    """Measure a server until the candidate (the rate for the full test) agrees with the rate of the last probe.
 
     Ends earlier after MOST_PROBES probes, if no rate keeps the limits, if the first probes show no queue, or if a probe
     would not fit in the time or would take about as long as the full test. A probe in which the server's speed changed
@@ -233,6 +235,7 @@ def search(bench: SearchBench) -> Measurements:
         queue = measurements.last.queue
         must_repeat = bool(queue and queue.drift and repeats < MOST_REPEATS)  # The server's speed changed meanwhile.
         is_same_rate = abs(chosen.rate / measurements.last.load - 1) <= SAME_RATE_SHARE
+        # A probe in which each query waited too long does not confirm its rate, so it is repeated, too.
         if is_same_rate and not must_repeat and not measurements.is_late(measurements.last):
             break
         if not time_for(bench, seconds, chosen.rate):

@@ -45,8 +45,9 @@ class ServerModel(NamedTuple):
         """Fit the model to tests in the order in which they ran. At least one must have a queue.
 
         The last test whose answers could be fitted shows how answers slow each other down. The last test without
-        waiting queries gives TTFT under load; without such a test, the lone request does. The overload whose
-        completions have the smallest error gives the speed when saturated. Without an overload, no cap is known.
+        waiting queries gives TTFT under load; without such a test, the lone request does. Of the tests that overloaded
+        the server, the one whose completions have the smallest error gives the speed when saturated, and shows whether
+        the server caps the running requests. Without an overload, no cap is known.
         """
         queues = [test.queue for test in tests if test.queue]
         sharing = next((queue for queue in reversed(queues) if queue.tokens), queues[-1])
@@ -83,11 +84,11 @@ class ServerModel(NamedTuple):
 
     @property
     def capped_capacity(self) -> float:
-        """The rate in queries/s that the server completes with all places taken; infinity if no test had queries always
-        waiting.
+        """The rate in queries/s that the server completes with as many requests running as it allows; infinity if no
+        test had queries always waiting.
 
-        With all places taken, answers run in step, and the server completes 3 to 9 % more than usual (an H200,
-        Interactive). So the rate is limited to what follows from how answers slow each other down in other tests.
+        In such a test, answers run in step, and the server completes 3 to 9 % more than usual (an H200, Interactive).
+        So the rate is limited to what follows from how answers slow each other down in other tests.
         """
         if not self.saturated:
             return inf
@@ -120,11 +121,10 @@ class ServerModel(NamedTuple):
         return rate_within(self.engine_model, self.limits(goal), goal)
 
     def rate_after(self, test: Outcome, shares: tuple[float, float], test_goal: Goal, goal: Goal) -> float:
-        """Estimate the highest rate for a full test from a test's p99 latencies of TTFT and TPOT, given as shares of
-        their limits.
+        """Estimate the highest rate for a full test from another test's p99 of TTFT and of TPOT.
 
-        A p99 far below its limit is ignored. `test_goal` has the length of that test. Returns infinity if the test
-        shows no limit.
+        `shares` are these p99 as shares of their limits; one far below its limit is ignored. `test_goal` is the goal
+        with that test's length, `goal` that of the full test. Returns infinity if the test shows no limit.
         """
         ttft_share, tpot_share = shares
         limits, model = self.limits(goal), self.engine_model
@@ -143,11 +143,10 @@ class ServerModel(NamedTuple):
 
     @property
     def engine_model(self) -> EngineModel | None:
-        """The model for simulating full tests.
+        """The model for simulating full tests; None if the server has no cap and answers do not slow each other down.
 
-        Without a cap on running requests, the model has the capacity of answers that share the server; None if answers
-        do not slow each other down. With a cap, the capacity is such that answers take the measured time when all
-        places are taken.
+        Without a cap on running requests, the model has the capacity of answers that share the server. With a cap, the
+        capacity is such that answers take the measured time when as many requests run as the cap allows.
         """
         measured = self.sharing
         lone_s = self.lone.tpot_s * measured.tokens  # of an answer that runs alone
@@ -161,7 +160,7 @@ class ServerModel(NamedTuple):
             return EngineModel(lone_s, self.sharing_capacity, most_running=inf, **work)
         busiest_answer_s = self.running_at_cap / self.capped_capacity
         other_requests = self.running_at_cap - 1
-        # Requests run one at a time, or cost others nothing: each takes the measured time, whatever else runs.
+        # If requests run one at a time, or cost others nothing, each takes the measured time, whatever else runs.
         if other_requests < LEAST_OTHERS or not 0 < lone_s < busiest_answer_s:
             return EngineModel(busiest_answer_s, NO_COST_QPS, most_running=self.running_at_cap, **work)
         capacity = other_requests / (busiest_answer_s - lone_s)
@@ -187,7 +186,8 @@ class ServerModel(NamedTuple):
     def waited_s(self, ttft_share: float, goal: Goal) -> float:
         """Return the p99 of waits in seconds, given the p99 of TTFT as a share of its limit.
 
-        A TTFT at its limit is a wait of `longest_wait_s`, so that the same allowance is made for both.
+        TTFT is taken as a wait plus a constant. A TTFT at its limit is a wait of `longest_wait_s`, which fixes the
+        constant.
         """
         limit_s = goal.ttft_ms / 1000
         return self.longest_wait_s(goal) + (ttft_share - 1) * limit_s
@@ -206,8 +206,8 @@ def telling(p99_s: float, limit_s: float) -> float:
 def is_overloaded(test: Outcome, goal: Goal) -> bool:
     """Tell whether a test overloaded the server: queries always waited, and more came than were completed.
 
-    The growth of the queue must be clearly beyond chance. If TTFT is over its limit as well, one standard error
-    suffices. Returns False if the test has no queue.
+    The growth of the queue must be clearly beyond chance (`has_grown`). If TTFT is over its limit as well, growth by
+    more than one standard error (`chance`) suffices. Returns False if the test has no queue.
     """
     queue = test.queue
     if queue is None or not test.has_waited:

@@ -40,9 +40,11 @@ class SimulatedTimes(NamedTuple):
     queries: Any
 
     def judged_p99_s(self, pass_share: float) -> float:
-        """Return the p99 in seconds that `pass_share` of the tests stay below, as LoadGen judges it.
+        """Return the p99 in seconds, as LoadGen judges it, that a share of the simulated tests (`pass_share`) stay
+        below.
 
-        LoadGen's early stopping allows fewer than 1 % of a test's queries over the limit.
+        LoadGen's early stopping allows fewer than 1 % of a test's queries over the limit, so this p99 is above the
+        plain one.
         """
         allowed = [allowed_late(int(queries)) for queries in self.queries.sum(axis=0)]
         return float(np.quantile(self.tails(allowed), pass_share))
@@ -54,9 +56,10 @@ class SimulatedTimes(NamedTuple):
         return float(np.median(self.tails(exceeding)))
 
     def tails(self, allowed: list[int]) -> Any:
-        """Return for each test the time that only as many of its queries exceed as `allowed` has for the test.
+        """Return for each test the time that no more of its queries exceed than are allowed: `allowed` has their
+        number.
 
-        A row of `seconds` and `queries` is a group of queries with the same time, a column is a test.
+        In `seconds` and `queries`, a column is a test, and a row is a group of queries with the same time.
         """
         order = np.argsort(-self.seconds, axis=0)  # each test's groups from the longest time to the shortest
         late = np.cumsum(np.take_along_axis(self.queries, order, axis=0), axis=0)
@@ -90,7 +93,7 @@ class EngineModel(NamedTuple):
 
     @property
     def busiest_answer_s(self) -> float:
-        """The seconds of an answer with all places taken; of a lone answer if the number of places has no limit."""
+        """The seconds of an answer while as many requests run as the engine allows; of a lone answer if it has no cap."""
         if self.most_running == inf:
             return self.lone_s
         return self.lone_s + max(self.most_running - 1, 0.0) / self.capacity
@@ -103,10 +106,10 @@ class EngineModel(NamedTuple):
         return min(self.most_running / self.busiest_answer_s, self.capacity)
 
     def answer_steps(self, seconds: float, limits: TimeLimits) -> int:
-        """Return the number of steps in which an answer is simulated, in a test of so many seconds.
+        """Return the number of steps into which the simulation divides an answer, in a test of `seconds` seconds.
 
         If waits have a limit, the steps are short enough to resolve it. The number is at most MOST_ANSWER_STEPS, and
-        such that a test has at most MOST_STEPS steps.
+        small enough that the test has at most MOST_STEPS steps.
         """
         steps = LEAST_ANSWER_STEPS
         if limits.wait_s < inf:
@@ -131,7 +134,10 @@ class Simulation:
     """
 
     def __init__(self, model: EngineModel, rate: float, goal: Goal, limits: TimeLimits) -> None:
-        """Begin several tests at `rate`, each with the mean number of running queries that lone answers would make."""
+        """Begin several tests at `rate`, which are simulated side by side: each array below has a value for each test.
+
+        A test begins with as many running queries as would run on average if each took a lone answer's time.
+        """
         self.model = model
         self.seconds = goal.full_s(rate)
         self.random = np.random.default_rng(0)
@@ -161,8 +167,8 @@ class Simulation:
         """Advance all tests by one step: end answers that had all their steps, admit queries, and compute the time of
         the step.
 
-        If the engine caps the running queries, only as many are admitted as places are free, and the others wait. A
-        step takes the time of the prompts that begin, a lone answer's time, and some for each other running query.
+        If the engine caps the running queries, only as many are admitted as the cap allows, and the others wait. A step
+        takes the time of the prompts that begin, a lone answer's time, and some time for each other running query.
         """
         model = self.model
         clock = self.clocks[-1] + self.step_s
@@ -209,9 +215,10 @@ class Simulation:
 
     @property
     def answers(self) -> SimulatedTimes:
-        """The times of the answers by the step in which they began, without the answer's own prompt.
+        """The times of the answers by the step in which they began, without the time of the answers' own prompts.
 
-        Answers that have not ended are left out. Each time is varied by chance as the model's `scatter` says.
+        Answers that have not ended are left out. Each time is multiplied by a random factor, whose width is the model's
+        `scatter`.
         """
         steps = self.answer_steps
         clock, prompt_s, begun = np.array(self.clocks), np.array(self.prompt_s), np.array(self.begun[steps:])
@@ -241,10 +248,10 @@ class Arrivals:
             self.times = arrival_times(goal.simulated_seed, goal.full_queries(rate)) / rate
 
     def until(self, end_s: Any, step_s: Any) -> Any:
-        """Return how many queries come in each test in the step that ends at `end_s` and takes `step_s` seconds.
+        """Return how many queries arrive in each test in the step that ends at `end_s` and takes `step_s` seconds.
 
-        They are drawn by chance or, if LoadGen's times are known, counted: those up to `end_s`, less those counted
-        before (`self.came`). So the steps must be asked for in their order.
+        The number is drawn by chance. If LoadGen's arrival times are known, it is counted instead: the arrivals up to
+        `end_s`, less those of earlier calls (`self.came`). So this must be called for the steps in their order.
         """
         if self.times is None:
             return self.random.poisson(self.rate * step_s)

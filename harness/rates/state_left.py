@@ -9,9 +9,10 @@ LEAST_CHANGE = 0.1  # A smaller change of a server's speed, as a share, is not w
 
 
 def state_left(tests: Sequence[Outcome]) -> str:
-    """Return a caution if the server changed under the search's load, as with an autoscaler; else an empty text.
+    """Return a caution if the server changed under the search's load, for example by an autoscaler; empty if it did
+    not.
 
-    `tests` are in the order in which they ran.
+    The rate that was found then belongs to the changed server. `tests` are in the order in which they ran.
     """
     change = change_within(tests) or change_between(tests)
     if not change:
@@ -35,12 +36,12 @@ def drift_text(drift: float) -> str:
 
 
 def change_between(tests: Sequence[Outcome]) -> str:
-    """Return in words that a rate held after a clearly lower one had failed; empty if there is no such pair.
+    """Return in words that a rate held after a clearly lower rate had failed; empty if there is no such pair of tests.
 
     A test with refused requests does not count as failed, because the number in flight was reduced after it.
     """
-    for place, later in enumerate(tests):
-        failed = [test for test in tests[:place] if not test.has_held and not test.refused]
+    for index, later in enumerate(tests):
+        failed = [test for test in tests[:index] if not test.has_held and not test.refused]
         lowest = min(failed, key=load_of, default=None)
         if later.has_held and lowest and later.load > (1 + LEAST_CHANGE) * lowest.load:
             return f"{number(later.load)} queries/s held after {number(lowest.load)} had failed"

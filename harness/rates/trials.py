@@ -47,8 +47,8 @@ class TolerantEngine:
     def __init__(self, engine: Engine, max_failed: str, requests: int, is_probe: bool = False) -> None:
         """Wrap an engine for a trial of so many requests. `max_failed` is the value of --max-failed.
 
-        If that allows no failed request at all, the trial allows none either. Else the trial allows at least one, even
-        if the share of its few requests is less.
+        If the value allows no failed request at all, the trial allows none either. Else the trial allows at least one,
+        even if the allowed share of its few requests is less than one.
         """
         self.engine = engine
         self.is_probe = is_probe
@@ -92,7 +92,7 @@ class TolerantEngine:
     def count_failure(self, request: int, error: EndpointError) -> None:
         """Count a failed request, given by its number. Raises EndpointError if more requests failed than may fail.
 
-        The message then names --max-failed, unless it allows no failure at all and so did not decide.
+        The message then names --max-failed (`rule`), unless the flag allows no failure at all: then it did not decide.
         """
         self.admission.drop(request)
         self.failures_left -= 1
@@ -106,9 +106,9 @@ class TolerantEngine:
 async def run_trial(plan: Plan, engine: TolerantEngine, prompts: Sequence[Prompt], at_once: int) -> Trial:
     """Warm up on a few prompts, then send all prompts as the run itself will, and return how fast answers came.
 
-    `at_once` is the engine's concurrency. The trial ends after `TRIAL_S` with the answers so far, or with the first
-    answer if none came by then; requests under way are cancelled. Raises EngineError, or EndpointError if no request
-    was answered.
+    `at_once` is the engine's concurrency. The trial ends when all are answered, or after TRIAL_S seconds with the
+    answers so far. If none came by then, it waits for the first. Requests under way are cancelled. Raises EngineError,
+    or EndpointError if no request was answered.
     """
     sender = trial_sender(plan, at_once)
 
