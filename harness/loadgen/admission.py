@@ -53,9 +53,9 @@ class Admission:
 
     @property
     def full_at(self) -> int | None:
-        """The median number of requests that the server was answering when it refused others, at least 1.
+        """The median number of requests that the server was answering when it refused another, at least 1.
 
-        None if it refused none. A request counts from when it was sent to the end of its answer.
+        None if it refused none. The server is taken to answer a request from when it was sent to the end of its answer.
         """
         if not self.refusal_times:
             return None
@@ -75,10 +75,10 @@ class Admission:
 
 
 def advice(others: int) -> str:
-    """Return the end of an error message on a refusal: the flag that avoids it, by fewer requests in flight.
+    """Return the end of an error message on a refused request: the flag that avoids refusals, with a value for it.
 
-    `others` is the number of other requests in flight when a request was refused. Empty if there were none, because a
-    lower limit would not help.
+    `others` is the number of other requests in flight when the request was refused. Empty if there were none, because a
+    lower limit on the requests in flight would not help.
     """
     if not others:
         return ""

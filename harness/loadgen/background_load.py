@@ -42,7 +42,7 @@ class BackgroundLoad:
     def warnings(self, when: str = "during the test") -> list[str]:
         """Return in words each kind of load that may have cost speed: CPU, GPU memory, and this client's own processes.
 
-        `when` says in the text when the CPU was used. Empty if nothing may have cost speed or nothing is known.
+        `when` is put into the text about the CPU. The list is empty if nothing may have cost speed or nothing is known.
         """
         texts = []
         if self.cpu_cores is not None and self.cpu_cores > self.share * self.cores:
@@ -236,12 +236,13 @@ def watch_others(
 ) -> Iterator[BackgroundLoad]:
     """Measure what other programs use while the block runs. Yield the result, which is complete after the block.
 
-    `gpus` were in use before the engine started. `has_gpus` says that GPUs compute the answers. The processes of a
-    server behind `endpoints` on this machine do not count as other programs. If these are not known, neither is the
-    CPU load of other programs. A block of a second or less is too short to be measured: its CPU load stays unknown.
+    `gpus` are those whose memory other programs used before the engine started. `has_gpus` says that GPUs compute the
+    answers. The processes of a server behind `endpoints` on this machine do not count as other programs. If these
+    processes are not known, neither is the CPU load of other programs. A block of a second or less is too short to be
+    measured: its CPU load stays unknown.
     """
     load = BackgroundLoad(gpus=list(gpus))
-    if has_gpus or endpoints:  # The CPU does not compute the answers, so other programs may take more of it.
+    if has_gpus or endpoints:  # The CPU does not compute the answers, so a warning comes only at a larger share of it.
         load.share = SPARE_CPU_SHARE
     own_processes = {os.getpid()}
     servers = servers_here(endpoints)
@@ -254,7 +255,7 @@ def watch_others(
         return
     # The CPU seconds of this program's and the servers' processes during the block.
     used = {pid: cpu_s - cpu_before.get(pid, 0.0) for pid, cpu_s in cpu_by_process(known_processes).items()}
-    if endpoints:  # A client that is too busy delays the times that it takes of the server's answers.
+    if endpoints:  # A client that is too busy sees the server's answers late, so its own load counts, too.
         busiest_s = max(used.get(pid, 0.0) for pid in cpu_by_process(own_processes))
         load.client_share = round(busiest_s / seconds, 2)
     if not servers.unknown:

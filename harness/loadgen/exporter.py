@@ -56,8 +56,8 @@ class GpuSample(NamedTuple):
 def exporter_reading(urls: Sequence[str]) -> ExporterReading:
     """Return what the DCGM exporters at `urls` report about the GPUs of the server.
 
-    An address of --telemetry-url may name GPUs and a host. If it does, the others on the page are left out. Raises
-    UsageError if a page is no exporter's page, or lacks a named GPU or any GPU of the named host.
+    An address of --telemetry-url may name GPUs and a host. If it does, all other GPUs on the page are left out. Raises
+    UsageError if a page is no exporter's page, lacks a named GPU, or has no GPU of the named host.
     """
     values: GPUs = {}
     models, split = {}, set[str]()
@@ -101,8 +101,8 @@ def remote_gpus(urls: Sequence[str]) -> GPUs:
 def gap_notes(exported: ExporterReading, recording: Recording) -> Iterator[str]:
     """Yield at most one note on what the exporters did not report during a test.
 
-    Split GPUs (MIG) have no power of their own. Otherwise, single readings may have failed. `exported` is the reading
-    before the test, `recording` has those during the test.
+    If GPUs are split (MIG), they have no power of their own, and the note says only that. Otherwise, it counts the
+    readings that failed. `exported` is the reading before the test, `recording` has the readings during the test.
     """
     if exported.split:
         count = f"{len(exported.split):,} of {len(exported.gpus):,} GPUs"
@@ -124,8 +124,9 @@ async def exporter_page(address: str) -> str:
 def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Yield each value of each GPU on an exporter's page, for the columns of machine.csv.
 
-    The rows of a split GPU's parts (MIG) become one value. Left out are values that no GPU can have, and those that do
-    not count for a split or an unsplit GPU. Raises UsageError if the page does not come, or has no field of DCGM's.
+    The rows of a split GPU's parts (MIG) become one value. Left out are values that no GPU can have, and fields that
+    `column_of` does not use for a split, or for a whole GPU. Raises UsageError if the page does not come, or has no
+    field of DCGM's.
     """
     try:
         text = asyncio.run(exporter_page(address))
@@ -154,18 +155,17 @@ def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
 
 
 def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
-    """Return the column of machine.csv for a DCGM field, and one value for a GPU from `values`, one for each part.
+    """Return the column of machine.csv for a DCGM field (`name`), and a GPU's value for it.
 
-    A whole GPU has one value. For a split GPU (MIG), memory is summed over the parts, and of any other value the
-    largest counts. Memory is turned from MiB into GiB, and a share into percent. The column is empty if the value is
-    not used: the share of active engines of a whole GPU, which reports its load, and what a split GPU reports of the
-    whole card, on which others may compute.
+    `values` has one value for a whole GPU, and one for each part of a split GPU (MIG). Memory is summed over the parts,
+    and of any other field the largest value counts. Memory is turned from MiB into GiB, and a share into percent. The
+    column is empty if the field is not used.
     """
-    if name == ENGINE_ACTIVE:
+    if name == ENGINE_ACTIVE:  # A whole GPU reports its load in another field.
         column = "load_percent" if is_split else ""
         return column, 100 * max(values)
     column = DCGM_COLUMNS[name]
-    if is_split and column in WHOLE_CARD_COLUMNS:
+    if is_split and column in WHOLE_CARD_COLUMNS:  # Others may compute on the rest of the card.
         return "", 0.0
     if column == "memory_gib":
         return column, sum(values) / 1024

@@ -82,8 +82,8 @@ def counter_rate(field: int) -> GpuQuery:
 def null_if_split(read: GpuQuery) -> GpuQuery:
     """Return a function that reads a value as `read` does, but returns None for a split GPU (MIG).
 
-    It is for load and power: drivers report no load of such a GPU, or 0, and the power of the whole card, which others
-    may use, too.
+    It is used for load and power. Of a split GPU, drivers report no load, or 0, and the power of the whole card, on
+    which others may compute.
     """
 
     def read_unless_split(nvml: NVML, handle: GPUHandle) -> Measured:
@@ -188,9 +188,9 @@ def record_machine(
 def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Callable[[], list[Measured]]]]:
     """Yield the number of visible GPUs that are read, at most `most`, and a function that reads all their columns.
 
-    The GPUs are read in a separate process, since a driver's library that crashes takes its process with it. Without
-    GPUs, no process is started. Values that do not come in time are None. If the process has ended by the end of the
-    block, it has crashed, and a message is added to `troubles`.
+    A separate process reads the GPUs, since a driver's library that crashes ends its process. Without GPUs, no process
+    is started. Values that do not come in time are None. If the process has ended before the block does, it has
+    crashed, and a message is added to `troubles`.
     """
     count = len(ask_gpus(name_of)[:most])
     spawn = multiprocessing.get_context("spawn")
@@ -203,7 +203,7 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
 
     def read() -> list[Measured]:
         """Ask the process for the values of all GPUs, and return them, or None for each if they do not come in time."""
-        with suppress(OSError, EOFError):
+        with suppress(OSError, EOFError):  # The process has ended: None for each value.
             discard_pending(own_end)  # values that came too late
             own_end.send(None)
             if own_end.poll(READ_TIMEOUT_S):
@@ -247,8 +247,8 @@ def exit_text(code: int) -> str:
 def serve_gpu_values(connection: Connection, count: int) -> None:
     """Send the values of the first `count` GPUs at each request, until the other side is gone.
 
-    This is all that the reading process does. The first values are sent without a request. Without NVML, the values are
-    an empty list. A value that a GPU does not report is None.
+    This is all that the process that reads the GPUs does. The first values are sent without a request. Without NVML,
+    the values are an empty list. A value that a GPU does not report is None.
     """
     signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
@@ -259,5 +259,6 @@ def serve_gpu_values(connection: Connection, count: int) -> None:
             if nvml:
                 for gpu in handles[:count]:
                     values += [answer_or_none(read, nvml, gpu) for read in reads.values()]
-            connection.send(values)  # at first only to start the counters: the reader discards these values
-            connection.recv()
+            # The first values only start the counters, and the other side discards them.
+            connection.send(values)
+            connection.recv()  # the next request

@@ -112,12 +112,12 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
 def min_duration(values: Entries) -> Reasons:
     """Yield how much too short the test was, and which setting makes it longer.
 
-    LoadGen plans the number of queries by the expected rate or latency, so that a server that is faster ends early. If
-    the minimum or the length is not in the log, the sentence only says that the test was too short.
+    LoadGen plans the number of queries by the expected rate or latency, so the test of a faster server ends early. If
+    the minimum duration or the test's length is not in the log, the sentence only says that the test was too short.
     """
     target = values.number("effective_target_qps")
     expected_ns = values.number("requested_single_stream_expected_latency_ns")
-    expected_ms = expected_ns / 1e6 if expected_ns else expected_ns
+    expected_ms = expected_ns / 1e6 if expected_ns else expected_ns  # None stays None
     match values["effective_scenario"]:
         case "Offline":
             remedy = f"raise --offline-expected-qps{current_value(target, 'samples/s')}"
@@ -145,10 +145,11 @@ def min_queries(values: Entries) -> Reasons:
 
 
 def early_stopping(values: Entries) -> Reasons:
-    """Yield for which percentiles the queries are too few, and what to do.
+    """Yield for which latencies' percentile the test had too few queries, and what to do.
 
-    LoadGen's sentences hold the number of queries that are missing. A percentile over its limit is left out, since more
-    queries would not help. If no sentence has a number, yield one without it, unless a latency is over its limit.
+    How many are missing, or how many the test needs at least, stands in sentences that LoadGen logs. A latency over its
+    limit is left out, since more queries would not help. If no logged sentence has a number, yield a sentence without
+    one, unless a latency is over its limit.
     """
     is_over_limit = "latency" in failed_checks(values)
     remedy = "lower the target rate" if is_over_limit else "run longer (a higher minimum duration or query count)"

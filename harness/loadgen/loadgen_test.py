@@ -67,7 +67,8 @@ class LoadGenSettings:
     def prepare(self, plan: Plan, folder: Path) -> lg.TestSettings:
         """Write the user.conf of a plan to the folder, and return the settings for its test. Raises LoadGenError.
 
-        A setting that the plan does not have gets its value in mlperf.conf, as an earlier test may have changed it.
+        All tests of a run share one object of settings. A setting that this plan does not have is set back to its value
+        in mlperf.conf, since an earlier test may have changed it.
         """
         conf = folder / "user.conf"
         conf.write_text(user_conf(plan))
@@ -89,9 +90,9 @@ class LoadGenSettings:
     def read(self, plan: Plan, conf: Path) -> lg.TestSettings:
         """Return the settings of `mlperf.conf` and of the user.conf at `conf`, with the plan's seeds.
 
-        Also keep the values that mlperf.conf has for CHANGING_SETTINGS, so that a later test can have them again. If
-        this process has read a user.conf for another run, the settings are set one by one instead of from the file.
-        Raises LoadGenError if LoadGen refuses the file.
+        Also keep the values that mlperf.conf has for CHANGING_SETTINGS, so that a later test can have them again.
+        LoadGen reads a user.conf only once in a process. If it has read that of an earlier run, the settings are set
+        one by one instead of from the file. Raises LoadGenError if LoadGen refuses the file.
         """
         scenario = plan.config.scenario_rules.loadgen
         settings = lg.TestSettings()
@@ -110,9 +111,9 @@ class LoadGenSettings:
 
 
 def set_fixed(settings: lg.TestSettings, plan: Plan) -> None:
-    """Set what does not change from test to test, as LoadGen would read it from a user.conf.
+    """Set the settings that do not change from test to test, as LoadGen would read them from a user.conf.
 
-    The value is converted to the unit and the type of LoadGen's attribute.
+    Each value is converted to the unit and the type of LoadGen's attribute.
     """
     for key, value in plan.pattern.fixed_settings(plan).items():
         name, factor = FIXED_SETTINGS[key]
@@ -137,11 +138,11 @@ def ignore(*arguments: object) -> None:
 def run_test(
     mode: Test, settings: lg.TestSettings, sut: SUT, samples: int, folder: Path, watch: Callable[[], None]
 ) -> None:
-    """Run one test to its end. Logs of samples that LoadGen left empty are deleted.
+    """Run one test to its end. Per-sample logs that LoadGen left empty are deleted.
 
-    `watch` is called ten times a second on this thread, and may raise an error to give up. LoadGen itself cannot be
-    stopped, since it waits in C++ for every answer. After giving up, the process must therefore be ended. An
-    audit.config in `folder` overrides all other settings. Raises LoadGenError if LoadGen fails.
+    `watch` is called ten times a second on this thread, and may raise an error to give up the test. LoadGen itself
+    cannot be stopped, since it waits in C++ for every answer. After an error of `watch`, the process must therefore be
+    ended. An audit.config in `folder` overrides all other settings. Raises LoadGenError if LoadGen fails.
     """
     settings.mode = lg.TestMode.PerformanceOnly
     if mode == "accuracy":
@@ -150,7 +151,8 @@ def run_test(
     logging.enable_trace = mode == "performance" and not sut.is_timed_by_client  # the times of each sample
     system = lg.ConstructFastSUT(sut.issue, ignore)
     library = lg.ConstructQSL(samples, samples, ignore, ignore)
-    # LoadGen would otherwise read an audit.config in the working folder, which would change the test unnoticed.
+    # Without this path, LoadGen would read an audit.config in the working folder, which would change the test
+    # unnoticed.
     audit = str(folder / "audit.config")
     failed = []
 

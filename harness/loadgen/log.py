@@ -158,9 +158,9 @@ def check_beginning(path: Path, values: Entries) -> None:
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
     """Add an entry of a LoadGen log to `values`.
 
-    Raises ValueError if LoadGen does not write such a value for the key, or does not write the key twice. A second
-    version is the beginning of another test. The verdict comes once. A result, a setting in effect or an entry on early
-    stopping may be repeated with the same value. Of all other entries, the last counts.
+    Raises ValueError if LoadGen never writes such a value for the key, or never writes the key twice: a second version
+    is the beginning of another test, and the verdict comes once. A result, a setting in effect or an entry on early
+    stopping may be repeated only with the same value. If any other entry is repeated, the last value counts.
     """
     if key == "loadgen_version" and key in values:
         raise ValueError("contains the logs of two tests")
@@ -199,7 +199,7 @@ def is_of_kind(key: str, value: object) -> bool:
 
 
 def number_of(value: object) -> int | float | None:
-    """Return a value if it is a number within the 64 bits of LoadGen's integers; None for any other value, as true."""
+    """Return a value if it is a number within the 64 bits of LoadGen's integers; None for any other, such as true."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < 2**64 else None
@@ -247,7 +247,7 @@ def sample_count(values: Entries) -> int | None:
         return queries
     samples_per_query = values.count("generated_samples_per_query")
     if not samples_per_query:
-        return samples_per_query  # None, or the 0 that is logged
+        return samples_per_query  # None if it is not logged, or the logged 0
     return queries * samples_per_query
 
 
@@ -326,7 +326,8 @@ def check_verdict(values: Entries, verdict: str | None, failed: Sequence[Check])
 
 
 def latency(values: Entries, edge: str, percentile: str) -> Latency | None:
-    """Return one kind of latency in milliseconds. None if the log lacks one of its values, or the minimum is negative.
+    """Return one kind of latency (such as TTFT) in milliseconds. None if the log lacks a value of it, or its minimum is
+    negative.
 
     `edge` is the key of the minimum, mean and maximum, in which {} stands for these words. `percentile` is the key of
     the percentiles, in which {} stands for the percentile.

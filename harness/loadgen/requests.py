@@ -96,9 +96,10 @@ class TraceReader:
         self._first_by_number: dict[int, float] = {}
 
     def take(self, line: str) -> None:
-        """Take what a line of the trace says of a sample: its first token, or its end.
+        """Take what a line of the trace says of a sample: the time of its first token, or its end.
 
-        A line of no interest is not parsed, since a trace may be long. Raises an error of DAMAGED.
+        Any other line is not parsed, since a trace may be long. Raises one of the errors in DAMAGED if a line is
+        damaged.
         """
         if '"LastTrace"' in line:
             self.has_end = True
@@ -136,7 +137,7 @@ class TraceReader:
 
 
 def read_event(line: str) -> TraceEvent:
-    """Return the event in a line of LoadGen's trace, which may end with a comma. Raises an error of DAMAGED."""
+    """Return the event in a line of LoadGen's trace, which may end with a comma. Raises one of the errors in DAMAGED."""
     event: TraceEvent = DECODER.decode(line.rstrip().rstrip(","))
     return event
 
@@ -191,7 +192,7 @@ class Request:
 
     @property
     def tpot_ms(self) -> Measured:
-        """Milliseconds per output token after the first ones.
+        """Milliseconds per output token after those that came in the first message (`first_tokens`).
 
         None if no token came after them, if the times are unknown, or if the request failed.
         """
@@ -339,9 +340,9 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
 def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
-    Only the client knows when a request was sent, and by its own clock. That time is converted to LoadGen's clock: the
-    difference of the two clocks is taken from the request that went fastest from LoadGen to the client's code. A
-    request without a first token keeps its own TTFT. Raises LogError if the trace is of another test.
+    Only the client knows when a request was sent, and by its own clock. That time is converted to LoadGen's clock. The
+    difference of the two clocks is taken from the request that reached the client's code fastest, since any delay would
+    add to it. A request without a first token keeps its own TTFT. Raises LogError if the trace is of another test.
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:

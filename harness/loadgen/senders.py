@@ -79,8 +79,9 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
         """Send the items, `at_once` of them at a time, and wait for their answers.
 
-        If there are conversations (`turn`), the items of each are sent one after another. Return the items that were
-        not sent before the time was over.
+        If there are conversations (`turn` tells the conversation of an item), the items of each are sent one after
+        another. The sending ends when `seconds` are over and `fewest` items were sent, but a round of conversations is
+        finished first. Return the items that were not sent.
         """
         # Without conversations, each item is a conversation of its own.
         conversations: Iterable[Sequence[SentItem]] = ((item,) for item in items)
@@ -94,8 +95,8 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         async def send_one_by_one() -> None:
             """Take conversations from the common source, and send their items one after another.
 
-            When the time is over and enough items were sent, no conversation of a new round is begun. The one that was
-            taken from the source in vain is noted as unsent.
+            A round is one use of all conversations. When the time is over and enough items were sent, the present round
+            is finished, but no conversation of a new round is begun. One that was taken already is noted as unsent.
             """
             nonlocal sent, latest_round
             for conversation in source:
@@ -162,8 +163,8 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
     """Return the items of each conversation in a list of their own, in the order in which they are to be sent.
 
-    The conversations are in the order in which their first item came. The same conversation in another round is a
-    separate list. `turn` returns an item's round, its conversation, and its place there.
+    The lists are in the order in which the first item of each came. A conversation that is held again in another round
+    gets a list for each round. `turn` returns an item's round, its conversation, and its place there.
     """
     by_conversation = defaultdict[tuple[int, int], list[SentItem]](list)
     for item in items:

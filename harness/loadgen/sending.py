@@ -16,11 +16,11 @@ QUEUE_FACTOR = 2  # requests at the engine for each that it computes at once, so
 
 
 def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
-    """Return the sender for queries that LoadGen issues at once. None if LoadGen sets the pace.
+    """Return the sender for queries that LoadGen issues all at once. None if LoadGen sets the pace.
 
-    Offline sends batches, if wanted sorted by length. Fixed concurrency keeps a number in flight, for the length of the
-    test. Arrivals of the user's own are sent at their times. `timed` is False in an accuracy test, which sends all its
-    queries, without regard to time.
+    Offline sends batches, on demand sorted by length. Fixed concurrency keeps a number of requests in flight until the
+    test's time is over. Requests with arrival times of the user's own are sent at these times. `timed` is False in an
+    accuracy test, which sends all its queries, without regard to time.
     """
     config, prompts, conversations = plan.config, library.prompts, library.conversations
 
@@ -32,7 +32,10 @@ def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender |
         return request.order // len(prompts), -len(prompts[request.sample])
 
     def turn(request: Request) -> tuple[int, int, int]:
-        """Return the round of a request, its conversation, and its place there, which is the number of its sample."""
+        """Return the round of a request (how often its sample was issued before), its conversation, and its sample.
+
+        The samples of a conversation are numbered in its order.
+        """
         assert conversations
         return request.round, conversations[request.sample], request.sample
 
@@ -85,8 +88,8 @@ def trial_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
 def trial_size(plan: Plan, engine_concurrency: int) -> int:
     """Return the number of prompts of a trial.
 
-    One query after another takes some queries, and fixed concurrency two waves of requests. Any other load takes one
-    batch: of --batch-size or, without it, as many as the engine computes at once.
+    A load of one query after another takes TRIAL_QUERIES queries. Fixed concurrency takes twice its number in flight.
+    Any other load takes one batch: of --batch-size or, without it, as many as the engine computes at once.
     """
     match plan.pattern:
         case Sequential():

@@ -16,9 +16,9 @@ def signs_of_others(
 ) -> Iterator[str]:
     """Yield a sentence for each sign in a server's metrics that others use it.
 
-    The signs are more requests running than this client had in flight at most, and more tokens generated between the
-    pages of metrics `before` and `after` the test than the `came` tokens that this client got. What is not known, as
-    `came` if it is None, gives no sign.
+    There are two signs. More requests ran than this client ever had in flight (`in_flight`). Or the server generated
+    more tokens than this client got (`came`), counted from the pages of metrics `before` and `after` the test. If a
+    number is not known (`came` may be None), its sign is left out.
     """
     readings = [value for value in recording.column("requests_running") if value is not None]
     if readings:

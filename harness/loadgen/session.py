@@ -66,7 +66,7 @@ class LoadGenSession:
     busy_gpus: list[int] = field(default_factory=list)  # GPUs that other programs used before the engine started
 
     def __post_init__(self) -> None:
-        """Set what the session keeps from test to test: LoadGen's settings, a counter of tests, and times."""
+        """Set what the session keeps from test to test, such as LoadGen's settings and a counter of tests."""
         self.settings, self.tests = LoadGenSettings(), itertools.count()
         self.run_id = secrets.token_hex(8)  # a name that no other run has, for the salts of this run's tests
         self.warned = False  # whether the screen has shown other programs' load; each test records it anyway
@@ -93,7 +93,7 @@ class LoadGenSession:
     def drive(self, mode: Test, plan: Plan, folder: Path, is_probe: bool = False) -> SUT:
         """Run one LoadGen test on the engine while watching it, and write the requests of the test to its folder.
 
-        Only a performance test has times: LoadGen's own or, if LoadGen issues all queries at once, the client's. In a
+        Only a performance test keeps times: LoadGen's own or, if LoadGen issues all queries at once, the client's. In a
         probe (`is_probe`), refusals by a full server are measurements, not failures. Return the system under test,
         which has the requests and the refusals. Raises LogError if LoadGen's trace is of another test.
         """
@@ -129,7 +129,7 @@ class LoadGenSession:
         test.
         """
         self.require_time()
-        moved_s = clock_offset() - offset
+        moved_s = clock_offset() - offset  # by how much the system clock was set during the test
         if sut.timed and not sut.is_timed_by_client and abs(moved_s) > CLOCK_SET_S:
             raise LoadGenError(
                 f"the system clock was set by {moved_s:+,.0f} s in a test that LoadGen times by it: run again."
@@ -158,12 +158,12 @@ class LoadGenSession:
 
     @contextmanager
     def record_test(self, folder: Path, plan: Plan, sut: SUT) -> Iterator[None]:
-        """Record what a test takes of the machine and of a server while the block runs.
+        """Record how a test uses the machine and a server while the block runs.
 
         Afterwards machine.json and, with an endpoint, server.json are written to the folder, and what a user should
         know is shown. A warning about other programs is shown only once in a run. The energy is taken from the GPUs'
         own counters, or with --telemetry-url from their recorded power. Only a timed test is recorded each second
-        (--extra-metrics), and only its warnings cover other users of the server.
+        (--extra-metrics), and only in a timed test are other users of the server looked for.
         """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
@@ -219,7 +219,8 @@ class LoadGenSession:
         `path` is the test's machine.csv. `before` and `after` are the pages of metrics around the test.
         """
         in_flight = min(sut.most_in_flight, plan.config.most_in_flight)
-        # The larger of the two counts, so that no token of this run is taken for another program's.
+        # Of the server's and the client's count of an answer, the larger counts: no token of this run may be taken for
+        # another program's.
         tokens: int | None = sum(max(delivery.tokens, delivery.client_tokens) for delivery in sut.deliveries)
         if any(request.failure for request in sut.requests):
             tokens = None  # the server may have generated a part of their answers, which did not come

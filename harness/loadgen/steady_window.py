@@ -70,11 +70,11 @@ class SteadyWindow:
 def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | None:
     """Return the steady part of a test in which `at_once` requests are computed at a time.
 
-    It begins when the first `at_once` answers have ended, and ends when as many are still to come. None if these ramps
-    would be more than half of the test, or if a time is not known. None also if the answers did not come steadily: the
-    part is a tenth of the test or less, or no tokens came in its first half.
+    The part begins when the first `at_once` answers have ended (the ramp), and ends when `at_once` answers are still to
+    come (the drain). None if ramp and drain have more than half of the requests, or if a time is not known. None also
+    if the answers did not come steadily: the part is a tenth of the test or less, or no tokens came in its first half.
     """
-    is_mostly_ramp = 2 * at_once > len(requests) / 2  # ramp and drain have `at_once` answers each
+    is_mostly_ramp = 2 * at_once > len(requests) / 2
     if is_mostly_ramp or any(request.done_s is None for request in requests):
         return None
     done = sorted(requests, key=attrgetter("end_s"))

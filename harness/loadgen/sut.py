@@ -77,8 +77,10 @@ class SUT:
             self.run(self.send(self.sender, requests))
 
     async def send(self, sender: senders.RequestSender, requests: list[Request]) -> None:
-        """Send requests through the sender. Those that it does not send before its time is over are dropped from
-        `self.requests`. LoadGen waits for an answer to each of them, and so gets placeholders.
+        """Send requests through the sender, which may have a time limit.
+
+        Requests that it did not send in time are dropped from `self.requests`. LoadGen waits for an answer to each of
+        them, and so gets placeholders.
         """
         unsent_requests = await sender.send(requests, self.attempt)
         unsent_orders = {request.order for request in unsent_requests}
@@ -132,7 +134,7 @@ class SUT:
         """Count a failed request, and give LoadGen a placeholder for its answer.
 
         Raises EndpointError, with `remedy` at the end of its message, if more requests failed than --max-failed allows.
-        A share is of the queries that are expected or, if more were issued, of those.
+        If --max-failed is a share, it is one of the expected queries or, if more were issued, of the issued queries.
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
@@ -147,8 +149,8 @@ class SUT:
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
         """Give LoadGen a placeholder for a failed request, since LoadGen waits for every answer.
 
-        It has PLACEHOLDER_TOKENS tokens, but none in an accuracy test, which scores the answers. If LoadGen takes the
-        times and has heard of no first token, it is told of one, too.
+        The placeholder has PLACEHOLDER_TOKENS tokens. In an accuracy test, which scores the answers, it has none. If
+        LoadGen takes the times and was told of no first token, a first token is reported, too.
         """
         request.failure = str(error)
         if self.timed and self.streams and not self.is_timed_by_client and request.ttft_ms is None:
@@ -189,9 +191,9 @@ class SUT:
     def complete(self, request: Request, tokens: Sequence[int], exchange: Exchange) -> None:
         """Note the tokens of a whole answer, and report it to LoadGen.
 
-        A server's client counts the tokens itself (`exchange.delivery`), since the server may count other tokens than
-        it sends. Raises EmptyAnswerError if a timed answer has no tokens, since it cannot be timed, unless the server
-        counted its tokens without sending them.
+        The client of a server has its own count of the tokens (`exchange.delivery`), since the server may count other
+        tokens than it sends. An answer whose tokens the server counted but did not send is hidden. Raises
+        EmptyAnswerError for any other timed answer without tokens, since it cannot be timed.
         """
         delivery = exchange.delivery
         is_hidden = delivery is not None and delivery.is_hidden

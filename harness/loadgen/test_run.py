@@ -54,15 +54,15 @@ def corrected_result(
 ) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
-    For a request without an answer, LoadGen received a placeholder, which does not count. If requests failed, the real
+    For a request without an answer, LoadGen received a placeholder, which must not count. If requests failed, the real
     answers are judged by the `limits` again; None if the run has no limits. LoadGen leaves answers of one token out of
-    its rates, and computes a wrong TPOT from them, so TPOT is computed from longer answers. With
-    `may_have_single_tokens`, such answers were asked for, and LoadGen's errors about them do not count.
+    its rates, and computes a wrong TPOT from them, so TPOT is computed from the longer answers instead. With
+    `may_have_single_tokens`, answers of one token were asked for, and LoadGen's errors about them are removed.
     """
     answered = successful_requests(requests)
     result = result_over_one_time(result, answered)
     failed = unanswered = len(requests) - len(answered)
-    if is_timed_by_client(requests):  # requests that were not sent before the time was over are not in `requests`
+    if is_timed_by_client(requests):  # LoadGen counted requests that were not sent in time; `requests` lacks them.
         unanswered += (result.samples or 0) - len(requests)
     if has_other_times(requests):  # The client has better times than LoadGen, which saw placeholders.
         result = result_with_times(result, answered)
@@ -84,10 +84,10 @@ def corrected_result(
 
 
 def has_other_times(requests: Sequence[Request]) -> bool:
-    """Return whether LoadGen's latencies are not those of the real answers, which requests.csv then has.
+    """Return whether the times in requests.csv are those of the real answers, and LoadGen's latencies are not.
 
     Either the client took the times, or LoadGen was told of an answer or of a first token that did not come. False if
-    requests.csv has no times, as after an accuracy test.
+    requests.csv has no times, for example after an accuracy test.
     """
     if is_timed_by_client(requests):
         return True
@@ -107,8 +107,8 @@ def result_with_longer_answers(
     """Return the result with the times per output token of the answers of two tokens and more.
 
     `answered` are all answered requests. With `limits`, the result becomes INVALID if the p99 of TPOT is over its
-    limit. If it is not, `tpot_judged` says whether these answers are enough to be sure of that, as LoadGen's early
-    stopping judges it.
+    limit. If p99 is within the limit, `tpot_judged` says whether these answers are enough to be sure of it, by the rule
+    of LoadGen's early stopping.
     """
     times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
     tpot_ms = latency_summary(times_ms)
@@ -124,11 +124,11 @@ def result_with_longer_answers(
 
 
 def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> TestResult:
-    """Return a MultiStream result whose rates are all over the same time: that of the whole test.
+    """Return the result; in MultiStream, with all rates over the same time: that of the whole test.
 
-    Any other result is returned unchanged, as is one without a rate of tokens. In MultiStream, LoadGen logs only the
-    tokens per second over the whole test. From these follows the test's time, by which the samples per second are
-    computed. The queries' own latencies would leave out the time between queries.
+    In MultiStream, LoadGen logs no rate over the whole test but the tokens per second. The test's time follows from
+    that rate, and the samples per second from this time. The sum of the queries' latencies would leave out the time
+    between queries. A result of another scenario, or without a rate of tokens, is returned unchanged.
     """
     tokens = output_token_sum(answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
@@ -231,7 +231,7 @@ class Recording(NamedTuple):
     def durations(self) -> list[float]:
         """The seconds for which each line counts: the time since the line before.
 
-        A busy machine writes some lines late.
+        They differ, since a busy machine writes some lines late.
         """
         return [now - before for before, now in pairwise([0.0, *self.seconds])]
 
@@ -324,7 +324,9 @@ class TestRun:
         scenario = plan.config.scenario_rules.loadgen
         test = cls.from_logs(folder, plan.limits, plan.concurrency, scenario, may_have_single_tokens=has_own_requests)
         at_once = None
-        if not plan.config.batch_size:  # With batches no part is steady: the number in flight falls in each of them.
+        if (
+            not plan.config.batch_size
+        ):  # With batches, no part is steady: in each batch, the number in flight falls to 0.
             at_once = plan.pattern.steady_concurrency(plan, engine_concurrency)
         return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
@@ -468,8 +470,8 @@ def count_difference(folder: Path, result: TestResult, requests: Sequence[Reques
 def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
     """Return how long requests waited for this client, to see whether the client is too slow.
 
-    At a rate, they wait after their scheduled time; at fixed concurrency, after the answer whose place they take. None
-    if all are sent at once, or one after the other by LoadGen.
+    At a rate, the wait begins at a request's scheduled time. At fixed concurrency, a request may be sent when an
+    earlier answer has ended, and the wait begins then. None if all requests are sent at once, or one by one by LoadGen.
     """
     if plan.pattern.is_rated:
         return latency_summary(request.sent_ms for request in requests)
@@ -481,8 +483,9 @@ def client_delay(requests: Sequence[Request], plan: "Plan") -> Latency | None:
 def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
     """Yield the milliseconds from the end of each answer until the next request took its place, in a closed loop.
 
-    The place that has been free for longest is taken next. The time until the request was sent counts, too. Requests
-    without a known end are left out, and the first requests, which take no one's place, yield nothing.
+    A closed loop keeps a fixed number of requests in flight: its places. A request takes the place that has been free
+    for longest. The time until the request was sent counts, too. Requests without a known end are left out. The first
+    requests, which take no earlier request's place, yield nothing.
     """
     ends = list[float]()
     begins = list[tuple[float, float]]()

@@ -20,7 +20,10 @@ class Silence:
     """
 
     def __init__(self, mark: object, timeout_s: float) -> None:
-        """Begin to measure the silence now. `mark` is the present mark, `timeout_s` the value of --stall-timeout."""
+        """Begin to measure now how long a program is silent: how long its `mark` stays the same.
+
+        `mark` is its present value, `timeout_s` the value of --stall-timeout.
+        """
         self.mark, self.timeout_s, self.longest_s = mark, timeout_s, 0.0
         self.restart_stall_timer()
 
@@ -31,11 +34,12 @@ class Silence:
     def look(self, mark: object) -> float:
         """Note the present mark, and return for how many seconds it has been the same.
 
-        The mark is anything that a living program changes, such as the time of its last answer. Must be called many
-        times a second. Also keep the longest silence so far.
+        The mark is anything that a living program changes, such as the time of its last answer. Also keep the longest
+        silence so far. Must be called many times a second: a long pause between two calls means that this process was
+        stopped.
         """
         now = time.monotonic()
-        if now - self.looked_at > PAUSED_S:  # This process itself was stopped, and that time does not count.
+        if now - self.looked_at > PAUSED_S:  # The time for which this process was stopped does not count as silence.
             self.unchanged_since += now - self.looked_at
         self.looked_at = now
         if mark != self.mark:
@@ -56,7 +60,8 @@ class Watchdog(Silence):
     def limit_s(self) -> float:
         """The number of seconds for which the engine may be silent now, without being assumed to hang.
 
-        It is --stall-timeout; more for the first answer, and for an engine that has been silent for long before.
+        It is --stall-timeout. It is more before the first answer, and for an engine that was silent for long earlier in
+        the run and then answered.
         """
         if not self.longest_s:  # no answer yet
             return FIRST_ANSWER_FACTOR * self.timeout_s
@@ -74,8 +79,8 @@ class Watchdog(Silence):
     def check_run(self, folder: Path, busy: bool = True) -> None:
         """Raise an error if the engine failed, if it makes no progress, or if the disk of `folder` is full.
 
-        LoadGen itself would wait forever. Progress is expected only of an engine that is `busy` with requests; for an
-        idle one the silence is measured anew.
+        LoadGen itself would wait forever. Progress is expected only of an engine that is `busy` with requests. For an
+        idle engine, the measurement of its silence begins anew.
         """
         if self.engine.failure:
             raise EngineError(self.engine.failure_text)
