@@ -31,7 +31,7 @@ class Shape(NamedTuple):
     has_ends: bool = False  # the numbers are the rates at the beginning and the end; otherwise the rate is constant
 
     def read(self, text: str) -> Numbers:
-        """Return the numbers in `text`, what follows the colon of a value such as "ramp:1-5"; empty for no text.
+        """Return the numbers in `text`: the part after the colon of a value such as "ramp:1-5". Empty for no text.
 
         Raises ValueError if the shape takes another count of numbers, or if a number is 0 or out of bounds.
         """
@@ -60,8 +60,8 @@ def constant_gap(source: Random, numbers: Numbers) -> float:
 
 
 def gamma_gap(source: Random, numbers: Numbers) -> float:
-    """Return a gap with the mean 1 and, as standard deviation, the coefficient of variation."""
-    (cv,) = numbers
+    """Return a random gap between two arrivals, with the mean 1 and, as standard deviation, the number `cv`."""
+    (cv,) = numbers  # the coefficient of variation
     return source.gammavariate(cv**-2, cv**2)
 
 
@@ -103,8 +103,9 @@ def parse_arrivals(text: str) -> tuple[Shape, Numbers] | None:
 def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[float, ...]:
     """Return when each request of a shape arrives, in seconds from the start.
 
-    `rate` is the mean rate in requests a second. The first request arrives at 0. The last request is the first that
-    does not arrive before `seconds`. Raises UsageError for more than `MOST_REQUESTS`.
+    `text` is the value of --arrivals, and `rate` the mean rate in requests a second. The first request arrives at 0.
+    The last request is the first that does not arrive before `seconds`. Raises UsageError for more than
+    `MOST_REQUESTS`.
     """
     parsed = parse_arrivals(text)
     assert parsed is not None  # callers pass a shape, not a file
@@ -112,7 +113,7 @@ def arrival_times(text: str, rate: float, seconds: float, seed: int) -> tuple[fl
     if rate * seconds > MOST_REQUESTS:
         raise UsageError(f"{text}: {rate * seconds:,.0f} requests; {MOST_REQUESTS:,} at most.", flag="--arrivals")
     first_rate = last_rate = rate
-    if shape.has_ends:
+    if shape.has_ends:  # a ramp, from one rate to another
         first, last = numbers
         scale = rate / ((first + last) / 2)  # the rates of the ramp are scaled to the mean rate that is asked for
         first_rate, last_rate = scale * first, scale * last
@@ -172,8 +173,8 @@ class Replay:
     def least_s(self, given: float | None) -> float:
         """Return the minimum duration of the test in seconds: `given`, or if that is None the time of the last arrival.
 
-        The time is rounded down to whole milliseconds, LoadGen's unit, so that the replay is not too short for it. It
-        is at least one millisecond.
+        The time is rounded down to whole milliseconds, LoadGen's unit: a minimum rounded up would be longer than the
+        arrivals. It is at least one millisecond.
         """
         if given is not None:
             return given

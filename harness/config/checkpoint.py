@@ -18,10 +18,10 @@ MOST_LAYERS = 10_000  # each layer is a module of its own, however few weights i
 def weight_bytes(config: EngineConfig) -> int:
     """Return roughly how many bytes of memory the model's weights take.
 
-    The weights of a quantized model in a local folder take the size of their files. For any other model the size is
-    computed from its config.json, as for a decoder like Llama's: the layers at the width that the engine gives them,
-    the embeddings not quantized. Raises UsageError if the model cannot be found, if a file is missing, or if the config
-    means an absurd number of layers or weights.
+    The weights of a quantized model in a local folder take the size of their files. For any other model, the size is
+    computed from its config.json, as for a decoder like Llama's. The layers then have the width that the engine gives
+    them, and the embeddings are not quantized. Raises UsageError if the model cannot be found, if a file is missing, or
+    if the config means an absurd number of layers or weights.
     """
     shape = load_shape(config)
     stored = stored_formats(config)  # the quantized formats of the checkpoint; empty if it is not quantized
@@ -54,8 +54,8 @@ def layer_width(config: EngineConfig, stored: Sequence[StoredFormat]) -> float:
     """Return the bytes that one weight of a layer takes in memory.
 
     `stored` are the quantized formats of the checkpoint, of which the widest counts. If neither the checkpoint nor the
-    engine quantizes, a weight has the width of --precision. 8 bits count for a format of unknown width, and for weights
-    that the engine quantizes itself. No stored format counts more than 16 bits.
+    engine quantizes, a weight has the width of --precision. A format of unknown width is taken to have 8 bits, and so
+    are weights that the engine quantizes itself. No stored format counts more than 16 bits.
     """
     if not stored and config.quantization == "none":
         return BYTES_PER_WEIGHT[config.precision]

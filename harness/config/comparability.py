@@ -77,7 +77,8 @@ class Difference(NamedTuple):
 def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> list[Difference]:
     """Return the differences that forbid comparing the numbers of two runs, and the flaws of either run.
 
-    Empty if the runs can be compared. `ignore` has the aspects to leave out, and names to leave out in all aspects.
+    An aspect, such as "machine", is a group of named values. Empty if the runs can be compared. `ignore` has the
+    aspects to leave out, and the names to leave out in all aspects.
     """
     all_differences = []
     for aspect, values_a, values_b in zip(Comparable._fields, a, b, strict=True):
@@ -90,10 +91,10 @@ def differences(a: Comparable, b: Comparable, ignore: Collection[str] = ()) -> l
 
 
 def is_obstacle(aspect: str, name: str, values_a: NamedValues, values_b: NamedValues) -> bool:
-    """Return whether a name within an aspect forbids comparing the numbers of two runs.
+    """Return whether a name within an aspect, such as "cpu" within "machine", forbids comparing two runs' numbers.
 
-    A flaw always does, even if both runs have it. A fact about the machine that only one of them recorded does not,
-    since the machines may be the same. Anything else does if its values differ.
+    A flaw always forbids it, even if both runs have the flaw. A fact about the machine that only one run recorded does
+    not, since the machines may be the same. Any other name forbids it if its values differ.
     """
     if aspect in FLAWS:
         return True
@@ -113,8 +114,8 @@ def is_same(a: object, b: object, aspect: str) -> bool:
 def reason(all_differences: Sequence[Difference], names: Sequence[str]) -> str:
     """Return in words why two runs cannot be compared: all differences within the first aspect that has any.
 
-    Empty if there are no differences. `names` are the names of the two runs, A and B. A flaw is named with the run that
-    has it, any other aspect with the settings that differ.
+    Empty if there are no differences. `names` are the names of the two runs, A and B. The text says of a flaw which run
+    has it, and of any other aspect which settings differ.
     """
     if not all_differences:
         return ""

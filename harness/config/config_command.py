@@ -74,8 +74,8 @@ def command_parameters(kind: type[Settings]) -> list[inspect.Parameter]:
 def setting_option(kind: type[Settings], name: str) -> tuple[object, object]:
     """Return the type and the default of the flag for a setting, as Typer takes them.
 
-    A setting that is no switch, path, choice or list of texts is read as text. The settings class then converts and
-    checks the text. A setting without a description is hidden from the help.
+    Typer itself reads a switch, a path, a choice and a list of texts. Any other setting is read as text, which the
+    settings class then converts and checks. A setting without a description is hidden from the help.
     """
     info = kind.model_fields[name]
     setting_flag, default = kind.flags()[name], info.default

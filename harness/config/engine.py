@@ -44,8 +44,8 @@ class EngineState:
 def checked_engine_arg(text: str) -> str:
     """Return an engine argument (KEY=VALUE) unchanged. The secrets in its value are masked in all output from now on.
 
-    Raises UsageError if the argument has not this form, or if its value is too large, as a value that contains itself
-    through a YAML alias.
+    Raises UsageError if the argument does not have this form, or if its value is too large, for example because it
+    contains itself through a YAML alias.
     """
     key, equals, value = text.partition("=")
     require(key.isidentifier() and bool(equals), "--engine-arg", "KEY=VALUE", text)
@@ -59,7 +59,7 @@ def checked_engine_arg(text: str) -> str:
 def split_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in texts such as "A,B", each once and in alphabetical order.
 
-    So the order in which the user gave them makes no difference.
+    They are sorted so that the order in which the user gave them makes no difference.
     """
     names = set[str]()
     for text in texts:
@@ -119,10 +119,12 @@ class EngineConfig(Settings):
     """Log the result to MLflow: to MLFLOW_TRACKING_URI, or else to mlflow.db in the results folder."""
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each engine argument that has a flag of its own, and each patch that cannot be used."""
+        """Yield a sentence for each engine argument that has a flag of its own, and for each reason why patches of the
+        engine cannot be used.
+        """
         yield from super().problems()
         for name in self.engine_args:
-            field = "precision" if name == "dtype" else name
+            field = "precision" if name == "dtype" else name  # vLLM's dtype is the flag --precision here.
             if field in type(self).model_fields:
                 yield f"--engine-arg {name}: use {flag_name(field)}."
         if self.engine_patch and self.backend == "echo":
@@ -246,8 +248,9 @@ class ServerFlags(EngineConfig):
 
     @property
     def ineffective_flags(self) -> str:
-        """The flags that were given but have no effect, as one text: with an endpoint those of an engine in this
-        process, without one those of an endpoint. Empty if there are none.
+        """The flags that were given but have no effect, as one text. Empty if there are none.
+
+        With an endpoint, flags for an engine in this process have no effect; without one, flags for an endpoint.
         """
         names = IN_PROCESS_FLAGS if self.endpoint else ENDPOINT_FLAGS
         return ", ".join(flag_name(name) for name in names if name in self.named_settings)

@@ -137,7 +137,7 @@ class Settings(BaseModel):
         settings = {}
         for key, value in data.items():
             name = setting(str(key))
-            if name != str(key) and name in data:
+            if name != str(key) and name in data:  # The file has the setting under two of its names.
                 raise UsageError(f"{path}: {name} is given twice, also as {key}.", flag="--config", path=path)
             settings[name] = value
         return cls(**settings | flags)
@@ -215,7 +215,7 @@ class Settings(BaseModel):
 
     @classmethod
     def flags(cls) -> dict[str, Flag]:
-        """Return the help of each setting by name."""
+        """Return, for each setting by name, what makes it a flag: its topic in the help, its effect and its metavar."""
         return {name: flag_of(info) for name, info in cls.model_fields.items()}
 
     @classmethod
@@ -231,7 +231,7 @@ def has_unusual_digits(value: object) -> bool:
 
 
 def flag_of(info: FieldInfo) -> Flag:
-    """Return the help of a field of settings. It is empty if the field is no flag."""
+    """Return what makes a field of settings a flag (topic, effect, metavar). The topic is empty if it is no flag."""
     extra = info.json_schema_extra
     if isinstance(extra, dict):
         flag: object = extra.get("flag")
@@ -243,16 +243,17 @@ def flag_of(info: FieldInfo) -> Flag:
 def first_mistake(kind: type[Settings], error: ValidationError, settings: Mapping[str, object]) -> str:
     """Return the most helpful of the mistakes in `settings`, in one line. `error` is pydantic's, for the class `kind`.
 
-    An unknown setting comes first. Otherwise the first wrong setting counts. The text has the reason if a check of this
-    program gave one. If there is none, it says that the setting is missing, or which values it takes and what it got.
+    If a setting is unknown, that is the mistake; otherwise the first wrong setting counts. The line gives the reason of
+    this program's own check, if such a check failed. Else it says that the setting is missing, or which values it takes
+    and what it got.
     """
     errors = error.errors()
     for detail in errors:
         if detail["type"] == "extra_forbidden":
             return unknown_setting(str(detail["loc"][0]), list(kind.model_fields))
     name = str(errors[0]["loc"][0])
-    own_errors = [detail for detail in errors if detail["loc"][0] == name]
-    for detail in own_errors:
+    errors_of_setting = [detail for detail in errors if detail["loc"][0] == name]
+    for detail in errors_of_setting:
         if detail["type"] == "value_error" and str(detail["ctx"]["error"]):
             return f"{kind.message_name(name)}: {detail['ctx']['error']}."
     if errors[0]["type"] == "missing":

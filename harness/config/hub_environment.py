@@ -35,8 +35,8 @@ def proxy_of(address: SplitResult) -> str:
 def is_hub_reachable() -> bool:
     """Return whether the hub accepts connections, by opening one. Asked once in a process.
 
-    False if HF_HUB_OFFLINE is set. True without a try if there is a proxy, since a direct connection would show
-    nothing.
+    False if HF_HUB_OFFLINE is set. If libraries reach the hub through a proxy, a direct connection would show nothing:
+    True without a try.
     """
     from huggingface_hub import constants
 

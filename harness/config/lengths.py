@@ -29,13 +29,15 @@ class Lengths(NamedTuple):
     def draw(self, source: Random) -> int:
         """Return a random length of at least 1 token, within the bounds.
 
-        A length out of the bounds is drawn again, but not for ever: after MOST_DRAWS, any length within the bounds is
-        as likely.
+        A length out of the bounds is drawn again, but not for ever: after MOST_DRAWS draws, each length within the
+        bounds is equally likely.
         """
         for _ in range(MOST_DRAWS):
-            if self.sigma > MOST_SIGMA:  # a standard deviation in tokens, of a normal distribution
+            # A large sigma is a standard deviation in tokens, of a normal distribution. A small one is that of the
+            # logarithm, of a log-normal distribution.
+            if self.sigma > MOST_SIGMA:
                 length = round(source.gauss(self.median, self.sigma))
-            else:  # a standard deviation of the logarithm, of a log-normal distribution
+            else:
                 length = max(1, round(self.median * exp(source.gauss(0.0, self.sigma))))
             if self.low <= length <= (self.high or inf):
                 return length
@@ -77,7 +79,10 @@ class PromptParts(Settings):
 
     @property
     def text(self) -> str:
-        """The parts in words, as the end of a description: each after a semicolon. Empty if nothing is shared."""
+        """What the prompts share (prefixes, conversations, salt) in words, as the end of a description.
+
+        Each part follows a semicolon. Empty if the prompts share nothing.
+        """
         parts = []
         if self.prefix_len:
             parts.append(f"one of {self.prefixes:,} beginnings of {self.prefix_len:,} tokens")

@@ -15,8 +15,8 @@ CHANCE = 6.0  # standard deviations by which the number of arrivals in a time ma
 def arrival_times(seed: int, queries: int) -> Any:
     """Return the arrival times of LoadGen's queries for a seed, in seconds, at a mean rate of one query/s.
 
-    The first is 0. A longer test begins as a shorter one does. So the times are drawn for the next power of 2, and kept
-    for other numbers of queries.
+    The first is 0. With the same seed, a longer test begins with the times of a shorter one. So the times are drawn for
+    the next power of 2, and kept for calls with other numbers of queries.
     """
     return drawn_times(seed, 1 << (queries - 1).bit_length())[:queries]
 
@@ -44,7 +44,8 @@ def queries_until(seed: int | None, qps: float, seconds: float) -> int:
     mean = qps * seconds
     if seed is None:
         return max(ceil(mean), 1)
-    times = arrival_times(seed, ceil(mean + CHANCE * sqrt(mean)) + 2)  # at 1 query/s, and surely long enough
+    # The times are at 1 query/s, where the first `mean` seconds are those of the test. They surely reach as far.
+    times = arrival_times(seed, ceil(mean + CHANCE * sqrt(mean)) + 2)
     return int(times.searchsorted(mean)) + 1
 
 

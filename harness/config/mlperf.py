@@ -75,8 +75,8 @@ class Scenario(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that this scenario takes and not all others do: those of its load pattern and, if the scenario has
-        limits, those for limits.
+        """The flags that this scenario takes, but not every scenario: those of its load pattern and, if the scenario
+        has latency limits, the flags that change the limits.
         """
         if self.limits is None:
             return self.pattern.flags

@@ -75,10 +75,10 @@ NAMES_BY_BEGINNING = {
 
 
 def stored_deviation(stored: object) -> object:
-    """Return a deviation, as read from a file, as a statement.
+    """Return a deviation from MLPerf's rules, as read from a file, as a statement.
 
-    Files of format 6 or newer hold a statement, which is returned unchanged. Older files hold only its text, from which
-    the name is found; an unknown text gets no name.
+    Files of format 6 or newer hold a statement, which is returned unchanged. Older files hold only the statement's
+    text, from which its name is found; an unknown text gets no name.
     """
     if not isinstance(stored, str):
         return stored
@@ -105,10 +105,10 @@ def deviations(plan: JudgedPlan) -> list[Statement]:
 
 
 def model_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each deviation in the model and its weights.
+    """Yield the name and the text of each deviation from MLPerf's rules in the model and its weights.
 
-    A model with a deviation of its own, such as the demo, is not also called another model, and dummy weights are not
-    also called random.
+    Of two deviations with the same cause, only the more exact is named. A model whose deviation is known, such as the
+    demo, is not also called another model, and dummy weights are not also called random.
     """
     config, engine_state = plan.config, plan.engine_state
     if engine_state.other_model:
@@ -149,8 +149,8 @@ def engine_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each deviation in the requests, the tests' length, the limits and the seeds.
 
-    A workload of the user's own has no official number of samples or of new tokens, and an accuracy test no minimum
-    duration.
+    Some checks are left out where MLPerf has no number to compare with. A workload of the user's own has no official
+    number of samples or of new tokens, and an accuracy test has no minimum duration.
     """
     config = plan.config
     if not plan.official_data:
@@ -175,7 +175,8 @@ def work_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
 def cache_deviations(plan: JudgedPlan) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each way in which answers may come without being computed in the test.
 
-    Behind an endpoint it may not be known whether the server caches (None).
+    It may not be known whether a server behind an endpoint caches prefixes (`prefix_caching` is None). That is a
+    deviation, too, unless the server counts the tokens from its cache (`cache_counted`).
     """
     engine_state = plan.engine_state
     if engine_state.speculation:

@@ -79,7 +79,7 @@ class ModelSpec(NamedTuple):
     def task(self, category: str, scenario: str) -> Task:
         """Return the samples of this model in a category, the reference scores for its answers, and the test's length.
 
-        They are MLPerf's, unless the model has a file of its own `references`, as the demo has.
+        They are MLPerf's, unless the model has a file of reference scores of its own (`references`), like the demo.
         """
         if self.references is None:
             return replace(OFFICIAL_TASKS[category], min_duration_s=SCENARIOS[scenario].min_duration_s)
@@ -131,7 +131,7 @@ def model(name: str) -> ModelSpec:
 def source_model(name: str) -> str:
     """Return the name of the model from which a folder was quantized, by its quantize.json.
 
-    Empty if that file is missing or damaged, as for a name that is no folder.
+    Empty if that file is missing or damaged, for example because `name` is no folder.
     """
     try:
         return str(json.loads(read_text(Path(name) / QUANTIZE_JSON))["model"])

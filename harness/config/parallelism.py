@@ -30,8 +30,8 @@ def parallelism(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) ->
 def fewest_gpus(config: EngineConfig, gpus: Sequence[GPU], weight_bytes: int) -> int:
     """Return the fewest GPUs, a power of two, that hold one copy of the weights in WEIGHTS_SHARE of vLLM's memory.
 
-    The GPU with the least memory counts. If the user fixed the number of copies, only an equal part of the GPUs is
-    available to each. Returns 1 without GPUs. Raises UsageError if the available GPUs do not hold the weights.
+    Each GPU is taken to have the memory of the smallest. If the user fixed the number of copies, each copy may use only
+    an equal part of the GPUs. Returns 1 without GPUs. Raises UsageError if the available GPUs do not hold the weights.
     """
     fixed_copies = config.data_parallel_size
     if fixed_copies == "auto" or config.has_other_hosts:  # Copies on other hosts take none of these GPUs.

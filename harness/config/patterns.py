@@ -158,7 +158,7 @@ class LoadPattern:
         """Return the LoadGen settings of one test. All settings that are not among them stay as MLPerf has them.
 
         Times are in milliseconds. MLPerf's counts of samples and queries are kept only for a test that sends each
-        official sample.
+        official sample. Any other test overrides them with its own.
         """
         values: LoadGenSettingValues = {"min_duration": round(1000 * plan.min_duration_s)}
         if plan.target_qps is not None:
@@ -183,15 +183,15 @@ class LoadPattern:
         return not is_unofficial or plan.whole_rounds
 
     def pass_queries(self, plan: Load) -> int:
-        """Return the number of queries of which LoadGen sends a multiple: a pass over the samples, or 1 if LoadGen may
-        stop within a pass.
+        """Return the number of queries in a pass over the samples, since LoadGen sends whole passes; 1 if it may stop
+        within a pass.
         """
         return plan.samples if self.sends_whole_passes(plan) else 1
 
     def fixed_settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings that are the same in all tests of a run.
 
-        A test that need not send whole passes asks LoadGen not to join them.
+        A test that need not send whole passes turns off LoadGen's setting that joins whole passes.
         """
         if self.sends_whole_passes(plan):
             return {}
@@ -231,8 +231,9 @@ class Poisson(LoadPattern):
     def min_queries(self, plan: Load) -> int:
         """Return the fewest queries of a performance test: each sample once, and enough to judge the p99.
 
-        With a minimum duration of the user's own, and in a quick estimate, which has no verdict, the test need not be
-        long enough to judge the p99. Then MLPerf's samples are sent once, or at least one request of the user's own.
+        If the user set the minimum duration, or in a quick estimate, which has no verdict, the test need not be long
+        enough to judge the p99. Then each of MLPerf's samples is sent at least once; of the user's own requests, one
+        suffices.
         """
         if plan.config.min_duration == "auto" and not plan.config.quick:
             return max(plan.samples, SURE_QUERIES)
@@ -245,7 +246,7 @@ class Poisson(LoadPattern):
     def planned_queries(self, plan: Load) -> int:
         """Return how many queries a test has at its rate. If the rate is not known yet, return the fewest it may have.
 
-        MLPerf's samples are sent in whole passes.
+        Both are multiples of the queries in a pass, since LoadGen sends MLPerf's samples in whole passes.
         """
         if not plan.target_qps:
             return ceil(self.min_queries(plan) / self.pass_queries(plan)) * self.pass_queries(plan)
@@ -273,10 +274,10 @@ class Sequential(LoadPattern):
         return plan.samples_per_query
 
     def queries(self, plan: Load) -> int | None:
-        """Return roughly how many samples LoadGen issues: enough for the minimum duration, even if a query takes only
-        half the expected time. They are whole passes of the samples, at least two.
+        """Return roughly how many samples LoadGen issues: whole passes of the samples, at least two.
 
-        Without an expected time, they are two passes.
+        They are enough for the minimum duration, even if a query takes only half the expected time. Without an expected
+        time, they are two passes.
         """
         half_expected_ms = (plan.expected_latency_ms or inf) / 2
         queries = max(plan.samples, int(1000 * plan.min_duration_s / half_expected_ms))
@@ -385,8 +386,9 @@ class Schedule(LoadPattern):
     def settings(self, plan: Load) -> LoadGenSettingValues:
         """Return the LoadGen settings of one test, such that LoadGen issues the schedule's queries and no more.
 
-        LoadGen issues as many as the rate needs for OFFLINE_RESERVE times the minimum duration, but at least
-        `min_queries`, which are the schedule's. So the rate is chosen for nine tenths of them: the minimum decides.
+        LoadGen issues as many queries as come at the rate in OFFLINE_RESERVE times the minimum duration, but at least
+        `min_queries`, which is the number in the schedule. The rate is set so low that it alone would give only nine
+        tenths of that number. So the minimum decides.
         """
         rate = 0.9 * plan.schedule_length / (OFFLINE_RESERVE * plan.min_duration_s)
         return super().settings(plan) | {"target_qps": rate}

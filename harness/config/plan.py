@@ -145,7 +145,7 @@ class Plan(Load):
 
     @property
     def schedule(self) -> tuple[float, ...]:
-        """The times at which queries are due, in seconds from the start, for arrivals of a random or regular shape.
+        """The times at which queries are due, in seconds from the start, for arrivals of a shape such as "gamma:2".
 
         The last time is the first that is not before the minimum duration. Empty if LoadGen sets the times, if a
         trace's own times are replayed, or if the rate is not known yet.
@@ -178,7 +178,7 @@ class Plan(Load):
     def pass_queries(self) -> int:
         """The number of queries in a pass over the samples. LoadGen sends whole passes.
 
-        It is 1 where LoadGen may stop within a pass, as it may with the user's own requests.
+        It is 1 if LoadGen may stop within a pass, as with the user's own requests.
         """
         return self.pattern.pass_queries(self)
 
@@ -232,7 +232,7 @@ class Plan(Load):
         return replace(self, notes=(*self.notes, note), **changes)
 
     def with_concurrency(self, level: int = 0) -> "Plan":
-        """Return the plan at a level of concurrency or, if `level` is 0, at the highest level that the user gave.
+        """Return the plan at a level, which is a number of requests in flight; if 0, at the highest that the user gave.
 
         If the user gave none, the plan is unchanged. The expected rate is scaled in proportion to the level; an unknown
         rate stays unknown.
@@ -246,8 +246,9 @@ class Plan(Load):
     def parts(self, before: TestPart | None) -> list[TestPart]:
         """Return the parts of a run in their order, for the announcement of its length.
 
-        They are the accuracy test and the performance test, unless --mode leaves one out. `before` is what comes before
-        the performance test, such as a trial; None if nothing does. A quick estimate is that part alone.
+        They are the accuracy test and the performance test, unless --mode leaves one out. `before` is a part that comes
+        before the performance test, such as a trial; None if there is none. In a quick estimate, `before` is the only
+        part.
         """
         parts_before = [before] if before else []
         if self.config.quick:
@@ -263,8 +264,8 @@ class Plan(Load):
     def accuracy_part(self) -> TestPart:
         """Return the accuracy test as a part of the run.
 
-        A sample is assumed to take as long as in the performance test. If the length of that is not known yet, the
-        part has no seconds.
+        A sample is assumed to take as long as in the performance test. If that test's length is not known yet, the part
+        has no seconds.
         """
         seconds = None
         length = self.pattern.length(self.with_concurrency())
@@ -274,7 +275,8 @@ class Plan(Load):
         return TestPart("accuracy test", f"{self.samples:,} samples, as long as they take", seconds)
 
     def performance_part(self) -> TestPart:
-        """Return the performance test as a part of the run. If there are several levels, it is at the highest.
+        """Return the performance test as a part of the run. If there are several levels of concurrency, it is at the
+        highest.
 
         If its length is not known yet, it takes at least the minimum duration.
         """
@@ -290,9 +292,10 @@ class Plan(Load):
         return TestPart("performance test", text, self.min_duration_s, bound="at least ")
 
     def total(self, before: TestPart | None = None, start: str = "from here on") -> str:
-        """Return the parts of a run in one line, with the sum of their times counted from `start`.
+        """Return the parts of a run in one line, with the sum of their times, counted from `start`.
 
-        The sum is a lower bound if a part has no time or a minimum. It then leaves out a part that has only a maximum.
+        The sum is a lower bound ("at least") if a part's time is unknown or is itself a lower bound. It then leaves out
+        the parts whose time is an upper bound ("at most"), since they may take less.
         """
         test_parts = self.parts(before)
         is_open = any(part.seconds is None or part.bound == "at least " for part in test_parts)

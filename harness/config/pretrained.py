@@ -90,7 +90,7 @@ def load_with(loader: Loader[Loaded_co], config: EngineConfig) -> Loaded_co:
 def check_model_files(folder: Path, config: EngineConfig) -> None:
     """Raise UsageError if a file beside the weights (config, tokenizer, chat template) is no regular file or too large.
 
-    The libraries would read such a file without end, or wait for it.
+    The libraries would read a huge or endless file, or wait for ever for one that is no regular file.
     """
     paths = [*data_files(folder, "*.json"), *data_files(folder, "*.jinja"), *data_files(folder, "*.model")]
     for path in paths:
@@ -110,7 +110,7 @@ def load_tokenizer(config: EngineConfig) -> Tokenizer:
 
 
 def load_failure_text(config: EngineConfig, error: Exception) -> str:
-    """Return in one line why a model cannot be loaded, such as no folder, no access, or no network."""
+    """Return in one line why a model cannot be loaded, such as an unusable folder, no access, or no network."""
     if Path(config.model_path).is_dir():
         return f"--model {config.model_path}: {folder_problem(Path(config.model_path), str(error))}."
     return hub_refusal(config.model_path, error)

@@ -25,8 +25,8 @@ def format_of(config: EngineConfig) -> str:
     """Return the number format of the weights in words, such as "bf16" or "fp8 (static, compressed-tensors)".
 
     Weights that are not quantized in the checkpoint have the format of --precision, or that of --quantization if the
-    engine quantizes them. Stored formats are named from the checkpoint; in parentheses follow what is done to
-    activations and the method, unless unknown or the same as the format's name.
+    engine quantizes them. Otherwise the formats stored in the checkpoint are named. In parentheses follow what is done
+    to activations, and the method of quantization, unless they are unknown or the same as the format's name.
     """
     stored = stored_formats(config)
     if not stored:
@@ -128,8 +128,7 @@ def method_format(stored: Mapping[str, object], method: str) -> StoredFormat:
 def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
     """Return what a method does to activations: "dynamic" or "static" scales, or weights alone. Empty if unknown.
 
-    `stored` is the checkpoint's description of its quantization, `text` the words for its format in lower case. A
-    description with `quant_algo`, ModelOpt's, means stored scales.
+    `stored` is the checkpoint's description of its quantization, `text` the words for its format in lower case.
     """
     inputs = dict_or_empty(dict_or_empty(stored, "global_quant_config"), "input_tensors")  # Quark's
     if inputs:
@@ -138,7 +137,7 @@ def activations_of(stored: Mapping[str, object], method: str, text: str) -> str:
         return scaling_of(stored["activation_scheme"] != "static")
     if method == "fbgemm_fp8" or "dynamicactivation" in text or "per_token" in text:
         return "dynamic"
-    if stored.get("quant_algo"):
+    if stored.get("quant_algo"):  # ModelOpt stores the scales in the checkpoint.
         return "static"
     return WEIGHTS_ALONE if "weightonly" in text else ""
 

@@ -85,9 +85,9 @@ def least_duration_s(
 ) -> float:
     """Return the minimum duration in seconds: the user's, or else the trace's, or else the task's.
 
-    The task's duration is reduced in proportion if the run uses fewer of MLPerf's samples, which is added to `notes`.
-    It stays whole for the user's own requests, and if the client sends the requests: such a test repeats its samples
-    until the time is over.
+    If the run uses fewer of MLPerf's samples, the task's duration is reduced in proportion, and `notes` gets a note
+    about it. It is not reduced for the user's own requests, or if the client sends the requests: such a test repeats
+    its samples until the time is over.
     """
     given_s = None if config.min_duration == "auto" else config.min_duration
     if request_set and request_set.replay:
@@ -105,10 +105,10 @@ def least_duration_s(
 
 
 def query_samples(config: RunConfig, count: int) -> int:
-    """Return the number of samples in a query: 1 except for MultiStream, where the user gives it.
+    """Return the number of samples in a query: 1, except in MultiStream, where the user gives the number.
 
-    Of several numbers the largest counts, with which the run itself is done. Raises UsageError if the run has fewer
-    samples (`count`).
+    If the user gives several, the run itself uses the largest. Raises UsageError if the run has fewer samples (`count`)
+    than that.
     """
     if not isinstance(config.scenario_rules.pattern, Batched):
         return 1
@@ -124,7 +124,7 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
     """Return the rate if it is known before the engine is loaded: the user's, a trace's, or the mean rate of a ramp.
 
     None if the rate has to be measured, if several are given, or if the load has none. Raises UsageError if a test of
-    `count` queries would take longer than any may, at the rate or at the lowest of several.
+    `count` queries would take longer than is allowed, at the rate or at the lowest of several.
     """
     pattern = config.scenario_rules.pattern
     rate: object = None

@@ -48,8 +48,8 @@ def unused_settings(scenario: str) -> set[str]:
 def scenario_flag(given: frozenset[str]) -> str:
     """Return the flag that implies the scenario, such as `concurrency`. `given` are the settings that the user named.
 
-    Empty if the user named the scenario itself, or if no flag implies one. Of several flags the first in
-    SCENARIO_BY_FLAG counts.
+    Empty if the user named the scenario itself, or no flag that implies a scenario. If several flags imply one, the
+    first in SCENARIO_BY_FLAG counts.
     """
     if "scenario" not in given:
         for name in SCENARIO_BY_FLAG:
@@ -161,8 +161,8 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def split_scenarios(cls, settings: object) -> object:
         """Return the settings with the first of several scenarios, and with the others as `following_scenarios`.
 
-        Settings with one scenario are returned unchanged. With an unknown name among the others, that name becomes the
-        scenario, so that the error about it is one about --scenario.
+        Settings with one scenario are returned unchanged. If one of the further names is unknown, it becomes the
+        scenario, so that the check of --scenario reports it.
         """
         match settings:
             case {"scenario": str() as names, **others} if "," in names:
@@ -187,14 +187,14 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
     def run_of(self, scenario: str) -> Self:
         """Return the settings for the run of one scenario, without those that only other scenarios of the command use.
 
-        --minutes is kept only for a search or a curve, since other runs refuse it.
+        --minutes is kept only if the run is a search or a curve (`takes_minutes`), since other runs refuse it.
         """
         settings = self.values(self.model_fields_set) | {"scenario": scenario}
         del settings["following_scenarios"]
         for name in unused_settings(scenario) & settings.keys():
             del settings[name]
         given_minutes = settings.pop("minutes", None)
-        run = self.from_mapping(settings)
+        run = self.from_mapping(settings)  # Only complete settings tell whether the run takes --minutes.
         if run.takes_minutes and given_minutes is not None:
             run = run.with_settings(minutes=given_minutes)
         return run
@@ -229,8 +229,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
             )
 
     def speed_test_problems(self) -> Iterator[str]:
-        """Yield a sentence for each setting that contradicts a measurement of speed: --mode accuracy with any of them,
-        --minutes without a search or a curve, and flags of a test or a report with --quick.
+        """Yield a sentence for each setting that contradicts the kind of speed measurement that the flags ask for.
+
+        These are --mode accuracy with any measurement of speed, --minutes without a search or a curve, and flags of a
+        test or a report with --quick.
         """
         speed_test = self.speed_test
         if self.mode == "accuracy" and speed_test:
@@ -245,8 +247,10 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
                 yield f"--quick makes no test and no report: remove {flag_name(name)}."
 
     def scenario_problems(self) -> Iterator[str]:
-        """Yield a sentence for each setting that no scenario of the command uses, and one if the category does not have
-        the scenario, or if a compliance test is asked for outside MLPerf's scenarios.
+        """Yield a sentence for each setting that no scenario of the command uses.
+
+        Yield one also if MLPerf does not have the scenario in the category, and one if a compliance test is asked for
+        in a scenario that is not MLPerf's.
         """
         # How the user chose the scenario: by --scenario, or by a flag that implies it.
         choice = f"--scenario {','.join(self.scenarios)}"
@@ -332,7 +336,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
 
     @property
     def highest_level(self) -> int:
-        """The highest concurrency that was given as a number. 0 if there is none."""
+        """The highest level of concurrency (requests in flight) that was given as a number. 0 if there is none."""
         return max(self.levels, default=0)
 
     @property

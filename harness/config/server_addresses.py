@@ -12,7 +12,8 @@ from harness.core.web_addresses import is_usable
 
 
 def check_addresses(addresses: Sequence[str], name: str = "--endpoint") -> tuple[str, ...]:
-    """Return the addresses without slashes at their ends. Parts of them that may be keys are masked from now on.
+    """Return the addresses without slashes at their ends. Their parts that may be keys are masked in all output from
+    now on.
 
     Raises UsageError if an address is not usable, is given twice, or has a part that may hold a secret: a user, a
     fragment, or a query of unknown names. The message begins with the flag `name` and never holds a password.
@@ -76,7 +77,8 @@ def parse_exporter_address(url: str) -> ExporterAddress:
 def join_url(address: str, path: str, outside: bool = False) -> str:
     """Return the address of `path` on a server, from the address of the server's API. The API's query is kept.
 
-    The path is below the API. If `outside`, a /v1 at the end of the API's address is left out, as for /metrics.
+    `path` is relative to the API's address. If `outside`, the page is not part of the API, like /metrics: a /v1 at the
+    end of the API's address is left out.
     """
     base, question_mark, query = address.partition("?")
     base = base.rstrip("/")

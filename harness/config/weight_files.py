@@ -43,8 +43,9 @@ def weight_files(folder: Path, name: str, is_loaded: bool) -> list[Path]:
 def loaded_files(folder: Path, suffix: str, index: str, whole: str) -> list[Path]:
     """Return the files of one format that an engine would load. Files that should exist but do not are included.
 
-    They are the shards that the file `index` lists, or the file `whole`, or all files with this suffix. Files that are
-    no weights are left out, and so is a second copy of the weights, unless there is no other copy.
+    They are the shards (the parts of one set of weights) that the file `index` lists. Without an index, they are the
+    file `whole` or, if that is missing, all files with this suffix. Files that are no weights are left out, and so is a
+    second copy of the weights, unless there is no other copy.
     """
     if index and (folder / index).is_file():
         return [folder / shard for shard in shards_of(folder / index)]

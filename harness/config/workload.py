@@ -146,7 +146,8 @@ class WorkloadFlags(Settings):
     """Add unique tokens to each prompt, so that none, or only the prefix, is shared. Unset: none."""
 
     def problems(self) -> Iterator[str]:
-        """Yield a sentence for each flag that does not go with the source of the requests, or that it lacks.
+        """Yield a sentence for each flag that does not fit the source of the requests, and for each flag that is
+        missing.
 
         The requests are MLPerf's samples, random prompts of given lengths, those of a trace, or those of a workload.
         """
@@ -184,7 +185,7 @@ class WorkloadFlags(Settings):
 
     @property
     def has_own_rate(self) -> bool:
-        """Tell whether the arrivals have a rate of their own, as traces and ramps do."""
+        """Tell whether the arrivals themselves give the rate, as traces and ramps do."""
         return self.is_replay or bool(self.rate_ends)
 
     @property

@@ -93,7 +93,7 @@ class EngineModel(NamedTuple):
 
     @property
     def busiest_answer_s(self) -> float:
-        """The seconds of an answer while as many requests run as the cap allows; of a lone answer if there is no cap."""
+        """The seconds of an answer while as many requests run as the cap allows; of a lone one if there is no cap."""
         if self.most_running == inf:
             return self.lone_s
         return self.lone_s + max(self.most_running - 1, 0.0) / self.capacity
