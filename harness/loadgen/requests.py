@@ -137,7 +137,7 @@ class TraceReader:
 
 
 def read_event(line: str) -> TraceEvent:
-    """Return the event in a line of LoadGen's trace, which may end with a comma. Raises one of the errors in DAMAGED."""
+    """Return the event in a line of LoadGen's trace, which may end with a comma. Raises one of the errors DAMAGED."""
     event: TraceEvent = DECODER.decode(line.rstrip().rstrip(","))
     return event
 

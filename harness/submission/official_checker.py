@@ -20,10 +20,11 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 def check(tree: Path, version: str) -> tuple[str, str]:
     """Run the official checker. Return why the submission is not accepted (empty if it is), and the checker's output.
 
-    It is not accepted if the checker finds errors, if the checker does not look into all results, or if a closed result
-    is INVALID by LoadGen, which the checker accepts. The checker is silent on folders that it does not look into, so
-    the number of checked results is compared with the number in the tree. `version` is the round, such as "6.1". The
-    checker leaves summary.csv in the tree. Raises UsageError if the submodule is missing.
+    It is not accepted if the checker finds errors or does not look into all results. Nor is it if LoadGen calls a
+    result in the closed division INVALID, which the checker itself accepts. The checker is silent on folders that it
+    does not look into, so the number of checked results is compared with the number in the tree. `version` is the
+    round, such as "6.1". The checker leaves summary.csv in the tree. Raises UsageError if the checker's submodule is
+    missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()
@@ -52,7 +53,9 @@ def checked_results(output: str) -> int:
 
 
 def first_invalid(tree: Path) -> str:
-    """Return why LoadGen calls a closed result INVALID, for the first such result; empty if all are VALID."""
+    """Return why LoadGen calls a result INVALID, for the first such result in the closed division; empty if there is
+    none.
+    """
     for log in performance_logs(tree):
         result = loadgen_log.read(log.parent)
         division = log.relative_to(tree).parts[0]
@@ -69,6 +72,7 @@ def error_lines(output: str) -> list[str]:
 def performance_logs(tree: Path) -> list[Path]:
     """Return the detail logs of the performance tests anywhere in a submission, without those of compliance tests."""
     logs = sorted(tree.rglob(f"performance/run_1/{log_entries.DETAIL}"))
+    # The logs of a compliance test are below a folder such as TEST06.
     return [log for log in logs if not re.fullmatch(r"TEST\d+", log.parents[2].name)]
 
 

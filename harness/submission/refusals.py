@@ -68,7 +68,8 @@ def closed_division_refusals(entries: Sequence[Entry], description: Description 
 def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
     """Yield a reason for each scenario that a closed submission must have but these entries lack.
 
-    A category without entries needs none. Of a set such as Server or Interactive, one is enough.
+    A category without entries needs no scenario. REQUIRED_SCENARIOS has sets of scenarios for each category; of a set,
+    such as Server or Interactive, one scenario is enough.
     """
     for category, required_sets in REQUIRED_SCENARIOS.items():
         scenarios = {entry.config.scenario for entry in entries if entry.config.category == category}
@@ -81,7 +82,7 @@ def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
 
 
 def label_reasons(entry: Entry, *reason_lists: Refusals) -> list[str]:
-    """Return all reasons against an entry, each once, after the benchmark and scenario of the entry."""
+    """Return all reasons against an entry, each once and preceded by the entry's benchmark and scenario."""
     reasons = dict[str, None]()
     for reason_list in reason_lists:
         reasons |= dict.fromkeys(reason_list)
@@ -91,8 +92,9 @@ def label_reasons(entry: Entry, *reason_lists: Refusals) -> list[str]:
 def entry_refusals(entry: Entry) -> Refusals:
     """Yield what the official checker refuses in any division, judged from the logs of both tests.
 
-    That is a scenario that MLPerf does not have, LoadGen's errors, wrong sizes or seeds, too few queries, a result that
-    the log lacks, times of tokens that were not taken, latencies over the checker's limits, and an empty user.conf.
+    It refuses a scenario that MLPerf does not have, LoadGen's errors, wrong sizes or seeds, too few queries, a result
+    that is missing in the log, a test without times of tokens, latencies over the checker's limits, and an empty
+    user.conf.
     """
     if entry.config.scenario_rules.unofficial:
         yield entry.config.scenario_rules.unofficial
@@ -174,8 +176,8 @@ def logged_setting(result: TestResult, name: str) -> float:
 def settings_refusals(entry: Entry) -> Refusals:
     """Yield the deviations of the entry's runs from MLPerf's rules, and a reason if the model is the demo's.
 
-    A record may have been edited. So deviations are not only read but also derived again from the plan, and the demo's
-    model is found by its path.
+    A run's record may have been edited. So deviations are not only read from it but also derived again from the plan,
+    and the demo's model is recognized by its path.
     """
     for run in entry.runs:
         yield from map(str, (*run.facts.deviations, *run.facts.plan.deviations))
@@ -238,8 +240,8 @@ def performance_refusals(entry: Entry) -> Refusals:
 def test06_refusals(entry: Entry) -> Refusals:
     """Yield what is wrong with TEST06, which is judged again from its log.
 
-    The official checker asks for TEST06 only in the datacenter category. The recorded verdict, and the one that follows
-    from the log, must both be passed. The text that is submitted must be the one that follows from the log.
+    The official checker asks for TEST06 only in the datacenter category. The test must have passed both by its recorded
+    verdict and by its log. The text file that is submitted must be what follows from the log.
     """
     if entry.config.category != "datacenter":
         return
@@ -276,10 +278,10 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 
 
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
-    """Yield where the description contradicts the record of a run, or lacks a field of its server.
+    """Yield where the description contradicts the record of a run, or lacks a field about the run's server.
 
     Compared are the number and the names of the GPUs, the processor and the engine. If the server runs on another
-    machine, that machine was not recorded, which is then the only reason.
+    machine, that machine was not recorded. This is then the only reason, since nothing can be compared.
     """
     machine, endpoint = run.facts.system, run.config.endpoint
     if endpoint and not server_addresses.is_here(endpoint):
@@ -307,8 +309,8 @@ def name_contradictions(field: str, recorded: str, description: Description) -> 
 def is_named(recorded: str, description: str) -> bool:
     """Tell whether a description, which a person wrote, names a recorded processor, GPU or engine.
 
-    The first recorded word with a digit decides, as it is a model (H200, 9575F) or a version. If there is none, all
-    words must be there, in the same order.
+    The first recorded word with a digit decides, since it is a model (H200, 9575F) or a version. If no word has a
+    digit, the description must contain all words, in the same order.
     """
     recorded_words, description_words = lower_words(recorded), lower_words(description)
     for word in recorded_words:
@@ -324,7 +326,7 @@ def lower_words(text: str) -> list[str]:
 def score_differences(entry: Entry) -> Refusals:
     """Yield where scores, verdict or TEST06's end-of-text token differ from what model, data and logs give.
 
-    The answers in the accuracy log are scored again, which takes minutes. If that cannot be done, it is the only
+    The answers in the accuracy log are scored again, which takes minutes. If they cannot be scored, this is the only
     reason.
     """
     run = entry.accuracy

@@ -56,7 +56,7 @@ def server_description(facts: RunFacts) -> Description:
     engine.
 
     A field that the server did not report is empty. An engine without a version counts as not reported. The type of the
-    weights is the quantization with which the server was started, or else the number format.
+    weights is the value of --quantization with which the server was started, or else that of --dtype.
     """
     if not facts.config.endpoint:
         return {}
@@ -73,10 +73,10 @@ def server_description(facts: RunFacts) -> Description:
 
 
 def describe(machine: System, facts: RunFacts | None = None, is_here: bool = True) -> Description:
-    """Return the description of a machine and, if `facts` are those of a run with an endpoint, of its server.
+    """Return the description of a machine and, if `facts` are those of a run with an endpoint, of the run's server.
 
-    If it is this machine (`is_here`), disk, processors and caches are looked up, too. Fields that are not known are
-    empty, for a person to fill in.
+    If the machine is this one (`is_here`), disk, processors and caches are looked up, too. Fields that are not known
+    are empty, for a person to fill in.
     """
     description: Description = dict.fromkeys(FIELDS, "")
     description["number_of_nodes"] = 1
@@ -143,8 +143,8 @@ def machine_details() -> Description:
 def missing_fields(description: Description) -> list[str]:
     """Return the required fields that are empty.
 
-    OPTIONAL_FIELDS may be empty, and so may BUILD_FIELDS, which `submission build` fills in, but they must be there.
-    SERVER_FIELDS are required only if the description has them.
+    A field that is not there counts as empty. OPTIONAL_FIELDS may be empty, and so may BUILD_FIELDS, which `submission
+    build` fills in, but both must be there. SERVER_FIELDS are required only if the description has them.
     """
     fields = [*FIELDS]
     for name in SERVER_FIELDS:

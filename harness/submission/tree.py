@@ -39,9 +39,9 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     """Write the submission of one system into `out` and return the folder division/submitter in it.
 
     `system` names the system in paths. `description` is complete, with submitter and division. If an earlier build put
-    other systems there, they stay, and their notes are kept before the new ones. Raises UsageError if the system is
-    there already, if a name cannot be that of a folder, or if a file of a run is missing or does not fit; `out` is then
-    unchanged.
+    other systems into `out`, they stay, and their calibration notes are kept before the new ones. Raises UsageError if
+    the system is there already, if a name cannot be that of a folder, or if a file of a run is missing or does not fit;
+    `out` is then unchanged.
     """
     check_folder_name("--system", system)
     check_folder_name("--submitter", description["submitter"])
@@ -89,8 +89,9 @@ def write_entry(entry: Entry, description: Description, system: str, base: Path)
 
 
 def checker_description(description: Description) -> Description:
-    """Return the description without the SERVER_FIELDS, which the checker does not know. Their values are added to the
-    field for notes (sw_notes), if there are any.
+    """Return the description without the SERVER_FIELDS, which the checker does not know.
+
+    If they have values, these are added to the field for notes (sw_notes).
     """
     checker_fields = Description()
     server_texts = []
@@ -108,10 +109,10 @@ def checker_description(description: Description) -> Description:
 
 
 def write_results(entry: Entry, folder: Path) -> None:
-    """Write LoadGen's logs of both tests, the scores, and the accuracy log, of which only both ends are kept if it is
-    long, as MLPerf asks.
+    """Write LoadGen's logs of both tests, the scores, and the accuracy log.
 
-    Raises UsageError if a file is missing, or if the scores are of another log or are not those of MLPerf.
+    Of a long accuracy log, only the beginning and the end are kept, as MLPerf asks. Raises UsageError if a file is
+    missing, if the scores were computed from another log, or if they are not the scores that MLPerf asks for.
     """
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_files(source, target, LOGS)
@@ -151,8 +152,8 @@ def write_measurements(entry: Entry, description: Description, path: Path) -> No
 def weights_description(entry: Entry, description: Description) -> dict[str, str]:
     """Return the weights of a result by the checker's names: their file, their type, and how they were changed.
 
-    The weights of a server are as declared in the description. Those of an engine in this process are not quantized,
-    quantized in the checkpoint, or quantized when loaded.
+    The weights of a server are as declared in the description. An engine in this process uses weights that are not
+    quantized, are quantized in the checkpoint, or are quantized when loaded.
     """
     config, engine_state = entry.config, entry.performance.facts.plan.engine_state
     quantization = engine_state.quantization
