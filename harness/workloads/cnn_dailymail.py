@@ -46,8 +46,8 @@ class Article(NamedTuple):
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used.
 
-    The edge category has its samples in an order of its own. If the user gave the data, the samples are marked as
-    MLPerf's own (`official`) only if their number and lengths are MLPerf's.
+    The edge category takes its samples from all articles, in an order of its own. If the user gave the data, the
+    samples are marked as MLPerf's own (`official`) only if their number and lengths are MLPerf's.
     """
     records, source = stored_articles(config)
     category_samples = config.task.samples
@@ -86,7 +86,7 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
 
 
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
-    """Return the prompt of each record as token ids: those of the data, or else the article in MLPerf's instruction.
+    """Return the prompt of each record as token ids: those in the data, or else its article in MLPerf's instruction.
 
     `source` names the data in errors. Raises UsageError if the model does not have one of the tokens.
     """
@@ -116,8 +116,9 @@ def shuffle_articles(records: Sequence[Article]) -> list[Article]:
 def check_tokenizer(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> None:
     """Raise UsageError if token ids in the data do not stand for their articles with this tokenizer.
 
-    Files for other models have the same name and the same keys. About CHECKED_RECORDS records, spread over the data,
-    are decoded and compared with the beginning of their article. Records without token ids are not checked.
+    They may be another model's, since MLCommons' files for other models have the same name and the same keys. About
+    CHECKED_RECORDS records, spread over the data, are decoded, and must contain the beginning of their article. Records
+    without token ids are not checked.
     """
     encoded = [number for number, record in enumerate(records) if record.tokens]
     step = max(1, len(encoded) // CHECKED_RECORDS)
@@ -139,12 +140,13 @@ def joined_words(text: str) -> str:
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
-    """Yield a note if the data have instructions, and one if they have keys, that were not used for the prompts."""
+    """Yield a note if instructions in the data were not used for the prompts, and one if keys were not."""
     unused_instructions = set()
     unread_counts = Counter[str]()
     for record in records:
         unread_counts.update(record.unread)
-        if not record.tokens and record.instruction not in ("", PROMPT):  # token ids have an instruction of their own
+        # A record's token ids contain its instruction already, so it is used.
+        if not record.tokens and record.instruction not in ("", PROMPT):
             unused_instructions.add(record.instruction)
     if unused_instructions:
         shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]
@@ -179,7 +181,7 @@ def location(config: RunConfig) -> str:
 def alternative_source(config: RunConfig) -> str:
     """Return what the user can do if the hub does not give the articles, as the end of a message.
 
-    A run that only measures speed may also take a workload without data.
+    A run that only measures speed may also use a workload that needs no data.
     """
     sources = f"{fetch_words()} where there is a network, or pass --dataset-path FILE"
     if config.mode == "performance":
@@ -209,11 +211,11 @@ def check_md5(path: Path) -> None:
 
 
 def is_official(library: Library, stored: int, category: str) -> bool:
-    """Return whether data that the user gave, with `stored` records, hold MLPerf's samples, of which `library` has
-    some.
+    """Return whether data that the user gave are MLPerf's samples.
 
-    The number of records must be that of the category or of all samples. If all samples of the category are used, the
-    longest and the mean prompt must fit as well. Fewer samples need not have the same lengths.
+    `stored` is the number of records in the data, of which `library` has those that the run uses. The number must be
+    that of the category or of all MLPerf's samples. If the run uses all samples of the category, the longest and the
+    mean prompt must fit as well. Fewer samples need not have the same lengths.
     """
     category_samples = OFFICIAL_TASKS[category].samples
     all_samples = OFFICIAL_TASKS["datacenter"].samples

@@ -38,7 +38,7 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 
 
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
-    """Return the requests in place of MLPerf's samples, no more than the run takes.
+    """Return the requests that the run sends in place of MLPerf's samples, no more than it needs.
 
     They come from a trace, the flags for lengths, a data set of the hub, a profile, or a file of requests. None if the
     run uses MLPerf's samples. Raises UsageError if there is no such workload or file, or if the file cannot be used.
@@ -80,12 +80,14 @@ class UsableRequests(NamedTuple):
 def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
     """Return the samples of a file of requests or of a data set, with notes on how they were made.
 
-    `about` describes the workload for the report. Of ShareGPT only conversations of usual length are used. With --salt,
-    each prompt gets its salt when it is sent. At fixed concurrency, the turns of a conversation stay together.
+    `about` describes the workload for the report. Of ShareGPT, only conversations of usual length are used. With
+    --salt, each prompt gets random tokens (its salt) when it is sent. At fixed concurrency, the turns of a conversation
+    are sent one after another.
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
-    usable_count = len(stored.requests) - usable.unfit  # Requests that the run does not come to count as usable.
+    # Requests after the last that the run needs were not tried, and count as usable.
+    usable_count = len(stored.requests) - usable.unfit
     content = digest(stored.requests[:usable_count], config.max_new_tokens)
     notes = [stored.fault_note, stored.unread_note, *workload_notes(config, tokenizer, stored, usable)]
     salt = None
@@ -116,7 +118,7 @@ def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
     """Raise UsageError if --max-new-tokens was set although it has no effect, since every request says how long its
     answer is.
 
-    A request says so by a length or by a recorded answer, as each of ShareGPT's does.
+    A request says so by a length or by a recorded answer, which each conversation of ShareGPT has.
     """
     if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
         return
@@ -220,8 +222,8 @@ def control_tokens(tokenizer: Tokenizer) -> set[int]:
 
 
 def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
-    """Return the longest length of an answer in tokens: the request's own, or else that of the answer that is recorded
-    with the request, or else --max-new-tokens.
+    """Return how many tokens the answer may have: the request's own limit, or else the length of the answer recorded
+    with it, or else --max-new-tokens.
     """
     if request.max_tokens:
         return request.max_tokens
@@ -233,9 +235,9 @@ def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tok
 def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_messages: bool = False) -> TokenIds:
     """Return a request's prompt as token ids. `where` names the request in errors.
 
-    A text is encoded. A conversation is put into the chat template; with `as_messages` it also keeps its messages, for
-    a server that has a template of its own. Raises UsageError if the model does not have one of the given tokens, or if
-    its chat template refuses the conversation.
+    A text is encoded. A conversation is put into the chat template; with `as_messages`, the result also keeps the
+    messages, for a server that has a template of its own. Token ids are returned as they are. Raises UsageError if the
+    model does not have one of the given tokens, or if its chat template refuses the conversation.
     """
     prompt = request.prompt
     if isinstance(prompt, str):

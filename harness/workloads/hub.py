@@ -93,7 +93,7 @@ def load_rows(workload: str) -> Rows:
 def download_model(name: str) -> None:
     """Download a model's files into the cache, with a progress bar, and print the folder.
 
-    Ends the command with one line on an error. Files that came before the error are kept.
+    An error ends the command with one line. Files that came before the error are kept.
     """
     from huggingface_hub import snapshot_download
 

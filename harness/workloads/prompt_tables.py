@@ -48,7 +48,10 @@ def numbered_rows(values: Iterable[object]) -> list[RequestRow]:
 
 
 def line_rows(text: str, is_unparsed: bool = False) -> list[RequestRow]:
-    """Return a row for each line of a text that is not blank, numbered as in the text."""
+    """Return a row for each line of a text that is not blank, numbered as in the text.
+
+    `is_unparsed` says that each line is JSON, which is parsed only when its row is read.
+    """
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
@@ -60,8 +63,9 @@ def rows_of(path: Path, text: str, names: tuple[str, ...]) -> RequestRows:
     """Return the rows of a file's text, in the form that the suffix says: one prompt a line, a table, or otherwise
     JSON.
 
-    JSON is a list of records or an object in each line. If the text is JSON, it is read as JSON whatever the suffix
-    says. `names` are columns of which a table must have at least one. Raises UsageError if the form is damaged.
+    JSON is a list of records, or an object in each line. If the text is JSON, it is read as JSON whatever the suffix
+    says. `names` are columns of which a table must have at least one. Raises UsageError if the text cannot be read in
+    its form.
     """
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix in TEXT_SUFFIXES and not is_json(text):
@@ -93,9 +97,9 @@ def is_parsable(text: str) -> bool:
 
 
 def delimiter_of(first_line: str, names: Collection[str]) -> str | None:
-    """Return the delimiter of a table, judged by its first line: with it, a column has one of these names.
+    """Return the delimiter with which the first line of a table has a column of one of these names.
 
-    None if there is no such delimiter.
+    None if no known delimiter gives such a column.
     """
     for delimiter in DELIMITERS:
         cells = list[str]()
@@ -139,8 +143,8 @@ def table_rows(path: Path, text: str, names: tuple[str, ...]) -> Iterator[Reques
 def cell_value(name: str, cell: str, text_names: tuple[str, ...]) -> object:
     """Return a cell of a table's column `name` as a number, a JSON list or object, or text.
 
-    System prompts, and prompts in the first of the columns `text_names`, are always kept as text. The other columns of
-    `text_names` may hold JSON, such as messages. A cell that only looks like JSON is text.
+    `text_names` are the columns that may hold the prompt. The first of them, and a column of system prompts, is always
+    kept as text. The others may hold JSON, such as messages. A cell that looks like JSON but is not is text.
     """
     if name in text_names[:1] or name in SYSTEM_KEYS:
         return cell

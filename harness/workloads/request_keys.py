@@ -83,9 +83,9 @@ class UnsentKeyError(UsageError):
 
 
 def flat_request(item: Mapping[str, object]) -> dict[str, object]:
-    """Return a row as one flat request. Keys within a body or a dictionary of parameters are put beside the others.
+    """Return a row as one flat request: keys within a body or a dictionary of parameters are moved to the top level.
 
-    They replace keys of the same name. A body is opened first, since it may hold a dictionary of parameters.
+    There they replace keys of the same name. A body is opened first, since it may hold a dictionary of parameters.
     """
     flat = dict(item)
     for name in (*BODY_KEYS, *PARAMETER_KEYS):
@@ -106,7 +106,7 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
     for name, value in item.items():
         if value is not None and name.lower() in LENGTH_KEYS:
             length = whole_number(value)
-            if not length or length > MOST_TOKENS:  # None or 0
+            if not length or length > MOST_TOKENS:  # None if it is no whole number
                 raise UsageError(
                     f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}."
                 )
@@ -118,10 +118,10 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
 
 
 def system_prompt(item: Mapping[str, object], where: str) -> str:
-    """Return the system prompt beside a request's prompt, under any of the names in SYSTEM_KEYS. Empty if there is
-    none.
+    """Return a request's system prompt, which stands under any of the names in SYSTEM_KEYS. Empty if there is none.
 
-    `where` names the request in errors. Raises UsageError if it is no text, or if there are two that differ.
+    `where` names the request in errors. Raises UsageError if the system prompt is no text, or if there are two that
+    differ.
     """
     prompts = dict[str, str]()
     for name, value in item.items():
@@ -138,8 +138,8 @@ def system_prompt(item: Mapping[str, object], where: str) -> str:
 def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
     """Raise UnsentKeyError for a key that would change the request but is not sent, or whose meaning is not clear.
 
-    A setting with a neutral value, which this program's requests have anyway, is accepted, and so are unknown keys.
-    `where` names the request in errors.
+    A setting is accepted if its value is neutral, which means that this program's requests have it anyway. Unknown keys
+    are accepted, too. `where` names the request in errors.
     """
     for name, value in item.items():
         if value is not None and name.lower() in AMBIGUOUS_LENGTHS:
@@ -172,8 +172,8 @@ def is_neutral(value: object, neutral: Iterable[object]) -> bool:
 def unread_keys(item: Mapping[str, object], read: Iterable[str]) -> list[str]:
     """Return the keys of an object that are not among `read`, except those that do not matter.
 
-    A key does not matter if it is harmless, such as a name or a note, if its value is null, or if it is a setting with
-    a neutral value. Upper and lower case are the same.
+    A key does not matter if it is harmless, such as a name or a note, if its value is null, or if it is a setting whose
+    value changes nothing. Upper and lower case are the same.
     """
     unread = []
     for name, value in item.items():

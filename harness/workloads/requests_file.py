@@ -142,10 +142,10 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
 
 
 def readable_rows(path: Path, rows: RequestRows, column: str) -> tuple[list[ReadRow], list[UsageError]]:
-    """Return the rows that could be read, and the errors of the others.
+    """Return the rows that could be read, and the errors of the rows that could not.
 
-    Raises the first error if more than MOST_FAULTY_SHARE of the rows are faulty. Raises an UnsentKeyError at once,
-    since the whole file would then not measure what it should.
+    Raises the first error if more than MOST_FAULTY_SHARE of the rows are faulty. Raises UnsentKeyError for the first
+    row with a key that would change its request but is not sent: the file would then not measure what it should.
     """
     good_rows: list[ReadRow] = []
     faults: list[UsageError] = []
@@ -165,8 +165,8 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """Return the requests of a row, and its keys that were not read.
 
     A row is a prompt alone, an object with a prompt, or a conversation. A conversation whose messages have roles gives
-    a request for each turn, one of ShareGPT's at most one request. `column` is the key of the prompt, if the user named
-    one; then a row is no conversation. `where` is the row's place, for errors. Raises UsageError if the row is no
+    a request for each turn; one in ShareGPT's form gives at most one request. If the user named the key of the prompt
+    (`column`), no row is a conversation. `where` is the row's place, for errors. Raises UsageError if the row is no
     request, UnsentKeyError if a key would change the request but is not sent.
     """
     item = row.value
@@ -200,10 +200,10 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
 
 
 def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
-    """Return a row that holds one prompt, with the keys that were not read, also those of its messages.
+    """Return the request of a row that holds one prompt, with the row's keys that were not read.
 
-    `number` is the row's, `where` its place in errors, and `column` the key of the prompt if the user named one. Raises
-    UsageError if the row holds no prompt, or several.
+    Unread keys of a prompt's messages count, too. `number` is the row's, `where` its place in errors, and `column` the
+    key of the prompt if the user named one. Raises UsageError if the row holds no prompt, or several.
     """
     if not isinstance(item, dict):
         raise UsageError(f"{where}: not an object with a prompt.")
@@ -218,9 +218,9 @@ def dialog_of(item: object) -> tuple[str, Dialog | None]:
     """Return the key and the messages of a row that holds a conversation. The key is empty if the row itself is a list
     of messages.
 
-    The messages are None for any other row, whose key does not matter. Messages are objects, with role and content or
-    with ShareGPT's from and value. A list under `messages` that does not end with an answer is a single request, and no
-    conversation.
+    Of any other row, the messages are None, and the key does not matter. Messages are objects, with role and content or
+    with ShareGPT's from and value. A list under `messages` that does not end with an answer is no conversation, but the
+    prompt of a single request.
     """
     if is_dialog(item):
         return "", item
@@ -243,14 +243,14 @@ def is_answered(dialog: Dialog) -> bool:
 
 
 def is_dialog(value: object) -> TypeGuard[Dialog]:
-    """Return whether a value is a list of objects, as the messages of a conversation are. An empty list is one."""
+    """Return whether a value is a list of objects, like the messages of a conversation. An empty list counts."""
     if not isinstance(value, list):
         return False
     return all(isinstance(message, dict) for message in value)
 
 
 def unread_message_keys(dialog: Sequence[object]) -> list[str]:
-    """Return the keys of a row's messages that nobody reads, each once."""
+    """Return the keys of a row's messages that this program does not read, each once."""
     names = list[str]()
     for message in dialog:
         if isinstance(message, dict):
@@ -276,8 +276,8 @@ def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
 def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredRequest]:
     """Yield a request for each of the user's messages, with all messages before it, and the recorded answer, if any.
 
-    All requests have the row's `number`. A message without text ends the requests, since later ones would repeat it.
-    `where` names the row in errors. Raises UsageError for an unknown role.
+    All requests have the row's `number`. After a message without text there are no more requests, since each would
+    contain that message. `where` names the row in errors. Raises UsageError for an unknown role.
     """
     check_roles(dialog, where)
     for index, message in enumerate(dialog):
@@ -293,7 +293,7 @@ def chat_turns(dialog: Dialog, number: int, where: str) -> Iterator[StoredReques
 def recorded_answer(dialog: Dialog, index: int, where: str) -> str | None:
     """Return the text of the message at `index` of a conversation, if it is an answer that has text.
 
-    None if there is no such message, or if it is somebody else's or has no text.
+    None if there is no such message, or if it is not the assistant's or has no text.
     """
     if index >= len(dialog) or dialog[index].get("role") != "assistant":
         return None
@@ -342,8 +342,8 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
     """Return the request of a row with one prompt.
 
     The prompt is the text under `column`, if the user named it, or else a text, messages or token ids under a known
-    key. A system prompt beside it is put before it, which makes a text messages. `where` names the row in errors.
-    Raises UsageError if the row has no usable prompt, or has a system prompt beside token ids.
+    key. If the row has a system prompt, it becomes the first message, and a text the second. `where` names the row in
+    errors. Raises UsageError if the row has no usable prompt, or has a system prompt beside token ids.
     """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
@@ -422,9 +422,9 @@ READERS: dict[RequestKind, Callable[[object, str], RequestPrompt]] = {
 def sharegpt_turns(dialog: Dialog, system: str, number: int) -> Iterator[StoredRequest]:
     """Yield a request with the first question of a conversation of ShareGPT that is followed by an answer.
 
-    A question without a system prompt is a text, otherwise they are two messages. `system` is the system prompt beside
-    the conversation; if it is empty, the first one in the conversation counts. Yield nothing if no question has an
-    answer. `number` is the row's.
+    Without a system prompt, the question is sent as a text; with one, the two are sent as messages. `system` is the
+    system prompt beside the conversation; if it is empty, the first one in the conversation counts. Yield nothing if no
+    question has an answer. `number` is the row's.
     """
     for message in dialog:
         text = message.get("value")

@@ -28,7 +28,11 @@ class Salt(NamedTuple):
 
     @classmethod
     def from_parts(cls, parts: PromptParts, vocabulary: Sequence[int]) -> Self:
-        """Return the salt of random prompts: at the start, or after the prefix, also if the user asked for none."""
+        """Return the salt of random prompts: tokens at the start, or after the prefix, that no other test sends.
+
+        If the user asked for no salt, prompts still get one when they are sent again: it then replaces tokens after the
+        prefix.
+        """
         if parts.salt == "start":
             return cls(vocabulary, 0, is_at_start=True)
         return cls(vocabulary, parts.prefix_len, is_at_start=False, replaces_tokens=parts.salt == "none")
@@ -37,8 +41,9 @@ class Salt(NamedTuple):
         """Return a prompt with its salt.
 
         `order` is the position of the request in the test, `round` says how often the sample was sent before. A salt at
-        the start differs in each request, any other in each `conversation` of a `round`. Random prompts without --salt
-        are unique in the first round, and get no salt in it. Later the salt replaces as many tokens.
+        the start differs in each request. Any other salt differs in each `conversation` and each round. Random prompts
+        without --salt are unique in the first round, and get no salt in it. In later rounds, the salt replaces as many
+        of their tokens, so that they keep their length.
         """
         if self.replaces_tokens and not round:
             return [*prompt]
@@ -104,8 +109,8 @@ class Library:
     def with_test_salt(self, test: str, redraw: bool) -> Self:
         """Return the samples for one test, such that a server cannot answer them from its cache of another test.
 
-        The salt, if there is one, is that of the test, whose name `test` no other test has. With `redraw`, the tokens
-        of random prompts are drawn anew, too.
+        The salt, if there is one, follows from `test`, a name that no other test has. With `redraw`, the tokens of
+        random prompts are drawn anew, too.
         """
         salt = self.salt
         if salt:

@@ -26,7 +26,7 @@ DESCRIPTION = "random prompts, and answers of exact lengths"
 def digest(*content: object) -> str:
     """Return a short hash by which two workloads are recognized as the same.
 
-    It is of Python's own text for these objects, so names of classes and fields count.
+    It is taken of the `repr` of these objects, so a renamed class or field changes it.
     """
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
@@ -53,7 +53,8 @@ class SetDescription(TypedDict):
 def with_request_set(library: Library, **description: Unpack[SetDescription]) -> Library:
     """Return the samples of a workload with a RequestSet that describes them, made of `description` and the samples.
 
-    Whole rounds are sent if samples belong together: the turns of a conversation, or the requests of a trace.
+    If samples belong together, as the turns of a conversation or the requests of a trace do, a test must send each of
+    them equally often (`whole_rounds`).
     """
     longest = max(library.lengths)
     if library.salt and not library.salt.replaces_tokens:  # The salt makes each prompt longer.
@@ -103,7 +104,8 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
         raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
     if count < turns:
         raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
-    # The mean length over a conversation's turns. Each repeats the earlier ones: turn t has t questions, t - 1 answers.
+    # The mean length of a prompt over the turns of a conversation. Each turn repeats the earlier ones: turn t has t
+    # questions and t - 1 answers.
     mean = parts.prefix_len + (input_len.median * (turns + 1) + output_len.median * (turns - 1)) / 2
     if count * mean > MOST_SYNTHETIC_TOKENS:
         raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")

@@ -26,8 +26,8 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """Return a description of a trace's arrivals, and the seconds from its first request to each request.
 
     The times are scaled to the rate of --server-target-qps if it is given. With --min-duration, only the requests up to
-    the first that is not before that time are used. Raises UsageError if the trace is shorter than that, or if fewer
-    than two requests are left.
+    the first that is not before that time are used. Raises UsageError if the scaled trace ends before that time, or if
+    fewer than two requests are left.
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
@@ -87,7 +87,10 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
 
 
 def trace_notes(trace: Trace, context: int) -> Iterator[str]:
-    """Yield a note on each kind of rows of a trace that are not sent. `context` is the limit that some exceed."""
+    """Yield a note on each kind of rows of a trace that are not sent.
+
+    `context` is the limit in tokens that requests which were left out as too long exceed.
+    """
     if trace.unfit:
         yield f"left out {trace.unfit:,} requests that are longer than {context:,} tokens with their answer"
     if trace.empty:

@@ -49,11 +49,11 @@ class Trace(NamedTuple):
 
 
 def read_trace(path: Path, most: int | None = None, context: int | None = None) -> Trace:
-    """Return the trace in a file, or the `most` earliest of its requests that fit a context of `context` tokens.
+    """Return the trace in a file: the `most` earliest of its requests that fit a context of `context` tokens.
 
-    With None, there is no such limit. The rows may be in any order. Requests that do not fit, and rows without lengths,
-    are left out and counted. Raises UsageError if the file is missing or no trace, if a row is damaged, or if the
-    requests are too few or too frequent.
+    If a limit is None, it does not apply. The rows may be in any order. Requests that do not fit, and rows without
+    lengths, are left out and counted. Raises UsageError if the file is missing or no trace, if a row is damaged, or if
+    the requests are too few or too frequent.
     """
     if not path.exists():
         raise unknown_file_error(FLAG, str(path), list(ARRIVAL_SHAPES))
@@ -98,7 +98,7 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
     """Return the request of a row, whose cells are in the columns `names`: time, lengths and, in some traces, a prefix.
 
     `line` is the row's number, and `where` its place in errors. Raises UsageError if a cell cannot be used, if the
-    prefix is longer than the prompt, or if there is a length of a prefix without the prefix.
+    prefix is longer than the prompt, or if a row gives the length of a prefix without its name.
     """
     if len(cells) != len(names):
         raise UsageError(f"{where}: {len(cells)} cells in place of {len(names)}.")
