@@ -15,9 +15,10 @@ from harness.engines.protocol import Engine, Sampling
 
 
 def sampling_of(plan: Plan) -> Sampling:
-    """Return how a run's answers are generated: with at most as many tokens as the longest of all requests asks for.
+    """Return how a run's answers are generated.
 
-    Answers have exactly the length that is asked for (`exact`) only if the user's own requests say so.
+    An answer has at most as many tokens as the longest that any request asks for; a request may set a lower limit for
+    its own answer. Answers have exactly the length that is asked for (`exact`) only if the user's own requests say so.
     """
     return Sampling(plan.max_new_tokens, exact=plan.request_set is not None and plan.request_set.exact)
 

@@ -50,11 +50,11 @@ class Delivery(NamedTuple):
 
     @property
     def is_bundled(self) -> bool:
-        """Tell whether a buffer held the answer back.
+        """Tell whether a buffer between the engine and this client held tokens of the answer back.
 
-        A buffer did so if the answer came whole, if more than twice as many tokens came at first as in a mean message,
-        or if at least half of its messages were rushed. Messages of several tokens at even distances are steps of an
-        engine.
+        The signs are: the answer came whole; more than twice as many tokens came at first as in a mean message; or at
+        least half of the later messages were rushed, which means that they directly followed another message. Messages
+        of several tokens at even distances are no sign: an engine may make several tokens in a step.
         """
         if self.is_whole:
             return True
@@ -147,8 +147,8 @@ class ServerUse(schema.FrozenModel):
     ) -> Self:
         """Return the sums over all answers of a test, from the delivery of each. The other arguments are fields.
 
-        The sums by the servers' counts are unknown (None, or 0 for the unexplained tokens) if any answer came without
-        `usage`: a sum over the other answers would be misleading.
+        `usage` is what a server counts in an answer. If any answer came without it, the sums by the servers' counts are
+        unknown (None, or 0 for the unexplained tokens): a sum over the remaining answers would be misleading.
         """
         totals = dict.fromkeys(DELIVERY_SUMS, 0)
         usages, ends, models = list[TokenCounts](), Counter[str](), set[str]()
@@ -172,7 +172,7 @@ class ServerUse(schema.FrozenModel):
             unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
             cache_hit_percent=cache_hit_percent,
             answers=len(deliveries),
-            uncounted=0 if has_no_usage else uncounted,  # answers without `usage` are notable only beside others
+            uncounted=0 if has_no_usage else uncounted,  # Answers without `usage` are notable only beside some with it.
             sent_tokens=sent_tokens,
             ends=ends,
             models=sorted(models),
@@ -183,9 +183,9 @@ class ServerUse(schema.FrozenModel):
 
     @property
     def cached_percent(self) -> float | None:
-        """The percentage of prompt tokens that came from the server's cache.
+        """The percentage of prompt tokens that came from the server's cache. None if unknown.
 
-        None if unknown. If both `usage` and the server's metrics tell, the higher percentage counts.
+        If both `usage` (the counts in the answers) and the server's metrics tell the percentage, the higher one counts.
         """
         percentages = []
         if self.cache_hit_percent is not None:
@@ -234,8 +234,8 @@ class ServerUse(schema.FrozenModel):
     def _differing_prompts(self) -> Iterator[str]:
         """Yield a sentence if the server read fewer or more prompt tokens than were sent.
 
-        COUNT_TOLERANCE is allowed, and for each answer the tokens of a chat template if the server has one. Nothing is
-        yielded if a count is not known.
+        A difference of COUNT_TOLERANCE is allowed. If the server puts prompts into a chat template, it may also read
+        TEMPLATE_TOKENS more for each answer. Nothing is yielded if a count is not known.
         """
         read, sent = self.prompt_tokens, self.sent_tokens
         if read is None or not sent:

@@ -18,8 +18,8 @@ class AnswerReading:
 
     def __init__(self, encode: Encoder, ids_out: bool) -> None:
         """Begin an answer of which nothing has come. `encode` returns the token ids of messages."""
-        self.pieces: list[CompletionChunk] = []  # the messages after those of `first`
-        self.first: Sequence[int] = ()  # the token ids that came up to the first message with a whole token
+        self.pieces: list[CompletionChunk] = []  # the messages whose tokens are not in `first`
+        self.first: Sequence[int] = ()  # the token ids up to the first message that completed a token
         self.first_read_tokens = 0  # tokens of the read of the connection that brought `first`
         self.usage: StatedUsage | None = None
         self.has_text = False  # a message had tokens
@@ -68,10 +68,12 @@ class AnswerReading:
         return bool(piece.text)
 
     def end_read(self, now: float) -> bool:
-        """Note that all messages of a read of the connection were taken, and count those that came too close together.
+        """Note that all messages of one read of the connection were taken, and count those that came too close
+        together.
 
-        The read was at `now`, by time.monotonic. Return whether the caller should report that the answer goes on: at
-        most once in REPORT_INTERVAL_S, and not at the read that brought the first tokens, which are reported anyway.
+        Such messages are `rushed`: a buffer may have held them back. The read was at `now`, by time.monotonic. Return
+        whether the caller should report that the answer goes on: at most once in REPORT_INTERVAL_S, and not at the read
+        that brought the first tokens, which are reported anyway.
         """
         if self._new_messages:
             is_rushed = self.messages > 0 and now - self._last_message < RUSH_S

@@ -85,8 +85,8 @@ def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
     """Return the texts of messages joined into one, and half a character if the joined text ends with one, else "".
 
     Some servers cut text into UTF-16 units. An emoji then comes in two messages, with half a surrogate pair in each.
-    Two halves that belong together are joined. A half at the end waits for the next message. Any other half is replaced
-    by the mark for a damaged character.
+    Two halves that belong together are joined. A first half at the end is returned apart, since its second half may
+    come in the next message. Any other half is replaced by the mark for a damaged character.
     """
     text = "".join(texts)
     if not ANY_HALF.search(text):

@@ -154,7 +154,8 @@ class Client:
         reading = AnswerReading(partial(self._encode, address), self.form.ids_out)
         most_messages = 2 * sampling.max_new_tokens + SPARE_MESSAGES
         async with self.post(address, body, exchange) as response:
-            chunks = limit_bytes(response, address, LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens)
+            most_bytes = LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
+            chunks = limit_bytes(response, address, most_bytes)
             if response.status != 200:
                 reason = await refusal(response)
                 error_type = ServerFullError if is_full(response, reason) else EndpointError
@@ -187,9 +188,9 @@ class Client:
     ) -> Delivery:
         """Return the record of how an answer was delivered: its tokens, how it ended, and whether it ended too early.
 
-        `client_tokens` is the number of tokens that this client counted. It counts for the result if the server sends
-        token ids. If the server sends text, or hides the answer, the tokens in `usage` count, because an engine may
-        have made more tokens than the text shows. `end` is the message that ended the answer.
+        `client_tokens` is the number of tokens that this client counted. The result uses it if the server sends token
+        ids. If the server sends text, or hides the answer, the result uses the count in `usage`, if there is one,
+        because an engine may have made more tokens than the text shows. `end` is the message that ended the answer.
         """
         usage = reading.usage.counts(client_tokens) if reading.usage else None
         is_hidden = self._is_hidden(reading)
@@ -221,9 +222,10 @@ class Client:
         )
 
     def _is_hidden(self, reading: AnswerReading) -> bool:
-        """Return whether the server counts tokens that it did not send, such as those of hidden thinking.
+        """Return whether the server sent no text but counts tokens, such as those of hidden thinking.
 
-        A single token that ended the answer at once is never sent, so it does not count as hidden.
+        If the model ended the answer at once, the server may count the token that ends it. This token is never sent, so
+        it alone does not make an answer hidden.
         """
         if reading.has_text or not reading.usage or not reading.end:
             return False
@@ -235,7 +237,7 @@ class Client:
         """Return in words why an answer has no token, with a remedy where there is one.
 
         `end` is the message that ended the answer, `usage` the server's counts. Either the limit of tokens ended the
-        answer, or the model did at once, which min_tokens forbids where the server takes it.
+        answer, or the model ended it at once. The latter should not happen if the server takes the field min_tokens.
         """
         if end.end == "length":
             return (
@@ -275,10 +277,10 @@ class Client:
         raise UsageError(f"{problem}.")
 
     def content(self, prompt: list[int]) -> Content:
-        """Return a prompt as the server takes it: token ids if it takes them, else the messages of a conversation in a
-        chat, or text.
+        """Return a prompt in the form that the server takes: token ids if it takes them, else messages or text.
 
-        The text includes special tokens except the one at its beginning, which the server adds itself.
+        Messages are for a conversation, if the server has a chat API. A text includes special tokens, except the one at
+        its beginning, which the server adds itself.
         """
         if self.form.ids_in:
             return prompt
@@ -302,9 +304,10 @@ class Client:
     def _later_tokens(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
         """Return the token ids of an ended answer after the first tokens, which `reading` has.
 
-        If the server sent text, the token that ended the answer is added, as engines count it. Raises EndpointError if
-        an answer of exact length ended early, or if the server gives token ids and their number is not what was asked
-        for. The number of tokens of a text is not judged: here they may be more than the server counted.
+        If the server sent text, the token that ended the answer is added, since engines count it. Raises EndpointError
+        if an answer of exact length ended early, or if the server gives token ids and their number is not what was
+        asked for. The number of tokens of a text is not judged: encoded here, a text may have more tokens than the
+        engine made.
         """
         end = reading.end.end if reading.end else None
         if end != "length" and self.sampling.exact:
@@ -323,8 +326,8 @@ class Client:
     def _encode(self, address: str, pieces: Sequence[CompletionChunk]) -> tuple[list[int], str]:
         """Return the token ids of messages, and half a character if their text ends with one, else "".
 
-        Text is encoded here; if the server sends token ids, these are used. Raises EndpointError if such a server sends
-        text without ids, or an id beyond the vocabulary.
+        If the server sends token ids, these are returned; else the text is encoded here. Raises EndpointError if a
+        server that gave token ids before sends text without them, or an id beyond the vocabulary.
         """
         if not self.form.ids_out:
             text, half = whole_characters(chunk.text for chunk in pieces)
@@ -436,8 +439,8 @@ async def read_whole(response: ClientResponse, address: str) -> bytes:
 def key_hint(challenge: str) -> str:
     """Return what a server that answers 401 or 403 wants, and where the user can set it, as the end of a message.
 
-    `challenge` is the server's WWW-Authenticate header. The server refuses the user's own Authorization header or key,
-    if there is one, or asks for a password or a key.
+    If the user gave an Authorization header or a key, the server refuses it. Otherwise it asks for a password or a key,
+    which its WWW-Authenticate header (`challenge`) tells.
     """
     if "authorization" in map(str.lower, extra_headers()):
         return f"refuses the Authorization in {HEADERS_VARIABLE}"
@@ -451,8 +454,8 @@ def key_hint(challenge: str) -> str:
 async def connection_problem(error: ClientError, address: str) -> str:
     """Return why a server could not be reached: its certificate, another protocol, or no server at the address.
 
-    If something answered, but not in HTTP, the address is asked again for the protocol that is spoken there. If nobody
-    answered, and the environment has a proxy that this program does not use, the text says so.
+    If something answered, but not in HTTP, another connection finds out which protocol is spoken at the address. If
+    nothing answered, and the environment has a proxy that this program does not use, the text says so.
     """
     if isinstance(error, ClientConnectorCertificateError):
         return (
@@ -474,15 +477,15 @@ async def connection_problem(error: ClientError, address: str) -> str:
 def connection_reason(error: ClientError) -> str:
     """Return why a connection failed, in the words of the operating system.
 
-    aiohttp's own message would also have parts of its pool's key, such as "ssl:default", so that it is used only for an
-    error that is not of connecting. The number of the error is negative for an unknown host name, and None for attempts
-    at several addresses; then the error's own text is returned.
+    aiohttp's own message would also have parts of its pool's key, such as "ssl:default". So it is used only for an
+    error that did not occur while connecting.
     """
     if not isinstance(error, ClientConnectorError):
         return server_text(error)
     number = error.os_error.errno
     if number is not None and number > 0:
         return strerror(number)
+    # The number is negative for an unknown host name, and None after attempts at several addresses.
     return error.os_error.strerror or server_text(error.os_error)
 
 

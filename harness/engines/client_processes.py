@@ -47,7 +47,7 @@ class NumberedRequest(NamedTuple):
 def send(writer: asyncio.StreamWriter, message: object) -> None:
     """Send a message to the other process: its length in 8 bytes, and the pickled message.
 
-    Does not wait. uvloop writes the messages of one turn of the loop together.
+    Does not wait until the message is written: the event loop (uvloop) writes all messages of one turn together.
     """
     data = pickle.dumps(message)
     writer.write(len(data).to_bytes(8, "big") + data)
@@ -114,9 +114,10 @@ class RemoteClient:
                 replies.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """Yield the token ids of an answer as the client in the process does, and note its delivery in `exchange`.
+        """Yield the token ids of an answer as the client in the other process does, and note its delivery in
+        `exchange`.
 
-        Raises the error of a request that failed, and EngineError if the process is gone.
+        Raises the error of a request that failed, and EngineError if the other process is gone.
         """
         number = next(self._numbers)
         replies = self._replies[number] = asyncio.Queue()
@@ -124,7 +125,7 @@ class RemoteClient:
             if self.failure:
                 raise EngineError(self.failure)
             send(self._writer, NumberedRequest(number, request))
-            # The last reply has the exchange, and an error if the request failed; none of them has tokens.
+            # The last reply has the exchange, and an error if the request failed. It has no tokens.
             while not (reply := await replies.get()).exchange and not reply.error:
                 yield reply.tokens
             if reply.exchange:
@@ -177,8 +178,8 @@ async def answer_all(client: Client, theirs: socket.socket) -> None:
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
     """Send the parts of one answer to the other side as they come, then its exchange, and the error if it failed.
 
-    An error that is none of this program's own is printed to the log, and sent as text, since not every exception can
-    be pickled.
+    An error that is not one of this program's own is printed to the log, and only its text is sent, since not every
+    exception can be pickled.
     """
     exchange = Exchange()
     error: Exception | None = None

@@ -119,8 +119,8 @@ def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
 def chunk_of(message: Message) -> CompletionChunk:
     """Return the part of an answer in a message: its text or token ids, its end, and the server's counts (`usage`).
 
-    A message with `usage` may lack choices, and then has no text. Raises an error of DAMAGED if any other message lacks
-    them, or if a token id is no number that LoadGen could take.
+    A message with `usage` may lack choices, and then has no text. Raises one of the errors in DAMAGED if any other
+    message lacks choices, or if a token id is not a number that LoadGen could take.
     """
     usage = usage_in(message)
     choices = message.get("choices") if usage else message["choices"]
@@ -158,7 +158,7 @@ def choice_request(prompt: Content, model: str, choices: Sequence[int]) -> bytes
 def choice_logprobs(page: bytes, choices: Sequence[int]) -> ChoiceLogprobs | None:
     """Return the log-probabilities of the choices, from the answer to a request of `choice_request`.
 
-    None if one is missing, or if they are no finite numbers. The answer's probabilities are over the whole vocabulary.
+    None if one is missing, or if they are no finite numbers. The server's probabilities are over the whole vocabulary.
     Here they are scaled so that the choices' probabilities sum up to 1.
     """
     try:
@@ -215,8 +215,8 @@ class EventReader:
     def _take(self, line: bytes) -> Message | bytes | None:
         """Take a line of the stream. Return the message that an empty line ends, and None for any other line.
 
-        A data line is kept for the message. An event line tells its kind. Lines of no use, as comments, are skipped,
-        and a line without framing is kept in `stray`.
+        A data line is kept for the message. An event line tells the message's kind. Comments and other lines of no use
+        are skipped. Any other line is no part of a stream, but may be an error, so it is kept in `stray`.
         """
         if not line:
             return self._dispatch()
@@ -261,7 +261,8 @@ class EventReader:
     def missing_end_error(self) -> EndpointError:
         """Return the error for an answer whose end did not come, with the server's words that belong to no answer.
 
-        Those may be an error. If they are a whole completion, the server does not stream, and the error says so.
+        These words may tell why the answer was cut off. If they are a whole completion, the server does not stream, and
+        the error says so.
         """
         last_bytes = self.stray
         if not self._line.startswith(b"data:"):  # The unfinished line is no part of the answer.
@@ -289,9 +290,9 @@ def reason_of(error: object) -> object:
 def server_text(words: object, most: int = 200) -> str:
     """Return words of a server, such as an error, a name or a page, as one line of at most `most` characters.
 
-    Of a JSON object that gives a reason, also as bytes, only the innermost reason is returned. Of an HTML page the
-    title is returned, or the text without tags. Secrets are masked, characters that cannot be printed are replaced, and
-    a full stop at the end is dropped.
+    Of a JSON object (or its bytes) that gives a reason, only the innermost reason is returned. Of an HTML page, only
+    the title is returned, or without a title the text without tags. Secrets are masked, characters that cannot be
+    printed are replaced, and a full stop at the end is dropped.
     """
     if isinstance(words, bytes):
         page = words.decode(errors="replace")

@@ -23,9 +23,9 @@ def set_cuda_home(engine_args: Mapping[str, object]) -> str:
     """Set CUDA_HOME to the toolkit in the packages of this Python environment, if kernels need a toolkit and no other
     is there.
 
-    Only FlashInfer, a backend of attention, compiles kernels. The packages need links, which the set-up makes. An
-    environment that pip alone has filled has no links, so they are made here. Return a warning in one line if there is
-    no nvcc, or if the links cannot be made. Empty otherwise.
+    Only FlashInfer, a backend of attention, compiles kernels and so needs one. The toolkit works only with links to
+    NVIDIA's libraries, which the set-up makes. An environment that pip alone has filled has no links, so they are made
+    here. Return a warning in one line if there is no compiler (nvcc), or if the links cannot be made. Empty otherwise.
     """
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
     has_toolkit = environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists()

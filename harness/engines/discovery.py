@@ -88,9 +88,9 @@ class Discovery:
     async def ready(self, address: str) -> None:
         """Wait for a server that is still loading, for at most --wait-ready seconds.
 
-        Such a server refuses connections, answers 503, or lists no model. A server that wants a key is ready. The
-        reason for the wait is shown at once and again if it changes. Returns also when the time is over: what is wrong
-        then, `discover` reports afterwards.
+        Such a server refuses connections, answers 503, or lists no model. A server that wants a key (401, 403) is
+        ready. The reason for the wait is shown at once, and again if it changes. If the time is over, simply returns:
+        `discover`, which is called next, reports what is wrong.
         """
         until = self.begun + (self.config.wait_ready or 0.0)
         shown_state = ""
@@ -125,7 +125,7 @@ class Discovery:
                 "start the server with a longer one, or give --max-model-len."
             )
         model = config.served_model_name or str(listed.get("id", UNNAMED_MODEL))
-        if not config.served_model_name and model == UNNAMED_MODEL:
+        if not config.served_model_name and model == UNNAMED_MODEL:  # The server lists no name for the model.
             model = config.model_path
         version = await self.version(address)
         return Server(address, model, engine_name(listed, header), version, other_model(config, listed))
@@ -133,8 +133,8 @@ class Discovery:
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """Return the models that a server lists, by name, and the server's Server header, which may name the engine.
 
-        A busy server is asked again for BUSY_S seconds. No models if it lists none. Raises UsageError if the server
-        wants a key, or if no answer comes.
+        A busy server is asked again and again for BUSY_S seconds. The models are empty if it lists none. Raises
+        UsageError if the server wants a key, or if no answer comes.
         """
         until = time.monotonic() + BUSY_S
         status, page, header = await self.get(address, "/models")
@@ -189,9 +189,9 @@ class Discovery:
 
 
 def engine_name(listed: ListedModel, header: str) -> str:
-    """Return the name of a server's engine, told by the owner in its list of models.
+    """Return the name of a server's engine, recognized by the owner that its list of models gives.
 
-    `listed` is the entry of a model, `header` the Server header, by which an unknown engine is named.
+    `listed` is a model's entry in that list. An unknown engine is named by the server's Server header (`header`).
     """
     owner = str(listed.get("owned_by"))
     if owner == DYNAMO_OWNER and listed.get("object") == DYNAMO_OBJECT:
@@ -206,9 +206,9 @@ def engine_name(listed: ListedModel, header: str) -> str:
 def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> ListedModel:
     """Return the entry of the run's model in a server's list.
 
-    That is the entry with --served-model-name if it is given, else the entry with the model's own name. Without
-    --served-model-name, a list of a single model has its entry whatever the name, which may be an alias. Empty if there
-    is no such entry.
+    It is the entry named by --served-model-name if that is given, else the entry with the model's own name. Without
+    --served-model-name, the only model of a list is taken whatever its name, which may be an alias. Empty if there is
+    no such entry.
     """
     own_names = [config.model, config.model_path]
     if config.served_model_name:
@@ -222,7 +222,7 @@ def listed_model(config: RunConfig, models: Mapping[str, ListedModel]) -> Listed
 
 
 def is_single_model(models: Mapping[str, ListedModel]) -> bool:
-    """Return whether a list holds only one model. The same model under several names has the same root."""
+    """Return whether a server's list holds only one model. Several names of one model have the same root."""
     roots = {item.get("root") for item in models.values()}
     return len(models) == 1 or (len(roots) == 1 and None not in roots)
 
@@ -230,8 +230,8 @@ def is_single_model(models: Mapping[str, ListedModel]) -> bool:
 def other_model(config: RunConfig, listed: ListedModel) -> str:
     """Return the hub repository that a server lists as its model, if it is surely not the model that the user named.
 
-    Empty otherwise: a path or an alias may stand for the named model, and with --served-model-name the user says that a
-    name does.
+    Empty otherwise, since a path or an alias may stand for the named model. Empty also with --served-model-name, by
+    which the user says that the name on the server stands for the model.
     """
     if config.served_model_name:
         return ""
@@ -248,8 +248,8 @@ def other_model(config: RunConfig, listed: ListedModel) -> str:
 def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedModel]:
     """Return the models that all servers of a run serve, by name.
 
-    They are asked before anything is loaded. A server that is loading is waited for, as --wait-ready says. Raises
-    UsageError if a server is not there.
+    The servers are asked before this program loads anything. A server that is still loading is waited for, as
+    --wait-ready says. Raises UsageError if a server is not there.
     """
 
     async def ask() -> dict[str, ListedModel]:
@@ -270,8 +270,8 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
 def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    The configuration is unchanged without an endpoint, and if the user named a model, or --served-model-name. It is
-    unchanged, too, if the servers name their model by an alias: the default model then gives the tokenizer. `say` shows
+    The configuration is unchanged without an endpoint, and if the user gave --model or --served-model-name. It is also
+    unchanged if the servers name their model by an alias: the default model then gives the tokenizer. `say` shows
     a note if --served-model-name is not listed. Raises UsageError if the servers serve several models and the named one
     is not among them, or if the served model's tokenizer is not found.
     """

@@ -28,10 +28,10 @@ LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def own_rows(text: str, names: Collection[str]) -> str:
-    """Return a page of metrics without the rows of models other than this run's, which is known by `names`.
+    """Return a page of metrics without the rows of other models. `names` are the names of this run's model.
 
-    Rows that name no model are kept. If no row has one of these names, the page must have another name for the model,
-    and all rows are kept.
+    Rows that name no model are kept. If no row has one of these names, the page must have another name for this run's
+    model, and all rows are kept.
     """
     lines = text.splitlines()
     models = models_of(lines)
@@ -50,9 +50,9 @@ def models_of(lines: Iterable[str]) -> set[str]:
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
     """Yield a note for each kind of rows on a page of metrics that may not be this run's own.
 
-    `names` are the names of this run's model. Noted are rows of other models beside this run's, which are left out;
-    rows that all name one other model, which are kept; and rows that are counted together although they differ in a
-    label that may not stand for replicas (one that is not in OWN_LABELS).
+    `names` are the names of this run's model. There are three kinds. Rows of other models beside this run's are left
+    out. If all rows name one other model, they are kept, since that may be another name. Rows that differ in a label
+    outside OWN_LABELS are counted together, although the label may not stand for replicas.
     """
     lines = [line for line in page_with_vllm_names(text).splitlines() if metric_name(line) in SOURCES]
     models = models_of(lines)
@@ -107,7 +107,7 @@ def model_of(line: str) -> str:
 
 
 def is_one_of(model: str, names: Collection[str]) -> bool:
-    """Return whether a model's name is one of `names`, by the last part of the name, without regard to case.
+    """Return whether a model's name is one of `names`. Only the last part of a name counts, without regard to case.
 
     So "owner/NAME" and "/folder/name" are the same model.
     """

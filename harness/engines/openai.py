@@ -50,9 +50,9 @@ class RefusedError(Exception):
 
 
 def create(plan: Plan, traces: Path, may_score: bool = False) -> "OpenAI":
-    """Return the client of a run. `traces` stays empty, since a server's profiler cannot be reached.
+    """Return the client of a run. The folder `traces` is not used, since a server's profiler cannot be reached.
 
-    With `may_score` this process is the only client, since `score_choices` uses no other.
+    With `may_score`, no client processes are started, since `score_choices` uses only the client in this process.
     """
     processes = 1 if may_score else 0  # 0: as many as the machine's cores allow
     return OpenAI(plan.config, plan.max_model_len, sampling_of(plan), processes)
@@ -129,7 +129,7 @@ class OpenAI(Engine):
             await asyncio.gather(*(client.open() for client in self._remote))
 
     async def _inspect_metrics(self) -> None:
-        """Note in `cautions` what the servers' pages of metrics hold beside this run's rows.
+        """Note in `cautions` which rows on the servers' pages of metrics may not be this run's.
 
         Also note whether the servers tell how many prompt tokens come from a cache, in each answer or on these pages.
         """
@@ -142,7 +142,8 @@ class OpenAI(Engine):
             self.args["metrics"] = "; ".join(self.cautions)
         rows = [own_rows(page, self.model_names) for page in pages]
         is_in_answers = all(server.tells_cache for server in self.servers)
-        is_on_pages = cached_percent(rows, rows) is not None  # None only if the pages lack the counters of the cache.
+        # Compared with themselves, the pages give None only if they lack the counters of the cache.
+        is_on_pages = cached_percent(rows, rows) is not None
         self._cache_is_counted = is_in_answers or is_on_pages
 
     async def _best_format(self, server: Server) -> RequestFormat:
@@ -170,8 +171,8 @@ class OpenAI(Engine):
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.
 
-        They override the server's own defaults, which could change greedy answers. They are tried together, and only if
-        the server refuses that, one by one.
+        They override the server's own defaults, which could change greedy answers. All fields are tried in one request;
+        only if the server refuses it, they are tried one by one.
         """
         with suppress(RefusedError):
             await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
@@ -207,10 +208,12 @@ class OpenAI(Engine):
         return form.ids_out and all(chunk.ids is not None for chunk in chunks if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Return the status, page and WWW-Authenticate header of the first final reply to a completion request.
+        """Return the status, page and WWW-Authenticate header of the first reply that does not say that the server is
+        busy.
 
-        A server that is too busy, or has no backend yet, is asked again for BUSY_S seconds, after the pause that it
-        asks for, if it does. If the status is not 200, the page is the reason in the reply.
+        A server that is too busy, or has no backend yet, is asked again, for at most BUSY_S seconds. The pause between
+        two requests is the one that the server asks for, if it does. If the status is not 200, the page is the reason
+        in the reply.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -293,9 +296,9 @@ class OpenAI(Engine):
 
     @property
     def concurrency(self) -> int:
-        """The requests of a trial that make a full load: as many as may be in flight, but fewer for the demo model.
+        """The requests that make a full load: as many as may be in flight, but fewer for the demo model.
 
-        What the servers themselves compute at once is not known.
+        How many requests the servers themselves compute at once is not known.
         """
         per_server, most = self.config.model_spec.sequences, self.config.most_in_flight
         if not per_server:
@@ -305,8 +308,8 @@ class OpenAI(Engine):
     def limit_in_flight(self, most: int) -> int:
         """Keep at most `most` requests in flight at all servers together, at least one at each.
 
-        Return the limit for each server. Requests in flight are not counted in the new limit, so this must be called
-        between two tests.
+        Return the limit for each server. The new limit does not count requests that are in flight already, so this must
+        be called between two tests.
         """
         per_server = max(1, most // len(self.config.endpoint))
         self.config = self.config.with_settings(max_in_flight=per_server)
@@ -379,9 +382,9 @@ class OpenAI(Engine):
 def check_status(address: str, status: int, page: bytes, challenge: str) -> None:
     """Raise an error if a server did not answer a completion request with status 200.
 
-    It is RefusedError if another form of the request may work, as for any status from 400 on that has no other meaning.
-    It is UsageError if the server wants a key (401, 403), is busy, is not there (404), or redirects. `challenge` is the
-    header WWW-Authenticate, `page` the reply or the reason in it.
+    It is UsageError if the server wants a key (401, 403), is busy, is not there (404), or redirects. For any other
+    status from 400 on, it is RefusedError: another form of the request may work. `challenge` is the header
+    WWW-Authenticate, `page` the reply or the reason in it.
     """
     if status == 200:
         return
@@ -411,8 +414,8 @@ def chunks_of(page: bytes, address: str, stream: bool) -> list[CompletionChunk]:
 def require_identical(servers: Sequence[Server], trouble: str, value_of: Callable[[Server], object]) -> None:
     """Raise UsageError if what `value_of` returns differs between servers. Servers that share one load must be alike.
 
-    `trouble` says in the message what is wrong, such as "serve different models". Each value is named with one of the
-    servers that have it.
+    `trouble` says in the message what is wrong, such as "serve different models". The message names each value with
+    one of the servers that have it.
     """
     address_by_value = {str(value_of(server)): server.address for server in servers}
     if len(address_by_value) > 1:
@@ -423,7 +426,7 @@ def require_identical(servers: Sequence[Server], trouble: str, value_of: Callabl
 def allow_open_files(connections: int) -> None:
     """Increase this process's limit of open files, if it is too low for so many connections and SPARE_FILES files.
 
-    Both the soft and the hard limit become this number. Raises UsageError if the hard limit is lower.
+    A process may raise its soft limit up to its hard limit. Raises UsageError if the hard limit is too low as well.
     """
     soft, hard = getrlimit(RLIMIT_NOFILE)
     needed = connections + SPARE_FILES

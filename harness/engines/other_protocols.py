@@ -61,7 +61,8 @@ async def protocol_hint(address: str) -> str:
 def meaning_of_tls(protocol: str, scheme: str) -> str:
     """Return what is wrong with a server that speaks TLS and chooses this protocol in it, in words.
 
-    `scheme` is that of the user's address: http is wrong, and HTTP/2 is not supported. Empty if nothing is wrong.
+    HTTP/2 is not supported. If the user's address begins with http (`scheme`), it should begin with https. Empty if
+    nothing is wrong.
     """
     if protocol == HTTP_2:
         return "it speaks HTTP/2 alone over TLS: give an address that speaks HTTP/1.1"
@@ -74,7 +75,7 @@ def meaning_of_text(head: bytes) -> str:
     """Return what is wrong with a server that begins its reply with these bytes, in words. Empty for HTTP or TLS."""
     if not head:
         return "it closes the connection without an answer"
-    if head.startswith((b"HTTP/", b"\x15\x03")):
+    if head.startswith((b"HTTP/", b"\x15\x03")):  # The second is an alert in TLS.
         return ""
     shown_bytes = repr(head)[2:-1]  # without b'...'
     return f"it does not speak HTTP; it sends {server_text(shown_bytes)}: give the port of the API"

@@ -34,7 +34,7 @@ class Patch(NamedTuple):
 def accumulate_fast() -> None:
     """Replace vLLM's fp8 product of matrices by one that asks cuBLASLt for fast accumulation.
 
-    Otherwise it does what vLLM's own method does, except that the scales get the two dimensions that Inductor's
+    The new method differs from vLLM's own in one more point: the scales get the two dimensions that Inductor's
     templates need.
     """
     import torch
@@ -90,7 +90,11 @@ def is_torch_fp8(layer: object, kernel: str) -> bool:
 
 
 def has_static_fp8_input(layer: object, kernel: str) -> bool:
-    """Tell whether a layer's input is quantized to fp8 with a stored scale, so that its activation is fused with it."""
+    """Tell whether a layer's input is quantized to fp8 with a stored scale.
+
+    Only the activation before such a layer is fused with the quantization. `kernel` is not used: every patch is asked
+    with the same arguments.
+    """
     from vllm.model_executor.layers.fusion import fused_act_quant
 
     return bool(fused_act_quant.get_input_quant_key(layer) == fused_act_quant.kFp8StaticTensorSym)
@@ -151,9 +155,9 @@ def patch_names(config: EngineConfig, version: str) -> tuple[str, ...]:
 
 
 def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict[str, str]:
-    """Return the words for what the patches `names` changed, by the part of the model, such as "linear".
+    """Return in words what the patches `names` changed, by the part of the model, such as "linear".
 
-    A patch that changes no layer is left out. `kernels` has the name of the kernel of each layer, by layer.
+    A patch that changes no layer is left out. `kernels` has the name of each layer's kernel, by layer.
     """
     changes: dict[str, list[str]] = {}
     for name in names:
@@ -166,7 +170,8 @@ def applied_kernels(names: Iterable[str], kernels: Mapping[object, str]) -> dict
 def check(names: Iterable[str], kernels: Mapping[str, str]) -> None:
     """Raise UsageError for a patch that changed none of the kernels that run.
 
-    `kernels` has the words for the running kernels by part of the model, with those of `applied_kernels`.
+    `kernels` describes the kernels that run, by the part of the model. The descriptions include those that
+    `applied_kernels` returned, so a patch that is not in them changed nothing.
     """
     for name in names:
         patch = PATCHES[name]

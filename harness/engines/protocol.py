@@ -41,7 +41,7 @@ class Sampling(NamedTuple):
     def for_request(self, max_new_tokens: int | None) -> "Sampling":
         """Return the sampling of one request, with its own `max_new_tokens` if that is not None.
 
-        If answers are to have exactly that length, the fewest tokens are the same number.
+        If answers must have exactly that length (`exact`), the fewest tokens are the same number.
         """
         most = max_new_tokens or self.max_new_tokens
         fewest = most if self.exact else self.min_new_tokens
@@ -154,8 +154,8 @@ class Engine:
     def limit_in_flight(self, most: int) -> int:
         """Keep at most `most` requests in flight at all servers together, from the next test on.
 
-        The others wait in this client. Return the limit for each server. Only a client of servers has this method,
-        since only a server may refuse a request.
+        Further requests wait in this client. Return the limit for each server. Only a client of servers implements this
+        method, since only a server may refuse a request.
         """
         raise NotImplementedError
 

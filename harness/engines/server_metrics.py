@@ -114,9 +114,9 @@ def metric_cells(before: Readings, now: Readings, seconds: float) -> list[Measur
 def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds: float) -> tuple[Measured, Measured]:
     """Return the dividend and the divisor of a column's value, before it is scaled.
 
-    A rate is the increase of a counter over the seconds, a ratio the increase of one counter over that of another, a
-    mean the sum over the replicas over their number. A sum is divided by 1. The dividend is None, or the divisor None
-    or 0, if the engine does not report the column.
+    A rate is the increase of a counter divided by the seconds, and a ratio the increase of one counter divided by that
+    of another. A mean is the sum over the replicas divided by their number, and a sum is divided by 1. If the engine
+    does not report the column, the dividend is None, or the divisor is None or 0.
     """
     if column.how == "rate":
         return counter_increase(before, now, column.metrics), seconds
@@ -133,8 +133,8 @@ def column_parts(column: MetricColumn, before: Readings, now: Readings, seconds:
 def counter_increase(before: Readings, now: Readings, metrics: str) -> Measured:
     """Return how much counters have increased together between two readings, over all replicas.
 
-    `metrics` are the counters' names with spaces between. None if no counter is in both readings. If they decreased, as
-    by a server's restart, the increase is 0.
+    `metrics` are the counters' names with spaces between. None if no counter is in both readings. If the counters
+    decreased, for example because a server was restarted, the increase is 0.
     """
     common = [source for source in metrics.split() if source in now and source in before]
     if not common:
@@ -150,7 +150,7 @@ def growth(before: Sequence[str], after: Sequence[str]) -> Callable[[str], Measu
     servers, so that they cannot be compared, or if a reading lacks the counters.
     """
     if len(before) != len(after):
-        return partial(counter_increase, {}, {})
+        return partial(counter_increase, {}, {})  # None for all counters
     return partial(counter_increase, metric_values(before), metric_values(after))
 
 
@@ -169,8 +169,8 @@ def cached_percent(before: Sequence[str], after: Sequence[str]) -> Measured:
 def idle_replicas(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """Return how many replicas computed no token between two readings of all servers, and how many replicas there are.
 
-    Each replica has a counter of generated tokens, under its engine's name for it. A counter is left out if the two
-    readings have it for different numbers of replicas, so both numbers are 0 if nothing can be compared.
+    Each replica has a counter of generated tokens, whose name depends on the engine. A counter is left out if the two
+    readings have it for different numbers of replicas. Both results are 0 if no counter can be compared.
     """
     values_before, values_after = metric_values(before), metric_values(after)
     idle = replicas = 0
@@ -202,9 +202,9 @@ def mean_waits(before: Sequence[str], after: Sequence[str]) -> dict[str, float]:
 def metric_values(expositions: Iterable[str]) -> Readings:
     """Return the values of the metrics in SOURCES on the servers' pages, by metric, one for each replica.
 
-    Of an engine's ranks, each of which reports the whole engine, the largest value counts. Damaged rows are left out.
-    The metrics of a frontend (Dynamo's) are left out if engines behind it report theirs, since each request would count
-    twice.
+    Each rank of an engine (one of its processes) reports the whole engine, so the largest value among the ranks counts.
+    Damaged rows are left out. The metrics of a frontend (Dynamo's) are left out if the engines behind it report their
+    own, since each request would count twice.
     """
     values_by_name = defaultdict(list)
     for text in expositions:
@@ -224,9 +224,9 @@ def page_with_vllm_names(text: str) -> str:
 
 
 def row_groups(rows: Iterable[Sample], parts: Collection[str]) -> Iterator[tuple[str, dict[str, str], list[float]]]:
-    """Yield the name, the other labels and the values of each group of rows that differ only in the labels `parts`.
+    """Yield each group of rows that differ only in the labels `parts`: its name, its other labels, and its values.
 
-    Such a label splits one thing into several rows, as the label of a rank splits an engine, or that of a part a GPU.
+    Such a label splits one thing into several rows: an engine into its ranks, or a GPU into its parts (MIG).
     """
     values_by_name = defaultdict(list)
     for row in rows:

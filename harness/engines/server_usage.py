@@ -44,8 +44,9 @@ class StatedUsage(NamedTuple):
     def counts(self, came: int) -> TokenCounts:
         """Return the counts of an answer, given that this client counted `came` tokens of it.
 
-        The unexplained tokens count as output only if the server's output agrees with `came` with them, but not without
-        them. Otherwise they stay unexplained.
+        Unexplained tokens are those of the server's total that are neither prompt nor output. They count as output only
+        if the server's output agrees with `came` when they are added, but not without them. Otherwise they stay
+        unexplained.
         """
         output = self.output_tokens
         output_with_unexplained = (output or 0) + self.unexplained
@@ -62,9 +63,10 @@ def is_near(stated: int, came: int) -> bool:
 def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
-    Some servers count what the model thinks apart from the output, or what came from a cache apart from the prompt. The
-    total shows it: what prompt and output lack of the total is then just that count, which is added to one of them. A
-    zero counts as no count of a prompt or an answer, since servers write it if they do not count.
+    Some servers do not include in the output what the model thinks, or in the prompt what came from a cache. The total
+    shows it: prompt and output together lack just that count, which is then added to one of them. What is lacking for
+    another reason is unexplained. A prompt or an output of 0 counts as unknown, since servers write 0 if they do not
+    count.
     """
     if not isinstance(usage, dict):
         return None
@@ -83,7 +85,7 @@ def read_usage(usage: object) -> StatedUsage | None:
     elif cache_tokens and unexplained == cache_tokens:
         prompt, unexplained = (prompt or 0) + cache_tokens, 0
     elif prompt and cache_tokens and not total and (APART_NAME in counts or cache_tokens > prompt):
-        # Without a total, the prompt lacks these tokens if their name says so, or if they are more than the prompt.
+        # Without a total, the prompt lacks the cache's tokens if their name says so, or if they exceed the prompt.
         prompt += cache_tokens
     if cached is not None and prompt and cached > prompt:
         cached = None  # more tokens than the prompt has cannot come from a cache

@@ -19,7 +19,8 @@ OTHER_TILE = (8, 1024, 8)  # for all other shapes; the fastest for (4096, 14336)
 def kernel(x, weight, out, scale_x, scale_w, width: constexpr, rows: constexpr, cols: constexpr, pdl: constexpr):
     """Write the scaled products of the row `x` with `rows` rows of the weight to `out`.
 
-    The weight has `width` columns, of which `cols` are read at a time. `pdl` is for programmatic dependent launch.
+    The weight has `width` columns, of which `cols` are read at a time. `pdl` turns on programmatic dependent launch:
+    this kernel may begin before the previous one has ended.
     """
     row = tl.program_id(0) * rows + tl.arange(0, rows)  # the rows of this program of the grid
     column = tl.arange(0, cols)
@@ -68,7 +69,10 @@ def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[...,
 
     @torch.library.custom_op("llama31::scaled_product", mutates_args=())
     def product(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-        """Return a times b in bf16. The operator is opaque to torch.compile, so the rows are counted at run time."""
+        """Return a times b in bf16.
+
+        torch.compile does not look into this operator, so the number of rows is checked anew at each call.
+        """
         has_whole_tiles = b.shape[0] % 2048 == 0 and b.shape[1] % 16 == 0
         if a.shape[0] == 1 and has_whole_tiles:
             return multiply(a, b.t(), scale_a, scale_b)

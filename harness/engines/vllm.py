@@ -139,11 +139,13 @@ class VLLM(Engine):
         from vllm.v1.engine.async_llm import AsyncLLM
 
         self.version = vllm.__version__
-        # Nobody looks at an answer between its first token and its end, so two outputs are enough.
+        # Nobody looks at an answer between its first token and its end. With an interval as long as the longest answer,
+        # vLLM gives two outputs: one at the first token, and one at the end.
         args = {"stream_interval": self.sampling.max_new_tokens, **self.args}
         has_own_extension = EXTENSION_ARGUMENT in args
         if current_platform.is_cpu() and has_own_extension and "amx_tile" in system.cpu_flags():
-            self.cautions.append(AMX_WARNING)  # The user's class takes the place of the one that asks for AMX.
+            # The user's class takes the place of this program's, which asks the CPU for AMX, its matrix unit.
+            self.cautions.append(AMX_WARNING)
         args = {EXTENSION_ARGUMENT: WORKER_CLASS, **args}
         try:
             # vLLM's default batch sizes depend on the usage: for latency if answers are streamed, else for throughput.
@@ -157,7 +159,7 @@ class VLLM(Engine):
             patches.check(self.patch_names, self.kernels)
             if "data_parallel_size_local" in self.args:  # There are engines on other hosts.
                 self._links = RemoteEngineConnections(llm.engine_core)
-        except BenchmarkError:
+        except BenchmarkError:  # by this program's own checks above
             raise
         except (TimeoutError, ConnectionError) as error:
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
@@ -205,8 +207,8 @@ class VLLM(Engine):
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         """Return the log-probabilities of the ids in `choices` as the next token, in the same order.
 
-        A single token is generated, which may only be one of them. Raises EngineError if a log-probability is missing
-        or no number.
+        A single token is generated, which can only be one of the choices. Raises EngineError if a log-probability is
+        missing or no number.
         """
         one_token = Sampling(max_new_tokens=1, min_new_tokens=0)
         params = sampling_params(one_token, is_whole=True, choices=tuple(choices))
@@ -309,8 +311,8 @@ class VLLM(Engine):
 
     @property
     def failure_text(self) -> str:
-        """The text of `failure`. The engine's name is put before it only if an engine on another host is gone, since
-        any other text names vLLM already.
+        """The text of `failure`, which mostly names vLLM already. Only if an engine on another host is gone, it does
+        not, and the engine's name is put before it.
         """
         if self._links and self._links.is_broken:
             return super().failure_text

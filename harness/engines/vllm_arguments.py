@@ -21,9 +21,9 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
     """Return a run's arguments for vLLM's AsyncEngineArgs. Those of --engine-arg replace all others.
 
     The prefix cache is off unless the user turns it on. A benchmark repeats its samples, so answers from the cache
-    would flatter every number. If `may_score`, `Engine.score_choices` will be called: the cache is then on, since
-    questions share their beginnings, and log-probabilities are those after the restriction to the choices. On a CPU,
-    arguments that vLLM needs there are added.
+    would flatter every number. If `may_score`, `Engine.score_choices` will be called. Then the cache is on, since
+    questions share their beginnings, and log-probabilities are over the allowed choices only. On a CPU, arguments that
+    vLLM needs there are added.
     """
     config = plan.config
     quantization = None if config.quantization == "none" else config.quantization
@@ -58,8 +58,8 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
 def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
     """Return the arguments that vLLM needs on a CPU. The caller uses only those that the run does not set itself.
 
-    They are smaller blocks for scoring (`may_score`), a cache of limited size unless the user set one, and, for a model
-    as small as the demo, no compilation and fewer concurrent requests.
+    For scoring (`may_score`), the cache gets smaller blocks. The cache's size is limited unless the user set it. A
+    model as small as the demo is not compiled, and runs fewer requests at once.
     """
     args: dict[str, object] = {}
     spec = config.model_spec
@@ -96,8 +96,9 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
 def find_unsupported(arguments: Collection[str], variables: Iterable[str], copies: int) -> str:
     """Return which of these engine arguments and environment variables the installed vLLM does not support, in words.
 
-    Empty if all are supported. Of the variables only vLLM's own, VLLM_..., are judged. An argument that has no effect
-    with a single copy of the model in an older vLLM (prefill_schedule_interval) counts as not supported.
+    Empty if all are supported. Of the variables, only vLLM's own (VLLM_...) are judged. The argument
+    prefill_schedule_interval counts as not supported if it has no effect: in an older vLLM, with a single copy of the
+    model.
     """
     missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
     for name in variables:
@@ -120,8 +121,8 @@ def installed_version() -> tuple[int, ...]:
 def refusal(error: Exception) -> str:
     """Return the first reason why vLLM refuses its arguments, after the name of the argument if it is known.
 
-    Most errors are pydantic's, which checks the arguments. Its message would begin with a heading, so only the first
-    of its mistakes is taken. Of any other error the first line is returned.
+    Most errors come from pydantic, which checks the arguments. Its message begins with a heading, so the first of the
+    mistakes that it lists is taken instead. Of any other error, the first line is returned.
     """
     errors = getattr(error, "errors", None)
     if errors is None:

@@ -33,8 +33,8 @@ class Extension:
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
         """Return the names of the kernels that run in this worker, by part of the model, such as "attention".
 
-        For attention and linear layers, that is vLLM's name of the kernel that most layers have. The words for what
-        patches change are added. A part that vLLM does not tell is left out.
+        For attention and linear layers, it is vLLM's name of the kernel that most layers have. To it are added the
+        words for what the patches change. A part of which vLLM does not tell the kernel is left out.
         """
         backend_names, linear_kernels = list[str](), dict[torch.nn.Module, str]()
         for layer in self.vllm_config.compilation_config.static_forward_context.values():
