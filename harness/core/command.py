@@ -93,14 +93,14 @@ class Command(TyperCommand):
         return remaining_words
 
     def rename_flags(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words of the command line with the current names of flags.
+        """Yield the words of the command line with the current names of flags, and switches without values.
 
-        A switch may be given with a value, as `--json 1` or `--json=0`, which Typer does not know. With 1 only the flag
-        is kept. With 0 the switch is replaced by its opposite flag, or left out if it has none. Raises UsageError for
-        any other value of a switch.
+        A switch may be given with a value, as `--json 1` or `--json=0`, which Typer does not accept. For 1, the flag is
+        kept without the value. For 0, the switch is replaced by its opposite flag, or left out if it has none. Raises
+        UsageError for any other value of a switch.
         """
         flags = self.options_by_flag
-        pairs = iter(pairwise([*words, ""]))
+        pairs = iter(pairwise([*words, ""]))  # each word with the word after it
         for word, after in pairs:
             name, equals, value = word.partition("=")
             if name not in flags and RENAMED_FLAGS.get(name) in flags:
@@ -150,8 +150,8 @@ class Command(TyperCommand):
     def check_values(self, words: Sequence[str]) -> None:
         """Raise UsageError if a flag is of an earlier version, lacks its value, or has a value that cannot be read.
 
-        No word may have control characters, except line ends in the values of MULTILINE_FLAGS. Typer itself would let a
-        flag that lacks its value take the next flag as the value.
+        No word may have control characters, except line ends in the values of MULTILINE_FLAGS. A flag that lacks its
+        value is found here, since Typer would take the next flag as the value.
         """
         flags = self.options_by_flag
         for before, word in pairwise(["", *words]):
@@ -162,7 +162,8 @@ class Command(TyperCommand):
             if name in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
             check_printable(shown_flag(word, before, flags), text)
-        for word, after in pairwise([*words, "-"]):  # "-" is no flag: Typer reports a last flag without a value.
+        # "-" stands after the last word. It is no flag, so a last flag without a value is left for Typer to report.
+        for word, after in pairwise([*words, "-"]):
             flag, equals, value = word.partition("=")
             parameter = flags.get(flag)
             if not parameter or parameter.is_flag:
@@ -177,9 +178,9 @@ class Command(TyperCommand):
     def invoke(self, ctx: "Context") -> object:
         """Run the command. An error that a user can cause ends the process with one line.
 
-        If the command only reads and prints (`is_read_only`), a closed pipe ends it silently, and an unusable log of
-        LoadGen is a wrong input rather than a failure of LoadGen. An error about a flag that such a command does not
-        have is shown without the flag.
+        Three things differ if the command only reads and prints (`is_read_only`). A closed pipe ends it silently. An
+        unusable log of LoadGen is a wrong input, not a failure of LoadGen. An error that names a flag which the command
+        does not have is shown without the flag.
         """
         with one_line_errors():
             if not self.is_read_only:
@@ -199,7 +200,7 @@ class Command(TyperCommand):
         if not self.basic:
             formatter.write(self.page(ctx, self.parameters, brief=True))
             return
-        # A hidden parameter is in no help, so it does not count as one of the further flags.
+        # Hidden parameters are in no help. They are in this list only so that they do not count as further flags below.
         shown_parameters = [parameter for parameter in self.parameters if parameter.hidden or self.is_basic(parameter)]
         formatter.write(self.page(ctx, shown_parameters, brief=True))
         formatter.write(f"{HELP_ALL} shows {len(self.parameters) - len(shown_parameters)} more flags.\n")
@@ -226,8 +227,8 @@ def check_parameter(parameter: TyperArgument | TyperOption, value: object) -> No
 def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
     """Raise UsageError if a number has characters other than ASCII digits, or if the value of a flag is empty.
 
-    Python would read other digits, and "1_000", too. A flag that is no path and has a default may be set to an empty
-    text, such as --label "".
+    Python would accept other digits, and "1_000", as numbers. A flag that is no path and has a default may be set to an
+    empty text, such as --label "".
     """
     kind = parameter.bare_type()
     if kind in ("int", "float") and has_other_digits(value):
@@ -241,9 +242,9 @@ def check_flag_value(flag: str, parameter: TyperOption, value: str) -> None:
 
 
 def shown_flag(word: str, before: str, flags: Mapping[str, TyperOption]) -> str:
-    """Return the flag that a word of the command line is, or whose value it is. `before` is the word before it.
+    """Return the flag to which a word of the command line belongs, as its name or its value, for an error message.
 
-    Return the beginning of the word if it belongs to no flag.
+    `before` is the word before it. If the word belongs to no flag, return the beginning of the word.
     """
     for candidate in (word.partition("=")[0], before):
         if candidate in flags:
@@ -314,7 +315,7 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
 def typer_refusal(error: typer.TyperException) -> str:
     """Return Typer's error message as one line that ends with how to list the flags.
 
-    The line begins with a small letter, and lacks what pydantic and Typer put around a reason.
+    The line begins with a small letter. What pydantic and Typer put around the reason is removed.
     """
     text = " ".join(error.format_message().split()).replace("Value error, ", "")
     text = text.partition(", unable to parse")[0].rstrip(".")

@@ -52,8 +52,9 @@ def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iter
     """Yield the folders of this process's group and of all groups above it that can be seen.
 
     The process's own group comes first. `root` is the mount of all groups, and `folders` are those below it in which
-    the groups of `controller` may begin; folders that do not exist are skipped. In a container the path may be one of
-    the host. Then only the end of the path, or no part of it, exists below the mount.
+    the groups of `controller` may begin; folders that do not exist are skipped. In a container, the kernel may give
+    the group's path on the host, of which only the end, or no part, exists below the mount. So names at the beginning
+    of the path are dropped until the rest exists.
     """
     paths = own_paths()
     for folder in folders:
@@ -82,9 +83,9 @@ def first_numbers(path: Path) -> list[int]:
 
 
 def named_count(path: Path, *names: str) -> int | None:
-    """Return a count from a group's file, which has a line "NAME COUNT" for each: the first of `names` that is there.
+    """Return a count from a group's file, whose lines are "NAME COUNT": that of the first of `names` in the file.
 
-    None if the file has none of them, or cannot be read.
+    None if the file has none of the names, or cannot be read.
     """
     with suppress(OSError, ValueError):
         counts = {}
@@ -137,8 +138,8 @@ def used_s(root: Path, group: Path) -> float | None:
 def memory_limit(root: Path) -> MemoryLimit | None:
     """Return the lowest limit of any group, and the least memory that any group has free.
 
-    These may be two groups, since a higher limit may be shared with other processes. None if no group has a limit.
-    Cached files that the kernel can drop count as free.
+    They may come from two groups: a group above may have a higher limit but less free memory, since it shares its limit
+    with other processes. None if no group has a limit. Cached files that the kernel can drop count as free.
     """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):

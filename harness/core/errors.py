@@ -76,8 +76,8 @@ def benchmark_error_of(error: BaseException) -> BaseException:
     """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
 
     Files and disks cause an error if a file cannot be read or written, if links lead to each other, or if a disk is
-    full. Any other error is a mistake of this program. A wrong file is a UsageError. A full or broken disk is no wrong
-    input, so it is a plain BenchmarkError, with another exit code.
+    full. Any other error is a mistake of this program, and is returned unchanged. A wrong file becomes a UsageError. A
+    full or broken disk is no wrong input, so it becomes a plain BenchmarkError, which has another exit code.
     """
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # as pathlib says it
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
@@ -112,7 +112,7 @@ def print_error(error: BenchmarkError, config_file: Path | None) -> None:
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
-    An error of the operating system counts, too, if the user's files or disk caused it. A message of several lines is
+    So does an error of the operating system, if the user's files or disk caused it. A message of several lines is
     printed as several errors. Each line also names `config_file`, unless the error is about that file itself. Ctrl-C
     prints "interrupted" and exits with 130. If the reader of the output goes away, as in `... | head`, the exit code is
     0. Any other exception is a mistake of this program and keeps its stack trace.

@@ -43,7 +43,7 @@ def name_in_errors(path: Path) -> Iterator[None]:
 def append_line(path: Path, text: str) -> None:
     """Append a line to a file, which is made if it does not exist.
 
-    If the file does not end with a line end, because its last line was cut short, the new line still begins on its own.
+    If the file's last line was cut short and so has no line end, a line end is written first.
     """
     last_byte = b""
     if path.exists():
@@ -133,8 +133,8 @@ def free_gib(folder: Path) -> float:
 def atomic_update(folder: Path) -> Iterator[Path]:
     """Yield an empty folder in which to write new files of `folder`.
 
-    At the end of the block all of them are moved into `folder`, where they replace files of the same names. After an
-    error none is.
+    At the end of the block, all of them are moved into `folder`, where they replace files of the same names. If the
+    block raises an error, none is moved.
     """
     fresh = folder / ".new"
     fresh.mkdir()
@@ -175,7 +175,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: the content goes into a new file, which then takes the place of the old one.
 
     If the path is a link, the file that it leads to is written. A pipe or a device is written into, not replaced.
-    Raises OSError, which names the file, also for a pipe that nobody reads, since the write would wait.
+    Raises OSError, which names the file. Raises it also for a pipe that nobody reads, where a write would wait.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -187,7 +187,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     with name_in_errors(path), fresh.open("xb") as file:  # the umask decides the new file's mode
         try:
             file.write(content)
-            file.close()
+            file.close()  # so that an error of the last write comes before the old file is replaced
             os.replace(fresh, path)
         except BaseException:
             fresh.unlink(missing_ok=True)

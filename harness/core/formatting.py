@@ -66,7 +66,8 @@ def sentence(value: object) -> str:
 def cell(text: str | None) -> str:
     """Return text that may stand in a cell of a Markdown table: on one line, with "|" escaped.
 
-    A dash stands for None or an empty text. Text that is Markdown stays MarkdownText, so that it is not escaped again.
+    A dash stands for None or an empty text. MarkdownText, which holds Markdown already, stays MarkdownText, so that it
+    is not escaped later.
     """
     words = (text or "–").split()
     cell_text = " ".join(words).replace("|", "\\|")

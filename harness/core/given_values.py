@@ -34,8 +34,8 @@ def read_given(
     """Return the content of a file as `parse` returns it. `flag` is the flag that named the file, or empty.
 
     Only a regular file of at most `most` bytes is read, since a device has no end. Raises UsageError if the file cannot
-    be read, or if `parse` raises `wrong`, the error of its library, or ValueError or RecursionError. The message then
-    says that the file is not `kind`, such as "JSON".
+    be read. Raises it also if `parse` raises ValueError, RecursionError or `wrong`, the error of its library: the
+    message then says that the file is not `kind`, such as "JSON".
     """
     try:
         return parse(reading.read_text(path, most))
@@ -78,7 +78,7 @@ def flag_name(name: str) -> str:
 
 
 def require(ok: bool, name: str, wanted: str, got: str) -> None:
-    """Raise UsageError unless `ok`. It says that `name` takes what is `wanted`, in words, and which value it `got`."""
+    """Raise UsageError unless `ok`. The message says what `name` takes (`wanted`), and what it `got` instead."""
     if not ok:
         raise value_refusal(name, wanted, got)
 

@@ -21,8 +21,8 @@ Processes = dict[int, tuple[int, str]]  # the parent's id and the start time, in
 def main(command: int, mark: str) -> None:
     """Wait until a command has closed its end of the pipe, then end what it left behind.
 
-    `command` is the command's process id. `mark` is NAME=VALUE of its mark in the environment. Processes that still run
-    GUARD_GRACE_S after SIGTERM are killed.
+    `command` is the command's process id. `mark` is NAME=VALUE of a variable in the environment of the processes that
+    the command started. Processes that still run GUARD_GRACE_S seconds after SIGTERM are killed.
     """
     ignore_signals()
     noted = watch(command)  # waits until the command has ended
@@ -36,7 +36,7 @@ def main(command: int, mark: str) -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore the signals that would end this process. All that it still does is to end other processes."""
+    """Ignore the signals that would end the guard. It must outlive the command, and ends by itself soon after it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
@@ -44,8 +44,9 @@ def ignore_signals() -> None:
 def watch(command: int) -> dict[int, str]:
     """Note the processes below a command until the standard input ends, which shows that the command has ended.
 
-    A line of the input is the id of a new fork. Return the start time of each noted process, by process id. The pause
-    between two looks at the processes doubles while none is new.
+    A line of the input is the id of a new fork of the command. Return the start time of each noted process, by process
+    id. The pause between two looks at the processes doubles while no new process is found, and is short again after
+    one.
     """
     noted = dict[int, str]()
     pause = SHORTEST_PAUSE_S
@@ -71,8 +72,8 @@ def watch(command: int) -> dict[int, str]:
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
     """Return the ids of the command's processes that are still running.
 
-    They are the noted ones (start times by id), all below these, and those with the command's mark in their
-    environment.
+    They are the processes in `noted` (start times by id) that still run, all processes below these, and those with the
+    command's mark in their environment.
     """
     table = running_processes()
     still_running = set()

@@ -28,7 +28,7 @@ def enable_interrupts() -> None:
     If Ctrl-C was ignored when this process began, as in a background job of a script, it stays ignored.
     """
     sys.unraisablehook = raise_again
-    if getsignal(SIGINT) is end_at_once:
+    if getsignal(SIGINT) is end_at_once:  # The handler from before the command began: Ctrl-C is not ignored.
         signal(SIGINT, default_int_handler)
 
 
@@ -59,7 +59,7 @@ def command_file() -> str | None:
     """Return the path of the file of this program that the process runs, such as run.py.
 
     None if the process runs another program, which only imports this one. "-m" if `python -m harness...` was called and
-    Python has not yet found the module's file.
+    Python has not yet found the module's file, in place of which argv then has "-m".
     """
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"

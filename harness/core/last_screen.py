@@ -21,9 +21,10 @@ TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "b
 
 
 def show(console: Console, document: Document, path: object = None) -> None:
-    """Print a document on the terminal: title, subject, table of levels, and lines, wrapped at SCREEN_COLUMNS.
+    """Print a document on the terminal: title, subject, a table with a row for each tested load (`levels`), and lines.
 
-    If `path` is given, this path of the report is printed in place of the document's sections.
+    Text is wrapped at SCREEN_COLUMNS. If `path` is given, it is the path of the report with the document's sections,
+    and is printed in place of them.
     """
     print_line(console, "")
     for text in wrap(document.title, SCREEN_COLUMNS):
@@ -73,14 +74,14 @@ def screen_block(block: Block) -> RichTable | Text:
 def grid(table: Table, whole_columns: int = 0) -> RichTable:
     """Return a table for the terminal.
 
-    Columns of numbers are aligned to the right. Long cells are broken into lines, except in these columns and in the
-    first `whole_columns` columns.
+    Columns of numbers are aligned to the right. Long cells are broken into lines, except in columns of numbers and in
+    the first `whole_columns` columns.
     """
     columns = []
-    for place, head in enumerate(table.columns):
-        cells = [row[place] for row in table.rows]
+    for index, head in enumerate(table.columns):
+        cells = [row[index] for row in table.rows]
         justify: JustifyMethod = "right" if are_numbers(cells) else "left"
-        is_whole = place < whole_columns or justify == "right"
+        is_whole = index < whole_columns or justify == "right"
         columns.append(Column(head, overflow="fold", justify=justify, no_wrap=is_whole))
     rich_table = RichTable(*columns, box=SIMPLE_HEAD, pad_edge=False)
     for row in table.rows:
@@ -104,7 +105,7 @@ def cell_markup(cell: object) -> str:
 def paragraph(line: Line) -> list[str]:
     """Return the lines of a label and its text, wrapped unless the text is a command. Empty if there is no text.
 
-    The text begins in a column of its own. It directly follows a label that is too long for that, after a colon.
+    The text begins in a column of its own. If the label is too long for that, the text follows it after a colon.
     """
     if not line.text:
         return []

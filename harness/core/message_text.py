@@ -40,8 +40,8 @@ def system_reason(error: OSError) -> str:
 def line_of(text: str) -> str:
     """Return one line of a message with its long words cut, and the line cut if it is still too long.
 
-    A long word with a slash is a path, which is kept whole and does not count towards the length of the line, since a
-    path that is cut is of no use.
+    A long word with a slash is a path. It is kept whole, since a path that is cut is of no use, and does not count
+    towards the length of the line. A word longer than any path (LONGEST_PATH) is cut all the same.
     """
     words = []
     length = 0

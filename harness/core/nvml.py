@@ -30,8 +30,8 @@ class GPU(NamedTuple):
 def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
     """Yield NVML and the handles of the GPUs that this process may use.
 
-    NVML is None, and there are no handles, without a driver or the package pynvml. There are no handles either if
-    vLLM's build for the CPU is installed, which uses no GPU.
+    NVML is NVIDIA's library that tells about GPUs. Without a driver or the package pynvml, NVML is None, and there are
+    no handles. There are no handles either if vLLM's build for the CPU is installed, which uses no GPU.
     """
     try:
         import pynvml
@@ -50,10 +50,10 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
 
 
 def usable_handles(nvml: NVML) -> list[GPUHandle]:
-    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows, read as CUDA reads it. If it is not set, all.
+    """Return the handles of the GPUs that CUDA_VISIBLE_DEVICES allows; all GPUs if it is not set.
 
-    The list ends before the first word that names no GPU. It is empty if a GPU is named twice. Raises UsageError if the
-    variable has numbers by which CUDA and NVML may mean different GPUs.
+    The variable is read as CUDA reads it: the list ends before the first word that names no GPU, and is empty if a GPU
+    is named twice. Raises UsageError if the variable has numbers by which CUDA and NVML may mean different GPUs.
     """
     all_handles = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
     text = environ.get("CUDA_VISIBLE_DEVICES")
@@ -76,7 +76,7 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
 def use_order_of_nvml() -> None:
     """Let CUDA number the GPUs as NVML and nvidia-smi do, by their places on the bus, unless the user chose an order.
 
-    CUDA's own order begins with the fastest. Only the processes that this one starts later are affected.
+    CUDA's own order begins with the fastest GPU. Only processes that this process starts later are affected.
     """
     environ.setdefault(ORDER_VARIABLE, ORDER_OF_NVML)
 
@@ -84,8 +84,8 @@ def use_order_of_nvml() -> None:
 def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
     """Raise UsageError if GPU number N of CUDA may be another model than GPU number N of NVML.
 
-    That is so if the machine has several models and the user chose another order than NVML's. CUDA then puts the
-    fastest model first. GPUs of one model keep their order.
+    It may if the machine has several models of GPUs and the user chose another order than NVML's, by which CUDA puts
+    the fastest model first. GPUs of a single model have the same numbers in both orders.
     """
     order = environ.get(ORDER_VARIABLE, ORDER_OF_NVML)
     models = {answer_or_none(nvml.nvmlDeviceGetName, handle) for handle in all_handles}
@@ -99,8 +99,8 @@ def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
 def handle_of(nvml: NVML, word: str, all_handles: Sequence[GPUHandle]) -> GPUHandle | None:
     """Return the GPU that a word of CUDA_VISIBLE_DEVICES names: a UUID of a part (MIG), a UUID of a GPU, or a number.
 
-    CUDA accepts the beginning of a GPU's UUID, but not of a part's. None if the word names no GPU, or the beginning of
-    several UUIDs.
+    CUDA accepts the beginning of a GPU's UUID, but needs the whole UUID of a part. None if the word names no GPU, or is
+    the beginning of several UUIDs.
     """
     if word.startswith("MIG-"):
         return answer_or_none(nvml.nvmlDeviceGetHandleByUUID, word)
@@ -119,8 +119,9 @@ def device_words(text: str) -> list[str]:
     """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads.
 
     All are of the kind of the first word: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. The list ends before
-    the first word of another kind, and is empty if a word is given twice. As in C's strtoul, only the digits at the
-    beginning of a word count: `1gpu` is 1. A negative number, such as `-1`, or a word without digits ends the list.
+    the first word of another kind, and is empty if a word is given twice. Of a number's word, only the digits at the
+    beginning count, as in C's strtoul: `1gpu` is 1. A negative number, such as `-1`, or a word without digits ends the
+    list.
     """
     prefix = text.strip()[:4]  # the kind of the first word
     devices = list[str]()
@@ -152,7 +153,7 @@ def leading_gpu_number(word: str) -> str:
 def is_split(nvml: NVML, handle: GPUHandle) -> bool:
     """Return whether a GPU is split into parts (MIG), or is such a part.
 
-    What NVML reports of the whole card, such as its energy, then does not belong to one engine alone.
+    What NVML reports of the whole card, such as its energy, is then not that of one engine alone.
     """
     if answer_or_none(is_mig_part, nvml, handle):
         return True
@@ -340,9 +341,9 @@ def vboost_positions() -> list[str]:
 
 
 def column_of(word: str, rows: Iterable[Sequence[str]]) -> int:
-    """Return the index, within its row, of the first cell that contains a word. 0 if none does.
+    """Return the column of the first cell that contains a word, as an index within its row. 0 if no cell does.
 
-    0 stands for "not found", since the first column has the GPU's number.
+    The index 0 can stand for that, since the first column has the GPU's number and is never looked for.
     """
     for row in rows:
         for column, cell in enumerate(row):

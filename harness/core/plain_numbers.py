@@ -10,7 +10,7 @@ DECIMAL = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]{1,3})?|[0-9]+\.")
 def has_other_digits(text: str) -> bool:
     """Return whether a text has characters that are not ASCII, or an underscore as in 1_000.
 
-    Python would accept some of these texts as a number, which a person may have meant otherwise.
+    Python would read some of these texts as numbers, but a person may have meant something else.
     """
     return not text.isascii() or "_" in text
 
@@ -18,8 +18,8 @@ def has_other_digits(text: str) -> bool:
 def whole_number(value: object) -> int | None:
     """Return the non-negative whole number that a value stands for, as in 16, 16.0, "16" or "1e3".
 
-    None for any other value, also for a bool or a number with a fraction. Texts count since CSV files hold only text,
-    and 16.0 since pandas writes whole numbers with a decimal point if a cell of the column is empty.
+    None for any other value, also for a bool or a number with a fraction. A text is accepted, since CSV files hold only
+    text. 16.0 is accepted, since pandas writes whole numbers with a decimal point if a cell of the column is empty.
     """
     if isinstance(value, str):
         if not WHOLE.fullmatch(value.strip()):

@@ -51,9 +51,9 @@ def set_signal_handlers(handlers: Mapping[int, Any]) -> None:
 def start_guard() -> None:
     """Start the guard of this process, unless it has one: a process that ends what this one leaves behind.
 
-    From now on every program that this process starts inherits a mark in its environment, by which the guard finds it.
-    A fork has no visible mark, because the kernel shows the environment that a program was started with. So each fork
-    reports its id to the guard.
+    From now on, every program that this process starts inherits a mark in its environment, by which the guard finds
+    it. A fork has no visible mark, because the kernel shows only the environment with which its program was started. So
+    each fork reports its id to the guard.
     """
     if os.getpid() in guards:
         return
@@ -77,7 +77,8 @@ def start_guard() -> None:
 def report_fork(pipe: int) -> None:
     """Write the id of this fork to its parent's guard, and close the fork's copy of the pipe.
 
-    The guard takes the end of the pipe for the end of the command, so only the command itself may hold it open.
+    The guard takes the end of the pipe as a sign that the command has ended, so only the command itself may hold the
+    pipe open.
     """
     with suppress(OSError):
         os.write(pipe, f"{os.getpid()}\n".encode())
@@ -93,8 +94,8 @@ def command_line() -> str:
 def program_words() -> list[str]:
     """Return the first words of this command's line, which name the program.
 
-    They are the installed program's name, or `python` with the file that was called, from the current folder. If there
-    is no such file, they are the words of argv[0], by which another program names a command of its own.
+    They are the installed program's name, or `python` with the file that was called, as a path from the current folder.
+    If argv[0] is no file, it has the words by which another program, which imports this one, names its command.
     """
     if is_installed():
         return [PROGRAM_NAME]
@@ -121,7 +122,7 @@ def command_of(name: str) -> str:
 def adopt_orphans() -> None:
     """Make this process the parent of any descendant whose own parent dies, so that `end_children` finds it.
 
-    Without effect on a system that does not offer it.
+    On a system that cannot do this, the call has no effect.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER

@@ -80,8 +80,8 @@ class Display:
         """Begin a new stage with the name `text`, and print `why` it is run, if that is given.
 
         On a terminal, the live line shows the name, and a line with the duration is printed for the stage that ended,
-        unless a line about that stage was printed already. Elsewhere, a line with the name is printed. `kind` says
-        whether the engine answers requests in the stage, and of which test.
+        unless a line about that stage was printed already. Without a terminal, a line with the name is printed. `kind`
+        says whether the engine answers requests in the stage, and those of which test.
         """
         if self._live and not self._has_line:
             duration = clock(time.monotonic() - self._stage_start)
@@ -152,7 +152,7 @@ class Display:
         """Note how many answers are `completed`, and return the answers per second over roughly the last minute.
 
         `elapsed` are the seconds since the stage began. None if there were no answers in the last minute. The time
-        before the first answer is left out, since it says nothing about the speed of those that follow.
+        before the first answer is left out, since it says nothing about how fast the next answers come.
         """
         if not completed:
             self._answer_counts = deque([(elapsed, 0)])
@@ -172,9 +172,9 @@ def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
 
     All cells are aligned to the right, except the last, which is a remark of any length.
     """
-    *figures, last = cells
+    *figures, remark = cells
     columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
-    return "  ".join([*columns, last]).rstrip()
+    return "  ".join([*columns, remark]).rstrip()
 
 
 def escape_rich(text: str) -> str:

@@ -37,7 +37,10 @@ class TooLargeError(ValueError):
 
 
 def check_regular(found: os.stat_result, path: Path, most: int) -> None:
-    """Raise OSError unless a file is a regular one of at most `most` bytes, by `found`, what the system says of it."""
+    """Raise OSError unless a file is a regular file of at most `most` bytes.
+
+    `found` is what the operating system reports of the file at `path`.
+    """
     if stat.S_ISDIR(found.st_mode):
         raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(found.st_mode):
@@ -49,7 +52,7 @@ def check_regular(found: os.stat_result, path: Path, most: int) -> None:
 def too_large_error(path: Path, most: int) -> NotRegularError:
     """Return the error for a file of more than `most` bytes, the limit of its kind.
 
-    Of a file of lines a part can be used, so the message tells how to cut such a file.
+    A file of lines can also be used in part, so the message tells how to cut such a file.
     """
     remedy = ""
     if path.suffix in LINE_SUFFIXES:
@@ -61,8 +64,8 @@ def too_large_error(path: Path, most: int) -> NotRegularError:
 def open_bytes(path: Path, most: int = LARGEST_RUN_FILE) -> Iterator[BinaryIO]:
     """Open a regular file of at most `most` bytes for reading.
 
-    Every file that may be a pipe, a device or something else must be opened by this function. Raises OSError for these
-    and for a file that is too large. An error while the file is read names it, too.
+    Every file that may be no regular file, such as a pipe or a device, must be opened by this function. Raises OSError
+    for such a file, and for a file that is too large. An error while the file is read names the file, too.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     with os.fdopen(descriptor, "rb") as file:
@@ -130,7 +133,7 @@ def load_yaml(text: str) -> object:
 
     Raises yaml.YAMLError for what is no YAML, or what is surely a mistake, such as a key that is given twice. Raises
     ValueError for an impossible value, such as the 31st of June, and TooLargeError for more than MOST_YAML_VALUES
-    values. An alias to itself stands for endlessly many.
+    values. Each alias counts as all the values that it stands for, and an alias to itself as endlessly many.
     """
     import yaml
 
@@ -214,8 +217,9 @@ def check_node(node: "Node") -> None:
 
 
 def scalar_problem(text: str, is_quoted: bool) -> str:
-    """Return what is wrong with a value of a YAML file: a control character, or a number to base 60 such as 1:30, which
-    people mean as a text. Empty if nothing is wrong.
+    """Return what is wrong with a value of a YAML file. Empty if nothing is wrong.
+
+    Wrong are a control character, and a number to base 60 without quotes, such as 1:30, which people mean as a text.
     """
     if re.search("[\x00-\x08\x0b-\x1f\x7f]", text):
         return "a control character, such as NUL, in a value"

@@ -76,8 +76,8 @@ PLAIN_VALUE = r"auto|none|(?:bf|fp|int|float)[a-z0-9_]{1,12}|[A-Z][A-Z_]{1,15}|[
 def is_secret(name: str) -> bool:
     """Return whether a setting's value is secret, judged by the words of the setting's name, in camel or snake case.
 
-    It is if a word is one of SECRET_WORDS, if the last is one of SECRET_ENDINGS, or if two words in a row are a pair
-    such as "api key".
+    The value is secret if a word is one of SECRET_WORDS, if the last word is one of SECRET_ENDINGS, or if two words in
+    a row are a pair such as "api key".
     """
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not set(words).isdisjoint(SECRET_WORDS):
@@ -90,8 +90,8 @@ def is_secret(name: str) -> bool:
 def hide_text(text: str) -> str:
     """Return text with its secrets masked: everything that looks like a secret, and the secrets that are known.
 
-    Keys of known makers, credentials and unknown keys in an address, and PEM blocks look like secrets. Known are those
-    of this process's environment, and those in `noted_secrets`.
+    These look like secrets: keys of known makers, credentials in an address, the values of its query that are not known
+    to be harmless, and PEM blocks. The known secrets are those of this process's environment and of `noted_secrets`.
     """
 
     def hidden_address(match: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def hide_text(text: str) -> str:
 
 
 def hide_query(query: str) -> str:
-    """Return the query of an address with the values of its keys masked, except keys that are known to hold no secret.
+    """Return the query of an address with its values masked, except those of keys that are known to hold no secret.
 
     A word without a key is masked, too.
     """
@@ -125,8 +125,8 @@ def hide_query(query: str) -> str:
 def hide_known(text: str) -> str:
     """Return text in which the secrets of this process's environment, and `noted_secrets`, are masked.
 
-    A server may, for example, repeat its key in an error message. Short values of the environment are left, since they
-    are words.
+    A server may, for example, repeat its key in an error message. Short values of the environment are not masked, since
+    they may be ordinary words.
     """
     known_secrets = noted_secrets | {value for value in environment_secrets() if len(value) >= SHORTEST_SECRET}
     for secret in sorted(known_secrets, key=len, reverse=True):  # the longest first: it may contain a shorter one
@@ -157,15 +157,16 @@ def note_address(address: str) -> None:
 def hide_word(word: str) -> str:
     """Return a word of a command line with its secrets masked.
 
-    In an engine argument (KEY=VALUE), a setting of another program, every value is masked that is not known to be
-    harmless. Any other word loses credentials in an address, the value of a secret name, and what looks like a secret.
+    An engine argument (KEY=VALUE) is a setting of another program, so every value in it is masked that is not known to
+    be harmless. In any other word, only credentials in an address, the value of a secret name, and what looks like a
+    secret are masked.
     """
     argument = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
     if argument:
         key_and_sign, key, text = argument.groups()
         value = yaml_value(text)
         hidden_value = hide_value(key, value, foreign=True)
-        if hidden_value == value:
+        if hidden_value == value:  # Nothing was masked, so the word keeps the form in which it was given.
             return word
         return key_and_sign + setting_text(hidden_value)
     word = re.sub(CREDENTIALS_IN_ADDRESS, rf"\1{MASK}@", word)
@@ -218,7 +219,8 @@ def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:
     """Return the texts in `settings` that are secret by the setting's name or by their form.
 
     `has_secret_name` says that `settings` is the value of a setting with a secret name. Texts of fewer than
-    SHORTEST_NOTED_SECRET characters are left out, since a noted secret is masked wherever its text occurs.
+    SHORTEST_NOTED_SECRET characters are left out: a noted secret is masked wherever its text occurs, and a short text
+    occurs in ordinary words.
     """
     secret_texts = set[str]()
     if isinstance(settings, Mapping):

@@ -18,8 +18,8 @@ def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
     """Return the user's file, or the file of that name that comes with the program if the user has none.
 
     `flag` names the file in errors, `folder` is the kind of file. Raises UsageError for a bare name (without folder or
-    suffix) that is neither, and for a missing file whose name is that of a shipped one. The path of any other missing
-    file is returned unchanged, so that reading it is the error.
+    suffix) of which there is neither file, and for a missing file with the name of a shipped file. The path of any
+    other missing file is returned unchanged: reading it will raise the error.
     """
     if path.exists() and not path.is_dir():
         return path

@@ -26,8 +26,8 @@ def versions() -> dict[str, str]:
 def git_revision() -> str | None:
     """Return the commit of this checkout, with `-dirty` if tracked files differ from the commit.
 
-    If git does not tell it, return the variable GIT_REVISION, which the container image sets, since it holds neither
-    git nor the history. None if neither is known.
+    If git does not tell it, return the value of the variable GIT_REVISION. The container image sets it, since the image
+    has neither git nor the history. None if neither is known.
     """
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     with suppress(OSError, subprocess.TimeoutExpired):

@@ -16,9 +16,9 @@ from harness.core.word_list import names_in
 
 
 def open_streams() -> None:
-    """Open standard streams that lead nowhere for a command that was started without them, as by `>&-`.
+    """Open each standard stream that the command was started without, for example by `>&-`, so that it leads nowhere.
 
-    Otherwise the next file that is opened would get the number of a standard stream.
+    Otherwise the next file that is opened would get the number of that stream, and the stream's output.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -31,7 +31,7 @@ def open_streams() -> None:
 
 
 def restart_in_utf8() -> None:
-    """Start this command again in Python's UTF-8 mode if the locale has another encoding. Then it does not return.
+    """Replace this process by the same command in Python's UTF-8 mode, if the locale has another encoding.
 
     Data, reports and the sources that torch reads are in UTF-8 on every machine.
     """

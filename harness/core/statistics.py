@@ -61,9 +61,9 @@ def chi_squared(freedom: float, share: float) -> float:
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Return the difference of the means and half the width of its interval, by Welch's test (Welch 1947).
 
-    The degrees of freedom are Satterthwaite's. If one side has a single value, which shows no scatter, it is assumed to
-    scatter as the other side, and the other side's degrees of freedom count. The half width is 0 if neither side shows
-    any scatter, which means that the interval is not known.
+    The two sides are the values `before` and `after`. The degrees of freedom are Satterthwaite's. A side with a single
+    value shows no scatter. It is assumed to scatter like the other side, whose degrees of freedom then count. The half
+    width is 0 if neither side shows any scatter, which means that the interval is not known.
     """
     change = fmean(after) - fmean(before)
     sides = (before, after)
@@ -130,10 +130,11 @@ class Spread:
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
     """Return the ends of the confidence interval of a quantile, as two values of the test, by order statistics.
 
-    `values` are those of a test's requests in the order of time. There is no interval (None) for fewer than 40, two a
-    block. The upper end is None if the test is too short to have one. The interval says how well this test measured the
-    quantile, not how another run would differ. Wide intervals are returned, too: if only narrow ones were shown, they
-    would mostly be those of tests that were too short to show how slowly the queue changes.
+    `values` are those of a test's requests in the order of time. None for fewer than 40 values: each block needs two,
+    and there are up to 20 blocks. The upper end is None if the test is too short to have one. The interval says how
+    well this test measured the quantile, not how another run would differ. Wide intervals are returned, too: if only
+    narrow ones were shown, they would mostly be those of tests that were too short to show how slowly the queue
+    changes.
 
     Requests that wait in one queue are alike, so they say less than as many independent ones. How much less is
     estimated from blocks of time. Of the numbers of blocks in `BLOCK_COUNTS`, the one that gives the widest interval is
@@ -157,11 +158,12 @@ def quantile_interval(values: Sequence[float], share: float) -> tuple[float, flo
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
     """Return half the width of the interval of the share of values below a quantile.
 
-    `is_below` says of each value, in the order of time, whether it is below the quantile, and `share` is the share that
-    should be. The width follows from how the share scatters among `blocks` blocks of time. The variance of the blocks'
-    shares, divided by the variance of independent values, says how alike neighboring requests are. The correlation r of
-    neighboring blocks says how much of this likeness lasts longer than a block: it multiplies the variance of a mean by
-    (1 + r) / (1 - r), as in a process AR(1). It is not used if the blocks are too few to show it.
+    `is_below` says of each value, in the order of time, whether it is below the quantile, and `share` is the share of
+    values that should be. The width follows from how the share scatters among `blocks` blocks of time. The variance of
+    the blocks' shares, divided by the variance of independent values, says how alike neighboring requests are. The
+    correlation r of neighboring blocks says how much of this likeness lasts longer than a block: it multiplies the
+    variance of a mean by (1 + r) / (1 - r), as in an AR(1) process. If the blocks are too few to show r, it is not
+    used.
     """
     size = len(is_below) // blocks
     shares = []
@@ -179,7 +181,7 @@ def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float
 def lag_correlation(series: Sequence[float]) -> float:
     """Return the correlation of each value with the next, limited to 0 to 0.9, or 0 if all values are equal.
 
-    In a short series the correlation is estimated too low, which is corrected (Marriott and Pope 1954).
+    In a short series, the plain estimate of the correlation is too low. It is corrected after Marriott and Pope (1954).
     """
     mean = fmean(series)
     offsets = [value - mean for value in series]
@@ -266,8 +268,9 @@ class PairedChange(NamedTuple):
 def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange]:
     """Return the change of each score. `before` and `after` have shape [samples, scores], of the same samples.
 
-    If there are few samples, or few with another score, the interval is widened by what rare changes could add that no
-    sample shows: a share of up to RULE_OF_THREE / n may lose, or gain, the largest score.
+    If there are few samples, or few whose score changed, rare changes may exist that no sample shows. The interval is
+    widened by what they could add: a share of up to RULE_OF_THREE / n of all samples may lose, or gain, the largest
+    score.
     """
     import numpy as np
 

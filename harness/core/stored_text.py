@@ -86,7 +86,7 @@ def text_form(head: bytes) -> TextForm:
     """Return how a text that begins with these bytes is stored: its encoding, and whether it is compressed by gzip.
 
     A byte order mark tells the encoding. Without a mark, UTF-16 is recognized by its zeros. Anything else counts as
-    UTF-8, even if its bytes are none. Raises NoTextError for a known form that is no text.
+    UTF-8, even if the bytes are not valid UTF-8. Raises NoTextError for a known form that is no text.
     """
     for mark, description in OTHER_FORMS:
         if head.startswith(mark):
@@ -108,8 +108,9 @@ def text_form(head: bytes) -> TextForm:
 def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWrapper]:
     """Yield the text of a file of bytes, with its line ends unchanged.
 
-    A text that is compressed by gzip may have at most `most` bytes. `errors` says what to do with bytes that are no
-    characters, as for `open`. Raises NoTextError if the file is no text, and TooLongError if the text is too long.
+    A text that is compressed by gzip may have at most `most` bytes once unpacked. `errors` says what to do with bytes
+    that are no characters, as for `open`. Raises NoTextError if the file is no text, and TooLongError if the text is
+    too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
     form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])

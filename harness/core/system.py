@@ -115,7 +115,8 @@ def core_count() -> int:
 def container_cpu_s() -> float | None:
     """Return the CPU seconds used by all processes that share this one's quota of CPU time.
 
-    None if there is no quota, if it does not limit this process to fewer cores, or if the seconds are unknown.
+    None if there is no quota, if the quota allows as many cores as the process may use anyway, or if the seconds are
+    unknown.
     """
     limit = control_groups.cpu_limit(CGROUP)
     if limit is None or ceil(limit.cores) >= len(cores()):

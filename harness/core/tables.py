@@ -12,8 +12,10 @@ TableColumn = str | tuple[str, int] | Callable[[RowItem], object]
 
 
 def value_of(item: RowItem, column: TableColumn[RowItem]) -> object:
-    """Return the cell of an item in a column: the item's attribute of that name, the attribute as text with so many
-    digits, or what the column's function returns for the item.
+    """Return the cell of an item in a column.
+
+    A column is the name of the item's attribute, such a name with the number of digits to show, or a function that
+    returns the cell for the item.
     """
     match column:
         case str():
