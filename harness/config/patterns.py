@@ -120,7 +120,8 @@ class LoadPattern:
     def queries(self, plan: Load) -> int | None:
         """Return roughly how many samples LoadGen will issue one after the other.
 
-        None if LoadGen issues all at once, or if the rate is not known yet.
+        None if LoadGen issues all at once, or if the rate is not known yet. A pattern that issues them one after the
+        other overrides this.
         """
         return None
 
@@ -150,7 +151,7 @@ class LoadPattern:
 
         None if their number varies with the arrivals, or is not known.
         """
-        if not self.is_full:
+        if not self.is_full:  # The number varies with the arrivals.
             return None
         return plan.concurrency or engine
 

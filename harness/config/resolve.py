@@ -128,7 +128,7 @@ def known_rate(config: RunConfig, count: int, replay: Replay | None) -> float | 
     """
     pattern = config.scenario_rules.pattern
     rate: object = None
-    if pattern.rate_flag.endswith("_qps"):
+    if pattern.rate_flag.endswith("_qps"):  # Any other flag gives a number of samples or of requests in flight.
         rate = getattr(config, pattern.rate_flag)
     if replay:
         rate = replay.rate

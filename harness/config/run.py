@@ -297,7 +297,7 @@ class RunConfig(workload.WorkloadFlags, engine.EndpointFlags):
         rules = mlperf.SCENARIOS[scenario]
         implied = super().implications(given) | {
             "metrics_url": server_addresses.check_addresses(self.metrics_url, "--metrics-url"),
-            "extra_metrics": self.extra_metrics or bool(exporters),
+            "extra_metrics": self.extra_metrics or bool(exporters),  # What exporters report is recorded each second.
             "scenario": scenario,
         }
         if self.quick and self.mode == "both":  # An estimate has no accuracy test.

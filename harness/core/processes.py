@@ -147,8 +147,8 @@ def end_children() -> None:
 def end_group(process: "subprocess.Popen[bytes]") -> None:
     """End the process that leads a process group, then kill what is left of the group.
 
-    The leader has GROUP_GRACE_S to end after SIGTERM. If it died by itself, the others of its group are killed all the
-    same.
+    The leader has GROUP_GRACE_S seconds to end after SIGTERM. If it has ended already, the remaining processes of its
+    group are killed all the same.
     """
     if process.poll() is None:
         process.terminate()

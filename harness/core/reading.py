@@ -153,7 +153,7 @@ def yaml_value(text: str) -> object:
 
     try:
         value = load_yaml(text)
-    except TooLargeError:
+    except TooLargeError:  # a ValueError, but the text must not be returned
         raise
     except (yaml.YAMLError, ValueError, RecursionError):
         return text

@@ -129,8 +129,8 @@ class Engine:
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         """Return the log-probabilities of the ids in `choices`, at most 20, as the next token.
 
-        Only an engine that was made with `may_score` can do so. Raises EngineError, or UsageError if the engine cannot
-        do it.
+        Only an engine that was made with `may_score` computes them. Raises EngineError, or UsageError for an engine
+        that never computes them, which keeps this method.
         """
         raise UsageError(f"--backend {self.name} does not compute probabilities.")
 

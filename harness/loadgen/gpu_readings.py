@@ -60,7 +60,7 @@ def counter_rate(field: int) -> GpuQuery:
     """Return a function that reads how fast a GPU's counter increases, in GB/s, since the function was last called.
 
     The counter is an NVML field in KiB. The returned function gives None at its first call for a GPU, and if the
-    counter decreased, as after a reset.
+    counter decreased, for example by a reset.
     """
     before = dict[int, tuple[float, int]]()  # the time and the count of the last call, by GPU
 

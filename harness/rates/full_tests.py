@@ -58,13 +58,16 @@ class FullTests(NamedTuple):
 
     @property
     def held(self) -> Outcome | None:
-        """The test with the highest rate that held; None if no test held."""
+        """The test with the highest rate that the server held; None if it held no test's rate.
+
+        It held a rate if the test was VALID, its queue did not grow, and no request was refused.
+        """
         tests = [test for test in self.full if test.has_held]
         return max(tests, key=load_of, default=None)
 
     @property
     def failed(self) -> list[Outcome]:
-        """The tests that failed, from the highest rate to the lowest."""
+        """The tests whose rate the server did not hold, from the highest rate to the lowest."""
         tests = [test for test in self.full if not test.has_held]
         return sorted(tests, key=load_of, reverse=True)
 
@@ -74,7 +77,7 @@ class FullTests(NamedTuple):
 
     @property
     def server(self) -> ServerModel | None:
-        """The model of the server, fitted to all probes and full tests; None if the last full test has no queue.
+        """The model of the server, fitted to all probes and full tests; None if the last test's queue was not measured.
 
         If no lone request was measured, the shortest times of any request replace it.
         """
@@ -86,8 +89,8 @@ class FullTests(NamedTuple):
     def share(self, test: Outcome) -> float:
         """Return the p99 latency, TTFT's or TPOT's, that is nearest to its limit or farthest over it, as a share of it.
 
-        Of a test that held, only TTFT counts if the server caps the running requests: TPOT then stays within its limit
-        at any rate, so it does not show how near the limit is.
+        Of a test that held its rate, only TTFT counts if the server caps the running requests: TPOT then stays within
+        its limit at any rate, so it does not show how near the limit is.
         """
         ttft_share, tpot_share = self.goal.shares(test)
         if test.has_held and self.server is not None and self.server.is_capped:
@@ -95,10 +98,10 @@ class FullTests(NamedTuple):
         return max(ttft_share, tpot_share)
 
     def point(self, test: Outcome) -> tuple[float, float]:
-        """Return a test's rate, and its deciding p99 as a share of the p99 that just passes early stopping.
+        """Return a test's rate, and how near the test was to failing: 1 or more if it failed, whatever the reason.
 
-        Such points of two tests give the rate between them, or beyond them, at which the share is 1. The share is at
-        least 1 if the test failed, whatever the reason.
+        The second number is the deciding p99 as a share of the p99 that would just pass LoadGen's early stopping. A
+        line through two such points gives the rate, between them or beyond them, at which a test would just pass.
         """
         queries = test.queries or round(test.load * (test.issue_s or 0.0))  # an estimate if they were not counted
         share = self.share(test) / passing_share(queries)
@@ -110,18 +113,18 @@ class FullTests(NamedTuple):
     def next_rate(self) -> float | None:
         """The rate of the next full test; None if no further test is worth its time.
 
-        While no test held, the next rate is lower. After a test that held with room, it is higher, or between that test
-        and the lowest rate above it that failed.
+        While the server held no rate, the next rate is lower. After a test that held its rate with latencies well below
+        their limits, the next rate is higher, or between that test and the lowest rate above it that failed.
         """
         if len(self.full) >= MOST_FULL_TESTS:
             return None
         held = self.held
         if held is None:
             return self.lower_rate
-        may_run_one_more = len(self.full) == MOST_FULL_TESTS - 1
-        if may_run_one_more and self.last is not held:  # A higher rate has just failed, so one more test gains little.
+        has_one_test_left = len(self.full) == MOST_FULL_TESTS - 1
+        if has_one_test_left and self.last is not held:  # A higher rate has just failed.
             return None
-        if self.share(held) >= ROOM_SHARE:  # The test that held is near its limit already.
+        if self.share(held) >= ROOM_SHARE:  # A latency is near its limit already.
             return None
         failed_above = self.failed_above(held.load)
         if not failed_above:
@@ -133,7 +136,8 @@ class FullTests(NamedTuple):
 
     @property
     def lower_rate(self) -> float:
-        """The next rate if no test held: by the model after one failure, from the two lowest rates after several.
+        """The next rate if no test held its rate: by the model after one failure, from the two lowest rates after
+        several.
 
         The last test that is allowed gets a further margin. The rate is kept within two shares of the lowest rate that
         failed: clearly below that rate, but not so far below that it would be a guess.
@@ -165,18 +169,23 @@ class FullTests(NamedTuple):
         return SAFE_SHARE * self.modelled_rate(lower, (worst, worst))
 
     def higher_rate(self, held: Outcome) -> float | None:
-        """Return a rate above a test that held with room, by the model; None if the gain is not worth a test."""
+        """Return a rate above a test whose latencies were well below their limits; None if the gain is not worth a
+        test.
+
+        The model gives the rate, but no more than MOST_RISE_RATIO times the rate of the test: farther off it is a
+        guess.
+        """
         rate = min(self.modelled_rate(held, self.goal.shares(held)), MOST_RISE_RATIO * held.load)
         if rate <= WORTHWHILE_RATIO * held.load:
             return None
         return rate
 
     def rate_between(self, held: Outcome, failed: Outcome) -> float:
-        """Return the rate between a test that held and a test that failed, at which p99 should be at its limit.
+        """Return the rate between two tests at which p99 should reach its limit.
 
-        The rate lies at least LEAST_STEP and at most MOST_STEP of the gap above the test that held, since a rate near
-        to either test would show little. If p99 does not rise between the tests, the rate is the lowest that this
-        allows.
+        `held` is the test whose rate the server held, `failed` a test at a higher rate that failed. The result lies at
+        least LEAST_STEP and at most MOST_STEP of the gap above the lower rate, since a rate near to either test would
+        show little. If p99 does not rise between the tests, the result is LEAST_STEP above the lower rate.
         """
         gap = failed.load - held.load
         share_of_gap = LEAST_STEP
@@ -186,11 +195,11 @@ class FullTests(NamedTuple):
         return held.load + min(max(share_of_gap, LEAST_STEP), MOST_STEP) * gap
 
     def modelled_rate(self, test: Outcome, shares: tuple[float, float]) -> float:
-        """Estimate the highest rate from a model fitted to a full test, whose p99 latencies are `shares` of their
-        limits.
+        """Estimate the highest rate that a full test should keep, by the model, from one full test.
 
-        If there is no model, or the model shows no limit, returns a fixed share of the test's rate if the test failed,
-        and infinity if it held. A server that became faster during a test that held is judged by its later speed.
+        `shares` are the p99 latencies of that test as shares of their limits. If there is no model, or the model shows
+        no limit, returns a fixed share of the test's rate if the test failed, and infinity if the test held its rate.
+        If the server became faster during such a test, its later speed counts.
         """
         server, queue = self.server, test.queue
         rate_without_model = inf
@@ -216,8 +225,8 @@ class FullTests(NamedTuple):
     def summary(self) -> str:
         """What is known of the highest rate, in words.
 
-        The text names the highest rate that held, and either the lowest rate above it that failed or, if the latencies
-        were well below their limits, a higher rate that may hold.
+        The text names the highest rate that the server held, and either the lowest rate above it that failed or, if the
+        latencies were well below their limits, a higher rate that may be VALID, too.
         """
         held = self.held
         if held is None:

@@ -75,7 +75,7 @@ class Measurements:
         if by_probe < inf:
             rate = by_probe
         if probe.queue and has_grown and probe.valid:
-            # Latencies held only because the probe was short: more queries came than the server completed.
+            # The latencies kept their limits only because the probe was short: more queries came than were completed.
             rate = min(rate, probe.queue.completed * probe.load / probe.rate)
         return rate
 
@@ -121,12 +121,12 @@ class Measurements:
 
     @property
     def rate_by_curve(self) -> float | None:
-        """The rate at which the limits hold, read from the probes without the model; None while the model is trusted.
+        """The rate at which a p99 reaches its limit, by a line through two probes; None while the model is trusted.
 
-        If two probes at clearly different rates, both of which the model gave, were over a limit, the model is wrong.
-        Then the rate follows from the ratio of limit to p99, which is nearly a straight line over the rate. The line
-        goes through the lowest rate over a limit and, if there is one, a rate clearly below it; else a rate clearly
-        above it. None also if p99 does not rise between the two.
+        The model chose the probes' rates. If probes at two clearly different rates were over a limit, the model is
+        wrong, and the line decides: the ratio of limit to p99 is nearly a straight line over the rate. It goes through
+        the lowest rate over a limit and a second rate: one clearly below it, if there is one, else one clearly above
+        it. None also if p99 does not rise between the two.
         """
         points = self.steady_points  # by ascending rate
         late = [(rate, share) for rate, share in points if share > 1]

@@ -117,7 +117,7 @@ def goals(plan: Plan) -> dict[str, Goal]:
     """Return the goals for which to estimate a rate, each by the name of its limits.
 
     If the user gave a limit, the only goal is the run's own. Else there is a goal for each scenario that has limits and
-    sends at random times. All are to hold with any arrivals.
+    sends at random times. Each goal is for random arrivals in general, not only for those of LoadGen's seed.
     """
     if plan.config.ttft_limit or plan.config.tpot_limit:
         return {"your limits": for_any_arrivals(Goal.of(plan))}

@@ -42,7 +42,7 @@ class ServerModel(NamedTuple):
 
     @classmethod
     def fit(cls, lone: LoneRequest, tests: Sequence[Outcome], goal: Goal) -> Self:
-        """Fit the model to tests in the order in which they ran. At least one must have a queue.
+        """Fit the model to tests, given in the order in which they ran. In at least one, the queue was measured.
 
         The last test whose answers could be fitted shows how answers slow each other down. The last test without
         waiting queries gives TTFT under load; without such a test, the lone request does. Of the tests that overloaded

@@ -36,7 +36,7 @@ def drift_text(drift: float) -> str:
 
 
 def change_between(tests: Sequence[Outcome]) -> str:
-    """Return in words that a rate held after a clearly lower rate had failed; empty if there is no such pair of tests.
+    """Return in words that the server held a rate after it had failed at a clearly lower one; empty if it never did.
 
     A test with refused requests does not count as failed, because the number in flight was reduced after it.
     """
