@@ -203,7 +203,7 @@ class Plan(Load):
     def duration_problem(self) -> str | None:
         """The reason why the performance test has too few queries to be VALID at its rate, in words.
 
-        None if it has enough. Only Server and Interactive may be planned with too few.
+        None if it has enough. Only Server and Interactive (`Poisson`) may be planned with too few.
         """
         is_judged = isinstance(self.pattern, Poisson) and self.config.mode != "accuracy"
         if not (is_judged and self.queries and self.queries < SURE_QUERIES):

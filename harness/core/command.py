@@ -78,8 +78,9 @@ class Command(TyperCommand):
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
         """Parse the words of the command line into parameters, and return the words that are left.
 
-        Before that, flags get their current names, and `rewrite` changes the words. With --help-all, print the whole
-        help and end the command. Raises UsageError for a value that the command cannot use.
+        Before that, flags get their current names, and the command's own `rewrite` may change the words. With
+        --help-all, which only a command with basic flags has, print the whole help and end the command. Raises
+        UsageError for a value that the command cannot use.
         """
         if HELP_ALL in args and self.basic:
             print(self.page(ctx, self.parameters, brief=False), end="")

@@ -30,7 +30,7 @@ class Statement:
 def merge_by_remedy(statements: Iterable[Statement]) -> str:
     """Return statements in one line. Statements with the same remedy are joined, so that the remedy is given once.
 
-    Statements without a remedy stay apart.
+    Statements without a remedy are not joined.
     """
     facts_by_remedy = defaultdict[str, list[str]](list)
     for statement in statements:

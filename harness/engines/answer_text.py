@@ -55,8 +55,8 @@ def call_text(value: object) -> str:
 def message_text(choice: Mapping[str, object]) -> str:
     """Return all text that the model wrote in a choice, one of the answers that a message of the API may hold.
 
-    Completions have the text at the top. A chat has it below "delta" or "message", where what the model thinks, refuses
-    or calls counts, too, since the model made tokens for it.
+    Completions have the text at the top level. A chat has it below "delta" or "message". There, thoughts, refusals and
+    function calls count as well, since the model made tokens for them.
     """
     chat = choice.get("delta") or choice.get("message") or {}
     if not isinstance(chat, Mapping):  # a text instead of an object

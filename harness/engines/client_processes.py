@@ -101,7 +101,7 @@ class RemoteClient:
     async def _receive(self) -> None:
         """Hand each reply to the answer that waits for it, until the process is gone.
 
-        Then every answer that still waits gets an error, and `failure` says so.
+        Then every answer that still waits for replies gets an error, and `failure` says that the process is gone.
         """
         try:
             while True:

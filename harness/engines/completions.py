@@ -96,7 +96,7 @@ def end_kind(word: str) -> str | None:
 
 
 def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
-    """Return the part of an answer in one message, which `data` has as JSON or already read.
+    """Return the part of an answer in one message. `data` is the message, as JSON or already parsed.
 
     Raises EndpointError if the message is an error of the server, no completion, or the end of an answer that was
     broken off. The error of a full server is a ServerFullError. `address` is the server's, for the messages.

@@ -161,9 +161,9 @@ class Discovery:
     async def get(self, address: str, path: str, limit_s: float = ANSWER_S) -> tuple[int, ListedModel, str]:
         """Return the status, the JSON object, and the Server header of a page.
 
-        The object is empty if the page is no JSON object. For status 401 and 403 the header is WWW-Authenticate, which
-        says what the server wants. Raises UsageError if no answer comes in `limit_s` seconds (UnreachedError), if the
-        answer is too large, or if the list of models is redirected.
+        The object is empty if the page is no JSON object. For status 401 and 403, the WWW-Authenticate header is
+        returned instead, which says what the server wants. Raises UsageError if no answer comes in `limit_s` seconds
+        (UnreachedError), if the answer is too large, or if the list of models is redirected.
         """
         try:
             async with self.session.get(

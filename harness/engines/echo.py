@@ -47,10 +47,11 @@ class Echo(protocol.Engine):
         exchange: answer_delivery.Exchange | None = None,
         is_whole: bool = False,
     ) -> protocol.TokenStream:
-        """Yield the first token of the prompt after `first_token_s` seconds, and all others together, after `token_s`
-        seconds for each.
+        """Yield the first token of the answer after `first_token_s` seconds, and all further tokens together, after
+        `token_s` seconds for each of them.
 
-        The answer is as long as it may be: the prompt's tokens, repeated as often as needed.
+        The answer is the prompt, repeated until the answer is as long as it may be. `exchange` and `is_whole` are not
+        used: there is no server, and the answer always comes in two parts.
         """
         count = self.sampling.for_request(max_new_tokens).max_new_tokens
         repeats = count // len(prompt) + 1

@@ -74,7 +74,8 @@ class OpenAI(Engine):
         """Prepare the client. No request is sent before `load`, which finds out what the servers are.
 
         `max_model_len` is the context in tokens that the servers must serve. Without `sampling`, answers have at most
-        --max-new-tokens. `processes` is the number of client processes; 0 means as many as the cores allow.
+        --max-new-tokens. With one of `processes`, this process is the client; with more, so many processes are started.
+        0 means half as many as there are cores, but at most MOST_CLIENTS.
         """
         super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()

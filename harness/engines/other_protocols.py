@@ -112,8 +112,8 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 async def tls_protocol(host: str, port: int) -> str | None:
     """Return the protocol that a server chooses within TLS (ALPN). Empty if it chooses none, None if it speaks no TLS.
 
-    HTTP/2 is offered only if the server accepts no connection otherwise, so that the result is HTTP/2 only for a server
-    that speaks nothing else. The certificate does not matter here.
+    The first connection offers no protocol. Only if the server accepts none such, a second one offers HTTP/2. So the
+    result is HTTP/2 only for a server that speaks nothing else. The certificate does not matter here.
     """
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -52,7 +52,7 @@ def multiply(
 ) -> torch.Tensor:
     """Return the product of the single row `x` and the transposed weight, both fp8 with a scale, in bf16.
 
-    `pdl` turns on Hopper's programmatic dependent launch: the kernel may begin before the one before it has ended.
+    `pdl` turns on Hopper's programmatic dependent launch: the kernel may begin before the previous one has ended.
     """
     height, width = weight.shape
     rows, cols, warps = TILES.get((height, width), OTHER_TILE)

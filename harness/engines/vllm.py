@@ -268,7 +268,7 @@ class VLLM(Engine):
         raise EngineError("vLLM did not empty its prefix cache between two tests")
 
     async def profile(self, on: bool) -> None:
-        """Turn torch's profiler on in vLLM's workers, or turn it off, upon which they write their traces.
+        """Turn torch's profiler on in vLLM's workers, or off. When it is turned off, the workers write their traces.
 
         Raises EngineError.
         """

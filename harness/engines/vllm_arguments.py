@@ -75,9 +75,10 @@ def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
 
 
 def extra_args(config: EngineConfig) -> dict[str, object]:
-    """Return the arguments of --engine-arg, and the names of --engine-patch so that vLLM includes them in its hash.
+    """Return the arguments of --engine-arg, and the names of --engine-patch in `additional_config`.
 
-    Raises UsageError if the installed vLLM has no such argument, or if a patch cannot be used.
+    vLLM reuses compiled code by a hash of its configuration, so the patches' names must be part of it. Raises
+    UsageError if the installed vLLM has no such argument, or if a patch cannot be used.
     """
     known = vllm_source.arguments()
     for key in config.engine_args:

@@ -41,8 +41,8 @@ class Admission:
     def refuse(self, number: int, at_s: float, error: ServerFullError) -> None:
         """Note that the server refused a request at `at_s`, with `error`, because it was full.
 
-        Raises EndpointError if no other request is in progress: the server cannot be full then, so that the refusal has
-        another cause.
+        Raises EndpointError if no other request is in progress: the server cannot be full then, so the refusal must
+        have another cause.
         """
         del self.in_progress[number]
         self.refusal_times.append(at_s)

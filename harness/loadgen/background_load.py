@@ -136,8 +136,8 @@ class UnknownProcessError(Exception):
 def servers_here(addresses: Sequence[str]) -> LocalServers:
     """Return the processes of the servers that are behind the addresses and on this machine.
 
-    Addresses on other machines are skipped. If the processes of one server are not known, return only the reason: the
-    load of other programs can then not be told from that of the servers.
+    Addresses on other machines are skipped. If the processes of one server are not known, return only the reason. The
+    load of the servers can then not be told apart from the load of other programs.
     """
     process_ids = set[int]()
     for address in addresses:

@@ -59,8 +59,8 @@ def pattern_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
 
     `engine_concurrency` is how many requests the engine computes at once. In Offline, prompts are sent in batches of
     --batch-size. Without it, more requests are kept at the engine than it computes at once, since an endless source
-    cannot be sent all at once. SingleStream and MultiStream send one query after the other. Any other load is sent at
-    random times, at 1 query/s if the plan has no rate yet.
+    cannot be sent all at once. SingleStream and MultiStream send one query after the other. Fixed concurrency keeps its
+    number of requests in flight. Any other load is sent at random times, at 1 query/s if the plan has no rate yet.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:

@@ -279,7 +279,8 @@ class Recording(NamedTuple):
     def power_readings(self, gpu: str) -> list[tuple[float, float]]:
         """Return the seconds and the power in W of each reading of a GPU. Empty if its power was never read.
 
-        The first power is added for the start of the recording, and the last power for its end.
+        The recording may begin before the first known power and end after the last. So the first power is repeated for
+        the start of the recording, and the last power for its end.
         """
         readings = []
         for second, power in zip(self.seconds, self.column(f"{gpu}_power_w"), strict=True):

@@ -93,8 +93,9 @@ async def run_lone_requests(engine: TolerantEngine, prompts: Sequence[Prompt], m
 async def run_lone_request(engine: TolerantEngine, prompt: Prompt) -> Request:
     """Send one prompt and return its request with the times of its answer.
 
-    The request has no latency if it failed and failures are allowed. The tokens are counted as the client counts them
-    in `exchange`, if it does, since several tokens may come in one message.
+    The request has no latency if it failed and failures are allowed. If the engine is a server, its client notes in
+    `exchange` how many tokens the answer has. That count is used, since the server may send other tokens than it
+    counts.
     """
     begin = time.perf_counter()
     exchange, request = Exchange(begin), Request(0)

@@ -185,7 +185,7 @@ class FullTests(NamedTuple):
 
         `held` is the test whose rate the server held, `failed` a test at a higher rate that failed. The result lies at
         least LEAST_STEP and at most MOST_STEP of the gap above the lower rate, since a rate near to either test would
-        show little. If p99 does not rise between the tests, the result is LEAST_STEP above the lower rate.
+        show little. If p99 does not rise between the tests, LEAST_STEP is used.
         """
         gap = failed.load - held.load
         share_of_gap = LEAST_STEP

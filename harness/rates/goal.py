@@ -25,7 +25,7 @@ class Goal(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, limits: LatencyLimits | None = None) -> Self:
-        """Return the goal of a plan: its full test, to be held to `limits` or, if None, to the plan's own limits.
+        """Return the goal of a plan: a full test that keeps `limits` or, if None, the plan's own limits.
 
         A full test has at least the queries that early stopping needs.
         """

@@ -85,7 +85,7 @@ class Estimate(FrozenModel):
     def rates_text(self) -> str:
         """The rates within each named set of limits in words, or why no rate can be estimated.
 
-        If the time was over before the measurements were, the rates are called the best so far.
+        If the time ended before all measurements were taken (`is_partial`), the rates are called the best so far.
         """
         if not self.ranges:
             return f"the rates within limits cannot be estimated: {', '.join(self.doubts) or 'nothing told them'}"

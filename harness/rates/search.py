@@ -164,8 +164,8 @@ def doubt_of(probe: Outcome) -> str:
 def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
     """Probe a rate. If the server refuses requests because it is full, keep fewer in flight and repeat the probe.
 
-    After several refused probes, the number in flight is halved each time. Raises EndpointError if it cannot become
-    smaller, and OutOfTimeError if the time is over.
+    After several refused probes, the number in flight is also halved each time. Raises EndpointError if the number
+    cannot become smaller, and OutOfTimeError if the time is over.
     """
     refused_probes = 0
     while True:
@@ -173,6 +173,7 @@ def probe(bench: SearchBench, candidate: Candidate) -> Outcome:
         if not outcome.refused:
             return outcome
         refused_probes += 1
+        # As many as the server was answering when it refused others, and at least one less than before.
         most_in_flight = min(outcome.full_at or 1, bench.at_once - 1)
         if refused_probes >= MOST_REFUSED:
             most_in_flight //= 2

@@ -72,8 +72,8 @@ class TolerantEngine:
     ) -> TokenStream:
         """Yield the engine's tokens for a prompt. A request that fails ends without further tokens.
 
-        Raises the error of the request, with the rule, if more requests failed than may fail. A refusal by a full
-        server is only noted if the trial is a probe.
+        Raises EndpointError if more requests failed than may fail. A refusal by a full server counts as a failure; if
+        the trial is a probe, it is only noted.
         """
         request = self.admission.send(time.perf_counter())
         try:

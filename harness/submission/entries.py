@@ -119,7 +119,7 @@ def read_run(path: Path) -> SubmittedRun:
         raise UsageError(f"{path}: this run is {status}; only complete ones can be submitted.")
     for test in MODE_FOLDERS:
         if run.has_test(test):
-            run.log(test)
+            run.log(test)  # raises LogError if the log cannot be used
     return run
 
 

@@ -234,7 +234,7 @@ def is_official(library: Library, stored: int, category: str) -> bool:
 def check_lengths(library: Library, max_model_len: int, max_new_tokens: int) -> None:
     """Raise UsageError if a prompt with its answer of `max_new_tokens` is longer than `max_model_len` tokens.
 
-    Prompts are not shortened, since that would make it another benchmark.
+    Prompts are not shortened, since the run would then be another benchmark.
     """
     lengths = [len(prompt) + max_new_tokens for prompt in library.prompts]
     longest = max(lengths)

@@ -156,8 +156,7 @@ def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
 
 
 def is_neutral(value: object, neutral: Iterable[object]) -> bool:
-    """Return whether a setting's value does not change a request, since it is empty, off or one of the values
-    `neutral`.
+    """Return whether a setting's value changes nothing in a request: it is empty, off or one of the values `neutral`.
 
     A neutral number may be given as text, with or without ".0".
     """

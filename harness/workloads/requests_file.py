@@ -261,8 +261,8 @@ def unread_message_keys(dialog: Sequence[object]) -> list[str]:
 def with_system(dialog: Dialog, system: str, where: str) -> Dialog:
     """Return the messages of a conversation with the system prompt before them.
 
-    They are returned unchanged if `system` is empty, or if they begin with the same system prompt. Raises UsageError if
-    they begin with a different one.
+    The messages are returned unchanged if `system` is empty, or if they begin with the same system prompt. Raises
+    UsageError if they begin with a different system prompt.
     """
     if not system:
         return dialog
