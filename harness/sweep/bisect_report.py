@@ -20,7 +20,7 @@ from harness.sweep.experiment import CONFIG_FILE, State
 from harness.sweep.experiment_result import SCORE_METRIC, result_named
 from harness.sweep.findings import SweepReport, sweep_subject
 
-STEP_COLUMNS = ["step", "GOOD but for", "rounds", "change", "condition"]
+STEP_COLUMNS = ["step", "condition", "change", "rounds", "GOOD but for"]
 SIDE_NAMES = {GOOD_AGAIN: "GOOD against itself", BAD: "BAD"}
 
 
@@ -325,7 +325,7 @@ def step_table(findings: BisectFindings) -> Table:
     for step in findings.begun:
         words = findings.bisection.words(step.places, quote="`")
         condition = joined_text(": ", answer_word(step), step.reason)
-        rows.append([step.experiment, words, step.rounds, short_figures(step), condition])
+        rows.append([step.experiment, condition, short_figures(step), step.rounds, words])
     return Table(STEP_COLUMNS, rows)
 
 

@@ -85,7 +85,9 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
         Line("did not finish", early_end or "", "bad"),
         Line(subject.NOT_COMPARABLE, "; ".join(shared_deviations), "careful"),
     ]
-    report_document = document(report, folder, [*report_sections(report, deviations_by_run, pictures)], further_lines)
+    sections = [*report_sections(report, deviations_by_run, pictures)]
+    # Commands name the sweep's folder alone, since a report that is passed on shows no paths of this machine.
+    report_document = document(report, Path(folder.name), sections, further_lines)
     files.write_text(folder / "report.md", to_markdown(report_document))
     files.write_text(folder / "report.html", page.page(report_document))
     return report
