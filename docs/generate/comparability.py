@@ -37,7 +37,7 @@ COMPARISONS: Mapping[str, Collection[str]] = {
     "experiment and baseline of a sweep": experiment_result.IGNORED_BETWEEN_EXPERIMENTS,
     "sweep and `--resume`": sweep_state.IGNORED_ON_RESUME,
     "`--compare`: a ratio": compare_page.IGNORED_IN_COMPARISON,
-    "`--fail-if`: tokens/s, ...": regression.IGNORED_BY_GATE,
+    "`--fail-if`: tokens/s, ...": regression.IGNORED_FOR_SPEEDS,
     "`--fail-if`: latencies": regression.IGNORED_FOR_LATENCIES,
     "`--fail-if`: answers": regression.IGNORED_FOR_ANSWERS,
     "Offline run of the history, for `auto`": trial_rate.IGNORED_IN_OFFLINE_RUN,

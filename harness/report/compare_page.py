@@ -150,12 +150,12 @@ def document(runs: Runs) -> Document:
     The answers are compared if there are exactly two runs. If the machine was busy during runs, the next command
     repeats the first of them.
     """
-    pair = None
+    answers = None
     if len(runs) == 2:
-        pair = runs[1].paired_answers(runs[0])
+        answers = runs[1].paired_answers(runs[0])
     lettered_runs = [*zip(run_letters(len(runs)), runs, strict=True)]
-    answer = comparison_answer(runs, pair)
-    lines = [*answer.lines, *answer_lines(runs, pair), Line("differs", difference(runs))]
+    answer = comparison_answer(runs, answers)
+    lines = [*answer.lines, *answer_lines(runs, answers), Line("differs", difference(runs))]
     if answer.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
     lines += [caution_line(caution) for caution in cautions(lettered_runs)]
@@ -164,7 +164,7 @@ def document(runs: Runs) -> Document:
     if busy:
         lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
     subjects = subject.subject_of(*(run.summary for run in runs))
-    return Document(answer.title, subjects, lines, tone=answer.tone, sections=[*sections(runs, pair)])
+    return Document(answer.title, subjects, lines, tone=answer.tone, sections=[*sections(runs, answers)])
 
 
 class ComparisonAnswer(NamedTuple):
@@ -176,11 +176,11 @@ class ComparisonAnswer(NamedTuple):
     has_interval: bool = False  # whether the title or a line gives the interval of a change
 
 
-def comparison_answer(runs: Runs, pair: AnswerPair | None) -> ComparisonAnswer:
+def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswer:
     """Return the finding on the speed or, if no run has a speed, on the answers; or why the runs cannot be compared.
 
-    If only the load of other programs keeps the runs from being compared, the title gives the finding with that load,
-    and its interval allows for it. `pair` holds the answers of two runs, None if they cannot be compared.
+    A comparison needs two sides: runs, or groups of runs with the same label, that are comparable with each other.
+    `answers` holds the answers of two runs, None if they cannot be compared.
     """
     reference, reasons = best_reference(runs)
     letters = run_letters(len(runs))
@@ -188,19 +188,23 @@ def comparison_answer(runs: Runs, pair: AnswerPair | None) -> ComparisonAnswer:
     comparable_runs = [run for run, reason in zip(runs, reasons, strict=True) if not reason]
     has_two_sides = are_of_two_sides(comparable_runs, runs)
     if not has_two_sides and differ_only_in_load(runs):
-        speed = finding(runs)
-        return ComparisonAnswer(f"{speed.text}; {others_cpu_text(runs)}", (), "careful", speed.has_interval)
-    speed = finding_of(runs, comparable_runs, has_two_sides)
-    has_speeds = any(run.is_measured for run in runs)
-    # Without two sides, the speed is only shown as not reliable. Answers can still be compared if no run has a speed.
-    if not has_two_sides and (has_speeds or not pair):
-        lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
-        title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons_by_letter.values()))}"
-        return ComparisonAnswer(title, lines, "careful", speed.has_interval)
+        # The speeds are compared all the same: the interval of the change is widened for the load of other programs.
+        speed = speed_finding(runs)
+        title = f"{speed.text}; {others_cpu_text(runs)}"
+        return ComparisonAnswer(title, tone="careful", has_interval=speed.has_interval)
     lines = not_comparable_lines(letters[reference], reasons_by_letter)
-    if pair and not has_speeds:  # Their answers are all that there is to compare.
-        return ComparisonAnswer(pair.words, lines)
-    return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
+    if answers and not any(run.is_measured for run in runs):
+        # Without a speed, the answers are all that there is to compare. They need no two sides.
+        return ComparisonAnswer(answers.words, lines)
+    if has_two_sides:
+        speed = speed_finding(comparable_runs)
+        return ComparisonAnswer(speed.text or NOTHING_TO_COMPARE, lines, has_interval=speed.has_interval)
+    title = f"NOT COMPARABLE: {'; '.join(dict.fromkeys(reasons_by_letter.values()))}"
+    speed = SpeedFinding()
+    if len(runs) == 2:  # Only then is it clear which two speeds a reader wants to see all the same.
+        speed = speed_finding(runs)
+    unreliable = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
+    return ComparisonAnswer(title, unreliable, tone="careful", has_interval=speed.has_interval)
 
 
 def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -> list[Line]:
@@ -256,44 +260,32 @@ class SpeedFinding(NamedTuple):
     has_interval: bool = False
 
 
-def finding_of(runs: Runs, comparable_runs: Runs, has_two_sides: bool) -> SpeedFinding:
-    """Return the finding on the speed of the runs that may be compared; empty if these do not make two sides.
-
-    Two runs always have a finding: if they may not be compared, it is shown as not reliable.
-    """
-    if len(runs) == 2:
-        return finding(runs)
-    if not has_two_sides:
-        return SpeedFinding()
-    return finding(comparable_runs)
-
-
-def sections(runs: Runs, pair: AnswerPair | None) -> Iterator[Section]:
+def sections(runs: Runs, answers: AnswerPair | None) -> Iterator[Section]:
     """Yield the sections of a comparison: the runs side by side, their tested loads, and the scores of two runs.
 
-    A section that would be empty is left out. `pair` holds the answers of two runs, None if they were not compared.
+    A section that would be empty is left out. `answers` holds the answers of two runs, None if they were not compared.
     """
     yield Section("Side by side", "settings that differ, speed, latency", [table(runs)])
     loads = tested_loads(runs)
     if loads.rows:
         yield Section("Probes", f"{len(loads.rows)} loads", [loads])
-    if pair:
-        yield Section("Scores", pair.words, [*score_blocks(pair)])
+    if answers:
+        yield Section("Scores", answers.words, [*score_blocks(answers)])
 
 
-def score_blocks(pair: AnswerPair) -> Iterator[Block]:
+def score_blocks(answers: AnswerPair) -> Iterator[Block]:
     """Yield how the scores of two runs differ, and the first answers that differ, with the number of those left out."""
-    yield f"{number(pair.samples)} samples in both."
-    rows = [score_row(name, score) for name, score in pair.scores.items()]
+    yield f"{number(answers.samples)} samples in both."
+    rows = [score_row(name, score) for name, score in answers.scores.items()]
     yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
-    if not pair.same_splitter:
+    if not answers.same_splitter:
         yield (
             "The two runs split sentences in different ways, so their ROUGE-Lsum and gen_len may differ for that "
             "reason alone."
         )
-    if pair.differing:
-        yield Table.from_items(pair.differing[:SHOWN_ANSWERS], DIVERGENCE_COLUMNS)
-    left_out = len(pair.differing) - SHOWN_ANSWERS
+    if answers.differing:
+        yield Table.from_items(answers.differing[:SHOWN_ANSWERS], DIVERGENCE_COLUMNS)
+    left_out = len(answers.differing) - SHOWN_ANSWERS
     if left_out > 0:
         yield f"... and {left_out} more."
 
@@ -320,7 +312,7 @@ def write_html(path: Path, runs: Runs, document: Document) -> None:
     files.write_text(path, page(document._replace(sections=[picture_section, *document.sections])))
 
 
-def finding(runs: Runs) -> SpeedFinding:
+def speed_finding(runs: Runs) -> SpeedFinding:
     """Return by how much the speed of one side differs from that of another, as a sentence.
 
     Runs with the same label and machine are one side. If that would make all runs one side, each run is a side of its
@@ -356,13 +348,13 @@ def finding(runs: Runs) -> SpeedFinding:
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
 
 
-def answer_lines(runs: Runs, pair: AnswerPair | None) -> Iterator[Line]:
+def answer_lines(runs: Runs, answers: AnswerPair | None) -> Iterator[Line]:
     """Yield the line on the answers of two runs: how many differ, or that they could not be compared.
 
     Nothing is yielded for other than two runs, nor if a run has no accuracy test.
     """
-    if pair:
-        yield Line("answers", pair.words, pair.tone)
+    if answers:
+        yield Line("answers", answers.words, answers.tone)
     elif len(runs) == 2 and all(run.summary.accuracy for run in runs):
         yield Line("answers", "not compared: other samples, or a run's answers are missing", "unknown")
 

@@ -32,9 +32,9 @@ CONDITION_EXAMPLES = "as in 'output_tokens_per_s<-3%', 'ttft_p99_ms>+10%', 'ttft
 VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful", "PASS": "good"}
 # A judgement lets these differ: versions are often what is tested, a failed gate has its own verdict, and a latency
 # over its limit is a measurement all the same.
-IGNORED_BY_GATE = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
-IGNORED_FOR_LATENCIES = (*IGNORED_BY_GATE, comparability.CONFIGURED_RATE)  # Latencies do not follow from the rate.
-IGNORED_FOR_ANSWERS = (*IGNORED_BY_GATE, "busyness", "validity", "rate")  # These concern only speeds.
+IGNORED_FOR_SPEEDS = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
+IGNORED_FOR_LATENCIES = (*IGNORED_FOR_SPEEDS, comparability.CONFIGURED_RATE)  # Latencies do not follow from the rate.
+IGNORED_FOR_ANSWERS = (*IGNORED_FOR_SPEEDS, "busyness", "validity", "rate")  # These concern only speeds.
 LARGEST_LOSS_PERCENT = -100
 PERCENT_DIGITS = 3  # decimal places of a percentage in JSON
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"
@@ -138,7 +138,7 @@ class Sides(NamedTuple):
     may_differ: Sequence[str] = ()
 
     @property
-    def everyone(self) -> list[ComparedRun]:
+    def all_runs(self) -> list[ComparedRun]:
         return [*self.baseline, *self.runs]
 
     def difference(self, ignore: Collection[str]) -> str:
@@ -148,7 +148,7 @@ class Sides(NamedTuple):
         other work, since figures of other work cannot be compared. If only settings differ, the text says how to allow
         that.
         """
-        first, *other_runs = self.everyone
+        first, *other_runs = self.all_runs
         allowed = set(self.may_differ)
         if self.may_differ:  # The engine derives the settings "effective_..." from others, which may differ.
             allowed.update(name for name in first.flags if name.startswith("effective_"))
@@ -163,31 +163,35 @@ class Sides(NamedTuple):
                 return why
         return ""
 
-    def refusal_of_speed(self, metric: Metric) -> str:
+    def reason_not_to_judge(self, metric: Metric) -> str:
         """Return why a metric may not be judged, in words; empty if it may.
 
-        For a cost, all runs must have the same price. Every run must have the metric, and the runs must be comparable:
-        for a metric that follows from a configured rate, their rates must be measured ones.
+        Every run must have the metric, and the runs must be comparable. For a cost, they must also have the same price.
         """
-        prices = {run.flags.get("price_per_hour") for run in self.everyone}
+        prices = {run.flags.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
             return "other prices (price_per_hour)"
-        for run in self.everyone:
-            if metric.of(run.summary) is None:
+        for run in self.all_runs:
+            if metric.of(run.summary) is None:  # also for a p99 of so few requests that it does not count
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
-        if metric.is_of_rate:
-            return self.difference(IGNORED_BY_GATE)
+        if metric.is_decided_by_rate:
+            # This list does not ignore a rate that a user gave: the metric then says nothing about the server.
+            return self.difference(IGNORED_FOR_SPEEDS)
+        # Any other metric, such as a latency, says something about the server at a given rate, too.
         return self.difference(IGNORED_FOR_LATENCIES)
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
-    """Return a judgement for each condition. If a run failed its accuracy gate, the gate's judgement comes first.
+    """Return a judgement for each condition. If runs failed their accuracy gate, a FAIL of that gate comes first.
 
-    If the runs differ in what no condition ignores, such as their work, no condition is judged. The baseline's own gate
-    does not count.
+    If the runs differ in something that forbids every judgement, such as their work, all conditions are NOT JUDGED. A
+    baseline that failed its accuracy gate still counts as the baseline.
     """
+    judgements = list[Judgement]()
     failed_runs = [run.folder.name for run in sides.runs if run.summary.gate == "FAIL"]
-    judgements = judge_gate(failed_runs)
+    if failed_runs:
+        judgements.append(accuracy_gate_failure(failed_runs))
+    # Conditions on answers ignore the most. So a difference that even they do not ignore forbids every judgement.
     difference = sides.difference(IGNORED_FOR_ANSWERS)
     if difference:
         judgements += [not_judged(condition, difference) for condition in conditions]
@@ -196,14 +200,9 @@ def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
     return judgements
 
 
-def judge_gate(failed_runs: Sequence[str]) -> list[Judgement]:
-    """Return the judgement FAIL of the accuracy gate, which names the runs that failed it; nothing if no run failed.
-
-    `failed_runs` has the names of these runs.
-    """
-    if not failed_runs:
-        return []
-    return [Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(failed_runs)}")]
+def accuracy_gate_failure(names: Sequence[str]) -> Judgement:
+    """Return the judgement FAIL of the accuracy gate. `names` are those of the runs that failed it."""
+    return Judgement(GATE_CONDITION, "FAIL", why=f"failed by {', '.join(names)}")
 
 
 def not_judged(
@@ -221,7 +220,7 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
     metric = condition.metric
     if metric is None or condition.is_of_answers:
         return judge_answers(sides, condition)
-    why = sides.refusal_of_speed(metric)
+    why = sides.reason_not_to_judge(metric)
     if why:
         return not_judged(condition, why)
     before = [metric.of(run.summary) or 0.0 for run in sides.baseline]
@@ -415,7 +414,7 @@ def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     Unless the verdict is PASS, the next command compares the first runs of both sides: a comparison shows a change also
     if the gate does not judge it, as on a busy machine.
     """
-    runs = sides.everyone
+    runs = sides.all_runs
     verdict = gravest(judgements).verdict
     lines = [judgement_line(judgement) for judgement in judgements]
     lines.append(Line("interval", METHOD_TEXT))

@@ -123,9 +123,10 @@ class Metric(NamedTuple):
         return self.name.endswith("_ms")
 
     @property
-    def is_of_rate(self) -> bool:
-        """Tell whether the value follows from the load, so that it says nothing about the
-        server if a user gave the rate.
+    def is_decided_by_rate(self) -> bool:
+        """Tell whether the rate of the load decides on the value, as on samples/s.
+
+        If a user gave the rate, such a value says nothing about the server.
         """
         return self.name.endswith(("_per_sec", "_percent"))
 

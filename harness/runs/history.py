@@ -57,12 +57,12 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
     path = results_dir / "history.jsonl"
     if path.exists():
         lines = reading.read_text(path, errors="replace").splitlines(keepends=True)
-        write_text(path, "".join(line for line in lines if not is_of_any(line, names)))
+        write_text(path, "".join(line for line in lines if not is_line_of_runs(line, names)))
     mend_latest(results_dir)
     return names
 
 
-def is_of_any(line: str, names: Iterable[str]) -> bool:
+def is_line_of_runs(line: str, names: Iterable[str]) -> bool:
     """Tell whether a line of the history belongs to one of the runs with these names.
 
     The line is not parsed, as it may be damaged, and damaged lines of other runs must stay.

@@ -216,7 +216,7 @@ def merged_sweep(sources: Sequence[Source]) -> Sweep:
     """
     path = sources[-1].path
     contents = [source.content for source in sources]
-    mistakes = [mistake for source in sources for mistake in misnamed_settings(source)]
+    mistakes = [mistake for source in sources for mistake in mistakes_in_names(source)]
     baseline = SettingsByPart()
     for content in contents:
         baseline = changed_settings(baseline, content.baseline.settings)
@@ -294,7 +294,7 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
         if not item.settings.keys() <= RunConfig.model_fields.keys():
-            continue  # `misnamed_settings` has reported the unknown ones.
+            continue  # `mistakes_in_names` has reported the unknown ones.
         try:
             config = RunConfig(**item.settings)
             if config.following_scenarios:
@@ -384,7 +384,7 @@ def mistake_text(mistake: ErrorDetails) -> str:
     return f"{'.'.join(map(str, place))}: {message[0].lower()}{message[1:]}"
 
 
-def misnamed_settings(source: Source) -> Iterator[str]:
+def mistakes_in_names(source: Source) -> Iterator[str]:
     """Yield mistakes in the names that a file uses, each with its line.
 
     They are secrets, settings that run.py does not have or a sweep may not set, and a second experiment of the same

@@ -91,7 +91,7 @@ class SweepReport:
     def judgements(self) -> list[Judgement]:
         """The judgements of --fail-if, of each condition on each experiment; empty without conditions.
 
-        If experiments failed their accuracy gate, the gate's judgement comes first. Experiments that were not measured
+        If experiments failed their accuracy gate, a FAIL of that gate comes first. Experiments that were not measured
         are NOT JUDGED, except in a bisection, whose experiments follow from each other.
         """
         conditions = [*map(regression.parse_condition, self.state.fail_if)]
@@ -99,7 +99,9 @@ class SweepReport:
             return []
         changed_results = [result for result in self.rows if result.name != BASELINE]
         unsafe_names = [result.name for result in changed_results if result.accuracy == "UNSAFE"]
-        judgements = list(regression.judge_gate(unsafe_names))
+        judgements = list[Judgement]()
+        if unsafe_names:
+            judgements.append(regression.accuracy_gate_failure(unsafe_names))
         for result in changed_results:
             judgements += [self.judge(result, condition) for condition in conditions]
         if not self.state.bisection:
@@ -128,7 +130,7 @@ class SweepReport:
             if pair is None:
                 return regression.not_judged(condition, "no answers to compare")
             return regression.judge_pair(condition, pair)
-        refusal = self.refusal_of_speed(result, metric)
+        refusal = self.reason_not_to_judge(result, metric)
         if refusal:
             return regression.not_judged(condition, refusal)
         values, ratios = result.values(metric), result.ratios(metric)
@@ -152,7 +154,7 @@ class SweepReport:
         """
         ratios = {}
         for row in self.rows:
-            if row.name == BASELINE or self.refusal_of_speed(row, metric):
+            if row.name == BASELINE or self.reason_not_to_judge(row, metric):
                 continue
             ratios_of_rounds = row.ratios(metric)
             if ratios_of_rounds:
@@ -163,7 +165,7 @@ class SweepReport:
                 changes[row.name] = row.on_busy_machine(changes[row.name], metric)
         return changes
 
-    def refusal_of_speed(self, result: ExperimentResult, metric: Metric) -> str:
+    def reason_not_to_judge(self, result: ExperimentResult, metric: Metric) -> str:
         """Return why an experiment's metric may not be judged, in words; empty if it may.
 
         On a busy machine it may if it is known how much of the engine's time other programs took.
@@ -172,7 +174,7 @@ class SweepReport:
             return "the baseline's speed does not count"
         if work_differences(result.experiment, result.base.experiment):
             return "its work is not the baseline's"
-        if result.experiment.has_fixed_rate and metric.is_of_rate:
+        if result.experiment.has_fixed_rate and metric.is_decided_by_rate:
             return CONFIGURED_RATE
         is_busy = bool(result.background_load)
         if is_busy and not result.has_known_load:

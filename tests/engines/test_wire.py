@@ -324,8 +324,8 @@ def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pyt
         rendered(tmp_path / name, **found)
     a, b = (compare.read_run(tmp_path / name) for name in "ab")
     latency = metrics.METRIC_BY_NAME["latency_p99_ms"]
-    assert Sides([a], [a]).refusal_of_speed(latency) == ""
-    assert tells(Sides([a], [b]).refusal_of_speed(latency), "b: ", "57.2 %", "cache")
+    assert Sides([a], [a]).reason_not_to_judge(latency) == ""
+    assert tells(Sides([a], [b]).reason_not_to_judge(latency), "b: ", "57.2 %", "cache")
 
 
 # ---- what a server takes

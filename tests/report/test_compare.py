@@ -253,7 +253,7 @@ def test_of_several_runs_the_fastest_is_held_against_the_first_or_the_next(tmp_p
         rendering.build_report(folder)
     runs = {name: compare.read_run(tmp_path / name) for name in "ABC"}
     titles = {
-        order: compare_page.finding([runs[name] for name in order]).text for order in ("ABC", "CAB", "BAC", "BCA")
+        order: compare_page.speed_finding([runs[name] for name in order]).text for order in ("ABC", "CAB", "BAC", "BCA")
     }
     assert tells(titles["ABC"], "B is 30 % faster", "1,300 output tokens/s; A 1,000")
     assert tells(titles["CAB"], "B is 63 % faster", "1,300 output tokens/s; C 800")
@@ -265,8 +265,8 @@ def test_runs_of_one_label_on_two_machines_are_two_sides(tmp_path: Path) -> None
     run = compare.read_run(tmp_path / "a")
     system = run.summary.system.model_copy(update={"gpus": ["NVIDIA H200"]})
     other = run._replace(summary=run.summary.model_copy(update={"system": system}))
-    assert tells(compare_page.finding([run, other]).text, "H200: night is not clearly", "; a CPU: night 1,024")
-    assert tells(compare_page.finding([run, run, other]).text, "H200: night is", "2 and 1 runs")
+    assert tells(compare_page.speed_finding([run, other]).text, "H200: night is not clearly", "; a CPU: night 1,024")
+    assert tells(compare_page.speed_finding([run, run, other]).text, "H200: night is", "2 and 1 runs")
 
 
 def with_label(folder: Path, label: str, others: list[str] | None = None) -> compare.ComparedRun:
@@ -305,7 +305,7 @@ def test_where_a_speed_is_missing_the_title_says_so(tmp_path: Path) -> None:
     rendering.build_report(tmp_path / "b")
     runs = compare.load_runs([tmp_path / "a", tmp_path / "b"])[0]
     assert compare_page.document(runs).title == "NOT COMPARABLE: not both measured"
-    assert compare_page.finding(runs).text == ""
+    assert compare_page.speed_finding(runs).text == ""
 
 
 def test_two_runs_of_accuracy_alone_have_their_answers_as_title(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_time_in_a_title_has_its_unit(tmp_path: Path) -> None:
     for name in "ab":
         example_runs.rendered(tmp_path / name, scenario="singlestream")
     runs = [compare.read_run(tmp_path / name) for name in "ab"]
-    assert tells(compare_page.finding(runs).text, ": latency p90 ", " ms; a ")
+    assert tells(compare_page.speed_finding(runs).text, ": latency p90 ", " ms; a ")
 
 
 def test_many_curves_differ_in_colour_or_mark() -> None:

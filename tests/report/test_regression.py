@@ -516,6 +516,6 @@ def test_runs_of_a_label_are_compared_by_their_means(tmp_path: Path) -> None:
     speeds = {"a": ("before", 1000.0), "b": ("before", 1048.0), "c": ("after", 512.0), "d": ("after", 512.0)}
     runs = [run(tmp_path / name, speed, label=label) for name, (label, speed) in speeds.items()]
     assert (
-        compare_page.finding(runs).text
+        compare_page.speed_finding(runs).text
         == "after is 50 % slower (33 to 63 %, 2 and 2 runs): 512 output tokens/s; before 1,024"
     )
