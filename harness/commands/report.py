@@ -200,7 +200,7 @@ def print_matrix(arguments: Arguments, axes: list[str]) -> None:
     table = CrossTable.of(matrix, axes, arguments.metric) if arguments.metric else matrix
     say(table.table())
     if arguments.csv:
-        csv_files.write_table(arguments.csv, *table.numbers())
+        csv_files.write_table(arguments.csv, *table.csv_table())
     if arguments.plot:
         compare_picture.write_picture(arguments.plot, [table.picture()], runs)
     say(f"\nThese runs differ in: {compare_page.difference(runs)}.")

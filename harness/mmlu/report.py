@@ -41,24 +41,24 @@ def write_results(
     facts: MMLUFacts,
     data: QuestionSet,
     seconds: float,
-    rows: Sequence[MMLUAnswer],
+    answers: Sequence[MMLUAnswer],
 ) -> tuple[Overall, Document]:
     """Write all result files into the run's folder, or none if one fails.
 
-    `seconds` is how long the answers took; `rows` are the answers. Returns the content of overall.json and the report.
+    `seconds` is how long the answers took. Returns the content of overall.json and the report.
     """
-    summary = overall_of(rows, seconds, data.test_questions, config.num_fewshot, deviations(config, data, rows))
-    domains, subjects = group_scores(rows, "domain"), group_scores(rows, "subject")
+    summary = overall_of(answers, seconds, data.test_questions, config.num_fewshot, deviations(config, data, answers))
+    domains, subjects = group_scores(answers, "domain"), group_scores(answers, "subject")
     evaluation = Evaluation(config, facts, data.source, summary, domains, subjects)
     with atomic_update(run.path) as folder:
         write_json(folder / "overall.json", summary.model_dump(mode="json"))
         write_json(folder / "by_domain.json", {name: score._asdict() for name, score in domains.items()})
         write_json(folder / "by_subject.json", subject_entries(subjects))
-        sample_rows = [sample_cells(answer) for answer in rows]
+        sample_rows = [sample_cells(answer) for answer in answers]
         columns = list(sample_rows[0])
         write_table(folder / "samples.csv", columns, [row.values() for row in sample_rows])
         if config.details:
-            write_text(folder / "details.jsonl", detail_lines(data, rows))
+            write_text(folder / "details.jsonl", detail_lines(data, answers))
         panels = score_panels(domains, subjects)
         pictures = save_pictures({"scores": ("Accuracy by domain and subject", panels)}, folder / "plots")
         report_sections = [*sections(evaluation, *pictures.values())]
@@ -147,7 +147,7 @@ def fit_text(config: MMLUConfig, summary: Overall) -> str:
     )
 
 
-def deviations(config: MMLUConfig, data: QuestionSet, rows: Sequence[MMLUAnswer]) -> list[str]:
+def deviations(config: MMLUConfig, data: QuestionSet, answers: Sequence[MMLUAnswer]) -> list[str]:
     """Return why the accuracy is not the model's MMLU score, in words; empty if it is.
 
     Reasons are another model or data, dummy weights, a part of the questions or subjects, and shortened prompts.
@@ -165,19 +165,19 @@ def deviations(config: MMLUConfig, data: QuestionSet, rows: Sequence[MMLUAnswer]
     subjects = {question.subject for question in data.test}
     if len(subjects) < len(DOMAIN_OF):
         reasons.append(f"{len(subjects)} of {len(DOMAIN_OF)} subjects")
-    shortened = sum(answer.prompt.dropped > 0 for answer in rows)
+    shortened = sum(answer.prompt.dropped > 0 for answer in answers)
     if shortened:
-        reasons.append(f"{shortened:,} of {len(rows):,} prompts with fewer than {config.num_fewshot} examples")
+        reasons.append(f"{shortened:,} of {len(answers):,} prompts with fewer than {config.num_fewshot} examples")
     return reasons
 
 
-def detail_lines(data: QuestionSet, rows: Sequence[MMLUAnswer]) -> str:
+def detail_lines(data: QuestionSet, answers: Sequence[MMLUAnswer]) -> str:
     """Return the text of details.jsonl, a line for each answer.
 
     A line has the row of samples.csv and the texts of the question, the choices and the examples.
     """
     lines = []
-    for question, answer in zip(data.test, rows, strict=True):
+    for question, answer in zip(data.test, answers, strict=True):
         fields = sample_cells(answer)
         fields["question"] = question.text
         fields["choices"] = question.choices

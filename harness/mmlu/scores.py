@@ -63,14 +63,14 @@ class Score(NamedTuple):
     high: float
 
 
-def score_of(rows: Iterable[MMLUAnswer]) -> Score:
+def score_of(answers: Iterable[MMLUAnswer]) -> Score:
     """Return the score of answers, with its Wilson interval. There must be at least one answer.
 
     The standard error is the sample standard deviation of right (1) and wrong (0), divided by sqrt(n); None for a
     single question.
     """
     n = correct = 0
-    for answer in rows:
+    for answer in answers:
         n += 1
         correct += answer.is_correct
     accuracy = correct / n
@@ -84,13 +84,13 @@ def score_of(rows: Iterable[MMLUAnswer]) -> Score:
 ScoresByName = dict[str, Score]  # scores by subject, or by domain
 
 
-def group_scores(rows: Sequence[MMLUAnswer], name: str) -> ScoresByName:
+def group_scores(answers: Sequence[MMLUAnswer], name: str) -> ScoresByName:
     """Return the score of each domain or each subject, as `name` ("domain" or "subject") says.
 
     They are in the order of the domains, then of the alphabet.
     """
-    ordered_rows = sorted(rows, key=sort_key)
-    return {key: score_of(group) for key, group in groupby(ordered_rows, attrgetter(name))}
+    ordered_answers = sorted(answers, key=sort_key)
+    return {key: score_of(group) for key, group in groupby(ordered_answers, attrgetter(name))}
 
 
 def sort_key(answer: MMLUAnswer) -> tuple[int, str]:
@@ -99,22 +99,22 @@ def sort_key(answer: MMLUAnswer) -> tuple[int, str]:
 
 
 def overall_of(
-    rows: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
+    answers: Sequence[MMLUAnswer], seconds: float, test_questions: int, shots: int, notes: list[str]
 ) -> Overall:
     """Return the content of overall.json. There must be at least one answer.
 
     `seconds` is how long the answers took, `test_questions` the number of all questions of the subjects, `shots` the
     number of examples, and `notes` say why the accuracy is not the model's MMLU score.
     """
-    score = score_of(rows)
-    accuracies = [subject_score.accuracy for subject_score in group_scores(rows, "subject").values()]
+    score = score_of(answers)
+    accuracies = [subject_score.accuracy for subject_score in group_scores(answers, "subject").values()]
     ties = prompt_tokens = shortened_prompts = examples_dropped = 0
-    for answer in rows:
+    for answer in answers:
         ties += answer.is_tied
         prompt_tokens += len(answer.prompt.tokens)
         shortened_prompts += answer.prompt.dropped > 0
         examples_dropped += answer.prompt.dropped
-    cached = cached_tokens(rows)
+    cached = cached_tokens(answers)
     cache_hit_rate = None
     if cached is not None:
         cache_hit_rate = cached / prompt_tokens
@@ -140,10 +140,10 @@ def overall_of(
     )
 
 
-def cached_tokens(rows: Sequence[MMLUAnswer]) -> int | None:
+def cached_tokens(answers: Sequence[MMLUAnswer]) -> int | None:
     """Return how many prompt tokens came from the cache; None if the server did not report this for every prompt."""
     total = 0
-    for answer in rows:
+    for answer in answers:
         if answer.choice.cached_tokens is None:
             return None
         total += answer.choice.cached_tokens

@@ -103,21 +103,24 @@ def speed_text(summary: Summary, test: Outcome) -> str:
     of a speed.
     """
     curve = summary.curve
+    # With own limits, the reasons against a level are the limits that it broke.
     if curve and all(level.has_own_limits and level.reasons for level in curve):
         return f"no level is within the limits: the lowest, {curve[0].text}, is over"
     details = test.details
     tokens = f"{number(test.tokens_per_sec)} output tokens/s"
     if details.concurrency:
         return f"{tokens} with {test.text}, {limits_text(test)}"
-    if test.has_own_limits:
+    if test.has_own_limits:  # Without a fixed concurrency, own limits come with the user's own arrivals.
         return f"{number(test.samples_per_sec)} requests/s ({tokens}), {limits_text(test)}"
-    if metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None:  # only a scenario with a rate has this metric
+    is_sent_at_rate = metrics.METRIC_BY_NAME["target_qps"].of(summary) is not None  # No other load has this metric.
+    if is_sent_at_rate:
         rate = f"{number(details.achieved_qps)} samples/s"
         # The limits are not mentioned if a buffer delivered the tokens: their times are then not the engine's.
         if details.limits_ms and Doubt.BUFFERED not in test.doubts:
-            rate += " within both limits"
+            rate += " within both limits"  # of TTFT and of TPOT
         return f"{rate} ({tokens})"
-    if summary.scenario.headline == "latency_p90_ms":
+    is_one_by_one = summary.scenario.headline == "latency_p90_ms"  # One query after the other gives a latency.
+    if is_one_by_one:
         return latency_text(summary, details.samples_per_query, tokens)
     return f"{tokens} ({number(test.samples_per_sec)} samples/s)"
 

@@ -187,7 +187,7 @@ class Bars(NamedTuple):
     rows: Sequence[Bar]
     lines: Sequence[float] = ()  # values that all rows are compared with, drawn across all of them
     span: Scale | None = None  # the scale of the axis; None: from zero to above the largest value
-    order: Sequence[str] = ()  # the order of the colors in the legend
+    order: Sequence[str] = ()  # the colors of the legend in their order; none: all, as they occur
     is_aligned: bool = False  # whether each row is below the row before, even if there is room beside that row
 
     @property
@@ -207,18 +207,23 @@ class Bars(NamedTuple):
         return Scale.of([*values, *self.lines])
 
     @property
-    def keys(self) -> dict[str, str]:
-        """The color of each text in the legend, in the order of the legend: by `order` if given, else as they occur."""
+    def legend(self) -> dict[str, str]:
+        """The color of each text in the legend, in the order of the legend.
+
+        If `order` has colors, the legend has only these colors, in that order; else all, as they occur in the rows.
+        """
         colors_by_name = {}
         for part in chain.from_iterable(row.parts for row in self.rows):
             if part.name:
                 colors_by_name[part.name] = part.color
-        keys = dict[str, str]()
-        for color in self.order or colors_by_name.values():  # A color that comes twice changes nothing.
+        legend = dict[str, str]()
+        # Several names may share a color, which then comes twice. That does no harm: a name that the legend has
+        # already keeps its place.
+        for color in self.order or colors_by_name.values():
             for name, color_of_name in colors_by_name.items():
                 if color_of_name == color:
-                    keys[name] = color
-        return keys
+                    legend[name] = color
+        return legend
 
     @property
     def inches(self) -> float:
@@ -230,7 +235,7 @@ class Bars(NamedTuple):
             draw_row(axes, place, row)
         for value in self.lines:
             axes.axvline(value, color=PALETTE["grey"], linewidth=1)
-        for name, color in self.keys.items():  # bars without length, which only the legend shows
+        for name, color in self.legend.items():  # bars without length, which only the legend shows
             axes.barh(0, 0, color=PALETTE[color], label=name)
         names = [row.name for row in self.rows]
         axes.set_yticks(range(len(names)), names, fontsize=9)
@@ -311,7 +316,7 @@ class LinePanel(NamedTuple):
     inches: float = LINES_HEIGHT_IN
 
     @property
-    def keys(self) -> dict[str, str]:
+    def legend(self) -> dict[str, str]:
         """The color of each text in the legend: that of each named series, and red for limits."""
         colors = {series.name: series.color for series in self.series if series.name}
         lines = [*self.limits.values(), *self.upright.values()]

@@ -86,7 +86,7 @@ class CrossTable(NamedTuple):
                 ratios.append(Figure(None))
         return ratios
 
-    def numbers(self) -> tuple[list[str], list[list[object]]]:
+    def csv_table(self) -> tuple[list[str], list[list[object]]]:
         """Return the column names and the rows of a CSV file: the figures first, then the ratios to the first row.
 
         A p99 of few requests and a ratio of doubtful figures are left empty.

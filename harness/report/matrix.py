@@ -130,7 +130,7 @@ class Matrix(NamedTuple):
             flaws = f"{DOUBT_MARK} {flaws}"
         return [*texts, flaws]
 
-    def numbers(self) -> tuple[list[str], list[list[object]]]:
+    def csv_table(self) -> tuple[list[str], list[list[object]]]:
         """Return the column names and the rows of a CSV file, without ratios. A p99 of few requests is left empty."""
         names = [metric.name for metric in self.metrics]
         rows: list[list[object]] = []

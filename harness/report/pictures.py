@@ -32,7 +32,10 @@ MAIN_PICTURES = ("search", "tokens_per_sec", "latency_cdf", "scores", "timeline"
 
 
 def main_picture(pictures: Mapping[str, Picture]) -> Picture | None:
-    """Return the first of MAIN_PICTURES that the run has, which shows its answer; None if it has none of them."""
+    """Return the picture that shows a run's result best: the first of MAIN_PICTURES that the run has.
+
+    None if it has none of them.
+    """
     for name in MAIN_PICTURES:
         if name in pictures:
             return pictures[name]

@@ -51,18 +51,19 @@ def summary_of(folder: Path, facts: RunFacts, chosen: ResultTest | None, ended_r
 def meta_of(folder: Path, facts: RunFacts, deviations: list[Statement], ended_reason: str | None) -> Meta:
     """Return the metadata of a run, whose fields are those of Meta.
 
-    Most values are taken by name from the facts, the settings, the plan and the engine's state; of equal names the last
-    counts. `deviations` say why the run is not comparable with MLPerf's results. `ended_reason` is why it ended early,
-    None if it is complete.
+    Most values are taken by name from the fields of the facts, the settings, the plan and the engine's state; of equal
+    names the last counts. `deviations` say why the run is not comparable with MLPerf's results. `ended_reason` is why
+    it ended early, None if it is complete.
     """
     plan, config, engine_state = facts.plan, facts.config, facts.plan.engine_state
-    values = dict(facts) | vars(config) | vars(plan) | vars(engine_state)
+    values = vars(facts) | vars(config) | vars(plan) | vars(engine_state)
     values |= {
         "run": folder.resolve().name,
         "mlperf_version": config.round,
         "workload": config.workload_name,
         "endpoints": list(config.endpoint),
         "precision": engine_state.precision or config.precision,
+        # These three are properties of the plan, so vars() does not have them.
         "max_new_tokens": plan.max_new_tokens,
         "setup": plan.setup,
         "work": plan.work,

@@ -222,8 +222,8 @@ class Summary(File):
     def background_load(self) -> list[str]:
         """The load of other programs during the result's test, in words; empty if there was none, or no result.
 
-        It also has their load during each faster level that kept the limits: on an idle machine that level might be the
-        result.
+        Their load during each faster level that kept the limits is added: on an idle machine, that level might have
+        been the result. A level is another tested load.
         """
         result = self.result
         if result is None:

@@ -261,22 +261,22 @@ def share_and_name(item: tuple[str, float]) -> tuple[float, str]:
 def busy_parts(used: Used, client: bool, others_percent: float) -> Iterator[Statement]:
     """Yield a statement for the GPU and one for the CPU, each if it was busy nearly all of the time.
 
-    The CPU is judged by the time that other programs left. `client` tells that it is the CPU of an endpoint's client,
-    where it may distort the measured times. `others_percent` is the percentage of the CPU that other programs used.
+    The CPU is judged by the time that other programs left; `others_percent` is the share that they used. `client` tells
+    that the engine is behind an endpoint. The CPU is then the client's, and being busy may distort the measured times.
     """
     gpu_percent = mean(used, "gpu_load_percent")
     if gpu_percent >= BUSY_PERCENT:
-        yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", "")
+        yield bound_statement("busy", f"the GPU was busy {number(gpu_percent, 3)} % of the time", remedy="")
     cpu_percent = share_of_rest(mean(used, "cpu_percent"), others_percent)
-    if cpu_percent < BUSY_PERCENT:
-        return
-    name, remedy = "CPU", ""
-    if client:
-        name, remedy = "CPU of this machine, the client's,", "times may be the client's own"
-    time = "the time"
-    if others_percent >= NOTICED_PERCENT:
-        time = "the time that other programs left"
-    yield bound_statement("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy)
+    if cpu_percent >= BUSY_PERCENT:
+        name, warning = "CPU", ""
+        if client:
+            name, warning = "CPU of this machine, the client's,", "times may be the client's own"
+        time = "the time"
+        if others_percent >= NOTICED_PERCENT:
+            time = "the time that other programs left"
+        # A statement shows its remedy after a colon. There is none here, so the warning takes that place.
+        yield bound_statement("busy", f"the {name} was busy {number(cpu_percent, 3)} % of {time}", remedy=warning)
 
 
 def without_more_load(statements: Iterable[Statement]) -> Iterator[Statement]:

@@ -32,7 +32,7 @@ class LevelCurve(RateSource):
     """The highest level of concurrency; each lower level is a separate test before it, of the same length."""
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run before the performance test: a test at each lower level.
+        """Return what the run does before its performance test, for the user: it tests each lower level.
 
         A level is a number of requests in flight. The performance test is at the highest one. None if there is no lower
         level. If the user gave no levels, their number is known only once the engine runs, and so is the time. If the
@@ -173,16 +173,20 @@ def plan_at_level(bench: Bench, level: int) -> Plan:
 
 
 def run_level(bench: Bench, level: int) -> Outcome | None:
-    """Test a level for a short time, and return the outcome of all tests of this level so far.
+    """Test a level (a number of requests in flight) briefly, and return the outcome of all its tests so far.
 
-    A trial comes first. None if the server refuses requests in it, because so many are in flight.
+    A trial comes first: it sends the load without LoadGen, to measure the rate from which LoadGen plans the test. None
+    if the server refuses requests in the trial, because so many are in flight.
     """
     trial = bench.trial(replace(bench.plan, concurrency=level), is_probe=True)
-    if trial.full_at is not None:
+    if trial.full_at is not None:  # Requests were refused while the server was answering `full_at` others.
         bench.say(f"{level:,} in flight: the server refused some, full at {trial.full_at:,} in flight")
         return None
+    # LoadGen plans enough samples for the rate that it is told. The margin allows for an engine that turns out faster
+    # than in its trial: too few samples would make the test INVALID, too many only longer.
     rate = OFFLINE_MARGIN * trial.samples_per_sec
-    return bench.test(as_probe(replace(bench.plan, concurrency=level, target_qps=rate)))
+    short_plan = as_probe(replace(bench.plan, concurrency=level, target_qps=rate))
+    return bench.test(short_plan)
 
 
 class Level(NamedTuple):

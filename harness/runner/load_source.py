@@ -34,9 +34,9 @@ class RateSource:
     before: TestPart | None = None  # the part before the performance test, for any plan
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run that comes before the performance test, so that the user can be told of it.
+        """Return what the run does before its performance test, so that the user can be told how long it takes.
 
-        None if nothing comes before it. Here it is the same part for any plan; a subclass may need the plan.
+        None if nothing comes before that test. Here it is the same part for any plan; a subclass may need the plan.
         """
         return self.before
 

@@ -83,7 +83,10 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
 
 
 async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> None:
-    """Wait for some seconds while the load runs. Raises EngineError, with the reason, if the load ends meanwhile."""
+    """Wait for some seconds while the load runs. Raises EngineError, with the reason, if the load ends meanwhile.
+
+    `loading` sends the samples over and over, so it ends by itself only if a request fails or if there is no sample.
+    """
     done, _pending = await asyncio.wait([loading], timeout=seconds)
     if not done:
         return
@@ -91,5 +94,7 @@ async def wait_under_load(loading: "asyncio.Task[object]", seconds: float) -> No
     # Several requests may have failed at once; the first error stands for all.
     if isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    reason = first_line(error) if error else "no samples"
+    reason = "no samples"
+    if error:
+        reason = first_line(error)
     raise EngineError(f"the load ended: {reason}")

@@ -92,8 +92,8 @@ class CurveRate(RateSource):
     corrections = 2
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run before the performance test: a short test at each rate
-        that --minutes has time for.
+        """Return what the run does before its performance test, for the user: a short test at each rate that --minutes
+        has time for.
         """
         goal = Goal.of(plan)
         seconds_by_rate = {rate: probe_s(rate, goal) for rate in fitting_rates(plan)}
@@ -141,7 +141,7 @@ class QuickEstimate(RateSource):
     def outlook(self, plan: Plan) -> TestPart | None:
         longest_s = self.longest_s(plan)
         name = "lone requests, a burst, two probes"
-        return TestPart(name, f"at most {minutes(longest_s)}", longest_s, "at most ")
+        return TestPart(name, f"at most {minutes(longest_s)}", longest_s, bound="at most ")
 
     def least_s(self, plan: Plan) -> float | None:
         return 0.0

@@ -62,8 +62,8 @@ class LatencyTrial(TrialRate):
     """
 
     def outlook(self, plan: Plan) -> TestPart | None:
-        """Return the part of the run before the performance test: a short test of each smaller
-        batch or, with one size, a trial.
+        """Return what the run does before its performance test, for the user: a short test of each smaller batch or,
+        with one size, a trial.
         """
         count = len(plan.config.batches) - 1
         if count <= 0:

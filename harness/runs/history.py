@@ -65,7 +65,7 @@ def delete_runs(folders: Sequence[Path], results_dir: Path) -> list[str]:
 def is_line_of_runs(line: str, names: Iterable[str]) -> bool:
     """Tell whether a line of the history belongs to one of the runs with these names.
 
-    The line is not parsed, as it may be damaged, and damaged lines of other runs must stay.
+    The name is searched in the text: a damaged line cannot be parsed, and damaged lines of other runs must stay.
     """
     return any(f'"run": "{name}"' in line for name in names)
 

@@ -30,10 +30,10 @@ def replace_links(folder: Path) -> None:
 
 
 def rendered_paths(folder: Path) -> Iterator[Path]:
-    """Yield the paths that the report of a run is written to. The folder of the pictures comes before the files in it.
+    """Yield the paths that the report of a run is written to.
 
-    The caller may remove a path before it asks for the next: if that folder is a link, the files behind it are then not
-    listed.
+    The pictures' folder comes before its files: a caller that removes links as it goes then removes a linked folder
+    first, and the files behind the link are never listed.
     """
     for name in RENDERED_FILES:
         yield folder / name

@@ -115,12 +115,16 @@ def round_limits(conditions: Sequence[Condition], rounds: int) -> tuple[int, int
 
 
 def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
-    """Raise UsageError unless there are two sides and at most two environments, or one side and two or more."""
+    """Raise UsageError if the numbers of sides and of environments do not fit together.
+
+    `words` name the sides, `pythons` are the interpreters of the environments. Either GOOD and BAD are compared, each
+    in its environment; or a single side is run in several environments, to find the first bad version.
+    """
     if len(words) not in (1, 2):
         raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
     if len(words) == 1 and len(pythons) < 2:
         raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
-    if len(words) == 2 and len(pythons) > 2:
+    if len(words) == 2 and len(pythons) > 2:  # So many are versions, which are searched with the settings of one side.
         raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
 
 

@@ -84,10 +84,11 @@ def load_side(word: str, results_dir: Path) -> Side:
         if config.following_scenarios:
             raise UsageError(f"{path}: a bisection has one scenario, not {','.join(config.scenarios)}.", path=path)
         machine = Comparable.of_machine(system.detect())  # A config file says nothing of a machine: it is this one.
-        return side_of(word, config, None, machine)
+        return side_of(word, config, env=None, recorded=machine)  # The other side's variables will be taken.
     folder = find.find_runs(word, results_dir)[-1]  # A label means its latest run.
     facts = facts_of(folder)
-    return side_of(word, facts.config, facts.system.variables, Comparable.of_machine(facts.system))
+    machine = Comparable.of_machine(facts.system)
+    return side_of(word, facts.config, env=facts.system.variables, recorded=machine)
 
 
 def load_sides(words: Sequence[str], results_dir: Path) -> tuple[Side, Side]:

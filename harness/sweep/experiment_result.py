@@ -231,10 +231,10 @@ class ExperimentResult:
 
     @property
     def background_load(self) -> list[str]:
-        """The load of other programs during the tests that are compared, of this experiment
-        and of the baseline, in words.
+        """The load of other programs during those runs of this experiment and of the baseline that are compared with
+        each other, in words.
 
-        If no tests are compared, it is their load during all complete runs.
+        If no runs are compared, it is the load of other programs during all complete runs of this experiment.
         """
         loads = [run.background_load for run in self.runs_of_both or self.complete]
         return distinct_statements(chain.from_iterable(loads))
@@ -451,17 +451,19 @@ def work_differences(item: Experiment, base: Experiment) -> list[Difference]:
 
     Empty if it can be compared.
     """
-    return differences(work_of(item), work_of(base), IGNORED_BETWEEN_EXPERIMENTS)
+    return differences(comparable_work(item), comparable_work(base), IGNORED_BETWEEN_EXPERIMENTS)
 
 
-def work_of(item: Experiment) -> Comparable:
-    """Return the settings that decide on an experiment's work, each as text, as the work of a Comparable.
+def comparable_work(item: Experiment) -> Comparable:
+    """Return an experiment's work in the form in which two runs are compared; the other aspects stay empty.
 
-    A fixed rate is one of them. A setting that is not given counts as its default.
+    Work is what is asked of the engine, such as its samples. It consists of the settings that decide on it, as text. A
+    fixed rate is one of them. A setting that is not given counts as its default.
     """
     names = [*RunConfig.flags_by_effect("work")]
     if item.has_fixed_rate:
         names.append("server_target_qps")
     defaults = {name: info.default for name, info in RunConfig.model_fields.items()}
-    settings = {**defaults, **item.settings, "scenario": scenario_of(item.settings)}
-    return Comparable({name: str(settings[name]) for name in names})
+    scenario = scenario_of(item.settings)  # Some flags, such as a fixed rate, imply a scenario that no setting names.
+    settings = {**defaults, **item.settings, "scenario": scenario}
+    return Comparable(work={name: str(settings[name]) for name in names})

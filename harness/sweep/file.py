@@ -387,21 +387,23 @@ def mistake_text(mistake: ErrorDetails) -> str:
 def mistakes_in_names(source: Source) -> Iterator[str]:
     """Yield mistakes in the names that a file uses, each with its line.
 
-    They are secrets, settings that run.py does not have or a sweep may not set, and a second experiment of the same
-    name.
+    They are names of secrets, settings that run.py does not have or a sweep may not set, and a second experiment of the
+    same name.
     """
     for path in source.lines:  # the keys that lead to each line of the file, from the outside in
-        if {"engine", "env"} & {*path[:-1]} and secrets.is_secret(str(path[-1])):
-            yield f"{source.at(*path)}: no secrets in a sweep file: set {path[-1]} in the environment instead"
+        *outer_keys, name = path
+        is_for_engine = "engine" in outer_keys or "env" in outer_keys  # an engine's argument or environment variable
+        if is_for_engine and secrets.is_secret(str(name)):
+            yield f"{source.at(*path)}: no secrets in a sweep file: set {name} in the environment instead"
     sections: dict[FilePlace, VariableValues] = {("baseline",): source.content.baseline, **dict(source.changes)}
     if source.content.grid:
-        sections["grid",] = source.content.grid
+        sections[("grid",)] = source.content.grid
     names = set[str]()
     for where, section in sections.items():
         for key in section.set:
             for mistake in mistakes_of_flag(key, section.set):
                 yield f"{source.at(*where, 'set', key)}: {mistake}"
-        if isinstance(section, Variant):
+        if isinstance(section, Variant):  # an experiment; the baseline and the grid have no name
             if section.name in names:
                 yield f"{source.at(*where, 'name')}: a second experiment named {section.name!r}"
             names.add(section.name)

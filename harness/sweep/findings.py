@@ -78,7 +78,7 @@ class SweepReport:
         return sorted(results, key=speedup, reverse=True)
 
     @cached_property
-    def scores(self) -> dict[str, Judgement]:
+    def score_judgements(self) -> dict[str, Judgement]:
         """The judgement on each experiment whose answers were compared: whether it keeps the baseline's score, by name.
 
         Empty for a comparison of servers, whose answers are not judged.
@@ -464,7 +464,7 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         yield Line("unsafe", text, "bad")
     # Equal answers have equal scores, so there is nothing left to show for them.
     decided = {name for name, pair in report.pairs.items() if not pair.differing}
-    for name, judgement in report.scores.items():
+    for name, judgement in report.score_judgements.items():
         if judgement.verdict != "NOT JUDGED":
             decided.add(name)
             text = f"{name} {SCORE_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"

@@ -131,23 +131,24 @@ def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:
 
 
 def report_sections(
-    report: SweepReport, by_run: dict[str, list[str]], pictures: dict[str, Picture]
+    report: SweepReport, deviations_by_run: dict[str, list[str]], pictures: dict[str, Picture]
 ) -> Iterator[Section]:
     """Yield the sections: pictures, method, all experiments, those at full length, all runs, and the command.
 
-    `by_run` has the deviations of each run from MLPerf's rules that not all runs have, by the run's folder.
+    `deviations_by_run` has, by a run's folder, its deviations from MLPerf's rules, without those that all runs share.
     """
     state, system = report.state, report.state.system
     if pictures:
         yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about_lines(report)])
-    tables = {"All experiments": (report.rows, report.scores), "At full length": (report.finalists, {})}
+    # Answers are only compared in the rounds of the sweep, so for runs at full length there are no judgements on them.
+    tables = {"All experiments": (report.rows, report.score_judgements), "At full length": (report.finalists, {})}
     for title, (results, judgements) in tables.items():
         if results:
             yield Section(
                 title, plural(len(results), "experiment"), [experiment_table(results, judgements), SAFETY_NOTE]
             )
-    rows = [run_row(record, by_run.get(record.run or "", [])) for record in state.records]
+    rows = [run_row(record, deviations_by_run.get(record.run or "", [])) for record in state.records]
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
     yield Section("Runs", f"{plural(len(statuses), 'run')}, {statuses.count('complete')} complete", [runs])

@@ -94,9 +94,9 @@ def test_only_the_point_of_the_answer_is_labelled_with_its_load() -> None:
 
 def test_several_runs_have_a_mark_each_and_one_run_a_mark_an_outcome() -> None:
     one = curve(at(50, 60, load=5.0), at(20, 100, valid=False, load=6.0))
-    assert {*load_pictures.load_curves({"": one})[0].keys} == {"VALID", "INVALID", "limit 2,000 ms"}
+    assert {*load_pictures.load_curves({"": one})[0].legend} == {"VALID", "INVALID", "limit 2,000 ms"}
     panels = load_pictures.load_curves({"a run": one, "another": one})
-    assert {*panels[2].keys} == {"a run", "another"}
+    assert {*panels[2].legend} == {"a run", "another"}
     assert {each.mark for each in panels[2].series} == {"o", "s"}
 
 
@@ -124,7 +124,7 @@ def test_each_point_has_its_cost_and_energy_and_the_cheapest_is_named(tmp_path: 
     found = LoadPicture.of(summary.model_copy(update={"run": run}), None)
     assert found is not None
     panel = load_pictures.load_curves({"": found})[-1]
-    assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.keys}
+    assert {"cheapest: 0.4 per million tokens", "least energy: 0.09 J per token"} <= {*panel.legend}
     assert [text for each in panel.series for text in each.texts] == ["64"]
 
 

@@ -70,7 +70,7 @@ def test_a_percentile_of_few_requests_is_in_no_table(tmp_path: Path) -> None:
     found = Matrix.of([summary], ["gpu"])
     (cell,) = found.cells
     few = cell._replace(figures=cell.figures | {"tokens_per_sec": Figure(7.0, (Doubt.FEW,))})
-    heads, rows = found._replace(cells=[few]).numbers()
+    heads, rows = found._replace(cells=[few]).csv_table()
     assert rows[0][heads.index("tokens_per_sec")] is None
 
 

@@ -373,7 +373,7 @@ def test_the_load_of_a_gpu_is_a_strip_of_cells() -> None:
         (0.0, 2.0, "grey"),
         (2.0, 3.0, "red"),
     ]
-    assert strip.rows[1].parts[-1][:3] == (2.0, 4.0, "red") and set(strip.keys) == {
+    assert strip.rows[1].parts[-1][:3] == (2.0, 4.0, "red") and set(strip.legend) == {
         "under 20 %",
         "20 to 40 %",
         "80 % or more",

@@ -358,7 +358,7 @@ def test_what_the_gate_leaves_open_the_pairs_tell(tmp_path: Path, change: float,
     given = state(*(replace(ran(name, 100, **unsure), run=name) for name in (BASELINE, "a")))
     files.write_json(tmp_path / "sweep.json", kept(given))
     report = plots.build_report(tmp_path)
-    assert {name: SCORE_WORDS[found.verdict] for name, found in report.scores.items()} == {"a": verdict}
+    assert {name: SCORE_WORDS[found.verdict] for name, found in report.score_judgements.items()} == {"a": verdict}
     page = (tmp_path / "report.md").read_text()
     assert f": {verdict}) |" in page
     lines = "\n".join(screen_lines(report))
