@@ -63,7 +63,7 @@ def title_without_speed(summary: Summary) -> str:
     """
     if summary.gate == "FAIL":
         text = "accuracy FAIL: the answers differ from the reference"
-        if summary.meta.mode == "both":
+        if summary.meta.mode == "both":  # A speed was asked for, but the failed gate ended the run before.
             text += "; no speed was measured"
         return text
     if summary.gate:  # PASS or INCONCLUSIVE
@@ -139,7 +139,7 @@ def limits_text(test: Outcome) -> str:
     A test within its limits on a busy machine is not judged. The text also says if the test had few requests, or if a
     latency was over its limit in some of the several tests of this load.
     """
-    if test.reasons:
+    if test.reasons:  # With own limits, these are the limits that it broke.
         return joined_text(": ", "over the limits", " and ".join(test.over))
     if Doubt.BUSY in test.doubts:
         return "not judged: the machine was busy"
@@ -183,7 +183,7 @@ def lines_below_title(summary: Summary, whole: bool) -> Iterator[Line]:
         yield Line("speed", "not measured: the gate failed first; --no-exit-on-accuracy-fail goes on", "bad")
     yield from verdict_lines(summary)
     if test:
-        if test.details.concurrency:
+        if test.details.concurrency:  # A run may have several levels, each with its own p99, so the limits stand alone.
             yield Line("limits", curve_limits(summary, test))
         else:
             yield Line("limits", tail_texts(test))

@@ -45,12 +45,14 @@ def check_run(folder: Path) -> CheckResult:
     """
     facts = facts_of(folder)
     copy = folder  # replaced by the copy's own path once its name is known
-    claims_found, unmade, missing = list[Claim](), "", list[str]()
+    claims_found, missing = list[Claim](), list[str]()
+    unmade = ""  # why the scores could not be made again; empty if they were
     check_format(folder, facts, SCHEMA, "checks")
     with tempfile.TemporaryDirectory() as temporary:
         try:
             claims_found += claims.verify_run(folder)
             stored_summary = files.read(folder / SUMMARY_FILE, Summary)
+            # The files name the run, so the copy has its name; only the last part, as the summary may hold any text.
             copy = Path(temporary) / (Path(stored_summary.meta.run).name or "run")
             copy_logs(folder, copy, stored_summary.digests)
             claims_found += probe_claims(folder, facts)

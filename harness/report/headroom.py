@@ -65,8 +65,8 @@ def room_for_setting(summary: Summary, test: Outcome) -> list[Line]:
 def is_bound_by_gpu_work(test: Outcome) -> bool:
     """Tell whether the GPU's work set the speed, so that only less work for each token makes the test faster.
 
-    That is so if, first of all, the GPU was busy or its clock was lowered by power. If the CPU was busy instead, fewer
-    bits on the GPU would not help.
+    That is so if the strongest bound, which comes first, is a busy GPU or a clock that was lowered for want of power.
+    If the CPU was busy instead, fewer bits on the GPU would not help.
     """
     bounds, gpu_load = test.details.ran_out, test.details.usage.get("gpu_load_percent")
     if not bounds:

@@ -182,18 +182,19 @@ def best_rings(picture: LoadPicture) -> Iterator[Series]:
     tests = {point: load_point.test for point, load_point in picture.speeds if picture.has_kept(load_point)}
     if not tests:
         return
-    yield ring("knee", max(tests, key=prod), "amber", "o")
+    yield ring("knee", max(tests, key=prod), color="amber", shape="o")
     price = picture.summary.price
     if price:
         point = max(tests, key=itemgetter(1))  # At one price, the most tokens/s of the machine are the cheapest.
-        yield ring(f"cheapest: {number(tests[point].cost(price), 3)} per million tokens", point, "green", "s")
+        name = f"cheapest: {number(tests[point].cost(price), 3)} per million tokens"
+        yield ring(name, point, color="green", shape="s")
     energies = []
     for point, test in tests.items():
         if test.joules_per_output_token:
             energies.append((test.joules_per_output_token, point))
     if energies:
         joules, point = min(energies)
-        yield ring(f"least energy: {number(joules, 3)} J per token", point, "grey", "D")
+        yield ring(f"least energy: {number(joules, 3)} J per token", point, color="grey", shape="D")
 
 
 def ring(name: str, point: Point, color: str, shape: str) -> Series:

@@ -146,6 +146,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
                 name=name_of(test, summary),
                 mark=mark_of(test),
                 stands=deciding_test is test and may_be_answer(test, has_idle_test),
+                # With these units, all tests of a run have one length. At a rate, the attempts are full, the probes short.
                 is_full=test.unit in CURVE_UNITS or is_attempt(test, summary),
                 spent=gpu_times.get(test.folder),
                 overruled=overruled_by(test, deciding_test, own_test),
@@ -331,8 +332,8 @@ class LoadPicture(NamedTuple):
     def speeds(self) -> list[tuple[Point, LoadPoint]]:
         """The output tokens/s of one user and of one GPU in each test, with the point of the test, in order.
 
-        The speed of a user is 1,000 / TPOT p50. At fixed concurrency it is 1,000 / TPOT p90, as in MLPerf Endpoints.
-        Tests in which one of the speeds is not known are left out.
+        The speed of a user is 1,000 / TPOT p50. With the user's own limits, as at fixed concurrency, it is 1,000 / TPOT
+        p90, as in MLPerf Endpoints. Tests in which one of the speeds is not known are left out.
         """
         points = []
         for load_point in self.loads:

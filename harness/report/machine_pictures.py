@@ -32,7 +32,10 @@ def machine_panels(
     shaded, axis = list[Point](), "seconds"
     if steady:
         begin, end = steady
-        shaded = [(across.low, begin), (end, max(across.high, end))]
+        shaded = [
+            (across.low, begin),
+            (end, max(across.high, end)),
+        ]  # The recording may end before the steady part does.
         axis = "seconds; shaded: ramps, which the steady part leaves out"
     panels = list[Panel]()
     if times:

@@ -204,7 +204,7 @@ def cells_of(summary: Summary, axes: Sequence[str]) -> Iterator[Cell]:
         return
     for level in summary.levels:
         figures = {metric.name: metric.figure(level) for metric in METRICS}
-        if summary.price:
+        if summary.price:  # A level has no recorded cost: it follows from the level's speed.
             figures[COST] = Figure(level.cost(summary.price))
         yield cell_of(summary, axes, figures, flaw_of(summary, level), level)
 
@@ -237,14 +237,15 @@ def flaw_of(summary: Summary, test: Outcome | None) -> str:
     if summary.gate == "FAIL":
         flaws.insert(0, "the accuracy gate failed")
     if test.flaws:
-        flaws.append(test.why or test.flaws[0])
+        flaws.append(test.why or test.flaws[0])  # The reasons in words say more than the name of the first flaw.
     return joined_text("; ", *flaws)
 
 
-def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = None) -> dict[str, str]:
-    """Return the place of a run on each axis, as text. An axis is in AXES or is the name of a setting.
+def places_of(summary: Summary, axes: Sequence[str], level: Outcome | None = None) -> dict[str, str]:
+    """Return the place of a run or, with `level`, of one of its levels on each axis, as text.
 
-    For a level (`outcome`), the place on the axis of the batch is its load. Raises UsageError for any other axis.
+    An axis is in AXES or is the name of a setting. On the axis of the batch, the place of a level is its load. Raises
+    UsageError for any other axis.
     """
     settings = dict(summary.meta) | summary.meta.work | summary.meta.setup
     places = {}
@@ -258,6 +259,6 @@ def places_of(summary: Summary, axes: Sequence[str], outcome: Outcome | None = N
         if value in (None, ""):
             value = "unknown"
         places[axis] = str(value)
-    if outcome:
-        places[BATCH] = f"{outcome.load:g} {outcome.unit}"
+    if level:
+        places[BATCH] = f"{level.load:g} {level.unit}"
     return places

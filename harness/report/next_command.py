@@ -51,9 +51,9 @@ def command_after_interruption(summary: Summary) -> str:
 def command_at_other_levels(summary: Summary, test: Outcome) -> str:
     """Return the command that tests other levels of concurrency.
 
-    If the result is over the limits, that is the highest level that kept them, else a quarter of the lowest level;
-    empty if the lowest level is 1. If the highest tested level is within the limits, it is a search for the highest
-    level. Else the command is the one for a rate.
+    If the result is over the limits, the level is the highest that kept them, else a quarter of the lowest; the text is
+    empty if the lowest is 1. If the highest tested level is within the limits, the command searches for the highest
+    level. Any other result has a command only if its test was too short: the same command as at a rate.
     """
     command, curve, kept_levels = summary.meta.command, summary.curve, kept_loads(summary)
     if test.reasons:

@@ -64,7 +64,7 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     results = results_of(scenario, unit, on_cpu=not count)
     if not results:
         return None
-    rate /= max(1, count)
+    rate /= max(1, count)  # The published rates are of one accelerator.
     scale = Scale.of([rate, results[0].rate(unit)])
     groups: dict[str, list[tuple[float, Published]]] = {}  # results by device, the fastest first
     for result in results:
@@ -83,7 +83,7 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
     lines = []
     for line, name in enumerate(names):
         lines.append((name, ROW_PX * line + MIDDLE_PX, groups.get(name, [])))
-    alone = []
+    alone = []  # results of systems that, as this run, used a single accelerator
     if count == 1:
         alone = [result for _, result in groups.get(own_name, []) if result.accelerators == 1]
     place_of_run = scale.place(rate)

@@ -271,12 +271,14 @@ def judge_change(condition: Condition, change: Change, before: str, after: str) 
         judged_change = change._replace(low=change.mean, high=change.mean)
     side_of_bound = judged_change.verdict(condition.bound)
     if side_of_bound == "unclear":
+        # The remedy depends on what the interval is of: runs, or the samples of a score.
         why = f"the runs scatter too much to say whether it is beyond {condition.bound:+g} %: add runs"
         if change.basis == "samples":
             why = f"too few samples to say whether it is beyond {condition.bound:+g} %"
         return not_judged(condition, why, before, after, change)
+    regression_side = "above" if condition.above else "below"
     verdict: GateVerdict = "PASS"
-    if side_of_bound == ("above" if condition.above else "below"):
+    if side_of_bound == regression_side:
         verdict = "FAIL"
     doubt = CHANCE_NOTE if change.may_be_chance else ""
     return Judgement(condition.text, verdict, before, after, change=change, why=doubt)
@@ -290,30 +292,30 @@ def judge_answers(sides: Sides, condition: Condition) -> Judgement:
     first = sides.baseline[0]
     judgements = []
     for run in sides.runs:
-        pair = run.paired_answers(first)
-        if pair is None:
-            return not_judged(condition, why_no_pair(run, first))
-        judgements.append(judge_answers_of_run(condition, pair))
+        answers = run.paired_answers(first)
+        if answers is None:
+            return not_judged(condition, why_answers_not_compared(run, first))
+        judgements.append(judge_answers_of_run(condition, answers))
     return gravest(judgements)
 
 
-def judge_answers_of_run(condition: Condition, pair: AnswerPair) -> Judgement:
+def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement:
     """Return the judgement of a condition on the answers of one run, with its score before and after.
 
     If no token differs and the score is the same, its change is exactly 0, however few the samples are: chance has no
     part in it. Without a known score, the judgement has no such values.
     """
-    judgement = judge_pair(condition, pair)
-    score = pair.scores.get(condition.metric.name) if condition.metric else None
+    judgement = judge_answer_pair(condition, answers)
+    score = answers.scores.get(condition.metric.name) if condition.metric else None
     if score is None:
         return judgement
-    if condition.change and not pair.differing and not score.change:
-        unchanged = Change(1.0, 1.0, 1.0, "samples", pair.samples)
+    if condition.change and not answers.differing and not score.change:
+        unchanged = Change(1.0, 1.0, 1.0, "samples", answers.samples)
         judgement = judge_change(condition, unchanged, number(score.before, 6), number(score.after, 6))
     return judgement._replace(baseline_values=[score.before], run_values=[score.after])
 
 
-def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
+def why_answers_not_compared(run: ComparedRun, first: ComparedRun) -> str:
     """Return why the answers of two runs cannot be compared: one has no accuracy test, or the samples differ."""
     for either_run in (run, first):
         if either_run.summary.gate is None:
@@ -321,21 +323,21 @@ def why_no_pair(run: ComparedRun, first: ComparedRun) -> str:
     return f"{run.folder.name} and {first.folder.name} have no answers to the same samples"
 
 
-def judge_pair(condition: Condition, pair: AnswerPair) -> Judgement:
+def judge_answer_pair(condition: Condition, answers: AnswerPair) -> Judgement:
     """Return the judgement of a condition on a score or, without a metric, on how many answers have other tokens."""
     if condition.metric:
-        return judge_score(condition, pair, condition.metric.name)
-    return judge_worst(condition, [pair.changed_percent])._replace(answers=pair)
+        return judge_score(condition, answers, condition.metric.name)
+    return judge_worst(condition, [answers.changed_percent])._replace(answers=answers)
 
 
-def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
+def judge_score(condition: Condition, answers: AnswerPair, name: str) -> Judgement:
     """Return the judgement of the score `name`: by its change, with the interval of a
     paired bootstrap, or by its value.
 
     NOT JUDGED if the score is not a mean over samples (gen_len) or was 0. It also takes the place of FAIL if few
     samples differ: the interval of few samples can show that a bound is kept, but not that it is broken.
     """
-    score = pair.scores.get(name)
+    score = answers.scores.get(name)
     if score is None:
         return not_judged(condition, "it is not a mean over samples, so its change has no interval")
     before, after = number(score.before, 6), number(score.after, 6)
@@ -348,7 +350,7 @@ def judge_score(condition: Condition, pair: AnswerPair, name: str) -> Judgement:
         low=1 + score.low / score.before,
         high=1 + score.high / score.before,
         basis="samples",
-        runs=pair.samples,
+        runs=answers.samples,
     )
     judgement = judge_change(condition, change, before, after)
     if judgement.verdict == "FAIL" and score.few:
@@ -411,8 +413,8 @@ def percent_of(ratio: float) -> float:
 def document(sides: Sides, judgements: Sequence[Judgement]) -> Document:
     """Return the verdict as a document: a line for each condition, what differs, the cautions, and the runs.
 
-    Unless the verdict is PASS, the next command compares the first runs of both sides: a comparison shows a change also
-    if the gate does not judge it, as on a busy machine.
+    Unless the verdict is PASS, the next command compares the first runs of both sides: a comparison shows a change even
+    if it is NOT JUDGED here, for example on a busy machine.
     """
     runs = sides.all_runs
     verdict = gravest(judgements).verdict

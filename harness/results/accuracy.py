@@ -133,7 +133,8 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
     checks = []
     for name, (least, most) in limits.items():
         share, high = 1.0, None
-        if most is not None:  # Only gen_len has an upper bound. A sum over all answers, it grows with their number.
+        # Only gen_len has an upper bound. It is a sum over all answers, so its bounds are scaled to the part that ran.
+        if most is not None:
             share = share_run
             high = most * share
         low = least * share

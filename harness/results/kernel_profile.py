@@ -194,7 +194,7 @@ def profile_of(folder: Path) -> Profile:
     return Profile(
         device=device,
         seconds=max(map(span_of, work)) / 1e6,
-        kinds=shares_of_time(kinds, kind=str),
+        kinds=shares_of_time(kinds, kind=str),  # The names in `kinds` are kinds already.
         largest=shares_of_time(durations, kind=kind_of)[:LARGEST_KERNELS],
         traces=[f"{folder.name}/{path.name}" for path in paths],
         **activity,

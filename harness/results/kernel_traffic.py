@@ -45,6 +45,7 @@ def with_traffic(profile: Profile, plan: Plan) -> Profile:
     cache_bytes = 1 if state.kv_cache_dtype.startswith("fp8") else weight_bytes
 
     def with_bytes(share: Share) -> Share:
+        """Return a kernel's share with its traffic, by the first row of MOVED_VALUES that describes the kernel."""
         for operation, pattern, values, tokens_field in MOVED_VALUES:
             tokens = getattr(profile, tokens_field)
             if not (tokens and share.ms and re.search(pattern, share.name)):

@@ -108,7 +108,7 @@ def sentence_splitter() -> tuple[Splitter, Callable[[str], list[str]]]:
     # NLTK raises these errors for data that are missing, half unpacked, or in a zip that was cut.
     with contextlib.suppress(OSError, RuntimeError, BadZipFile, zlib.error, *reading.DAMAGED):
         punkt = PunktTokenizer("english")
-        if punkt._params.abbrev_types and punkt._params.ortho_context:
+        if punkt._params.abbrev_types and punkt._params.ortho_context:  # Both are filled in whole data.
             return "nltk punkt_tab", punkt.tokenize
     # The built-in splitter: after an end mark and a space, before a capital or a digit, which a quote may precede.
     return "built-in", lambda text: re.split(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])", text)

@@ -76,6 +76,7 @@ def bisection_plan(
         most_rounds=most_rounds,
     )
     mode = mode_of(conditions)
+    # GOOD also runs against itself: a condition that holds even then says nothing about the difference.
     experiments = (
         make_step(good, BASELINE, changes=(), mode=mode, about=f"GOOD: {good_name}", kind="baseline"),
         make_step(good, GOOD_AGAIN, changes=(), mode=mode, about="GOOD against itself", kind="isolation"),
@@ -118,13 +119,13 @@ def check_counts(words: Sequence[str], pythons: Sequence[str]) -> None:
     """Raise UsageError if the numbers of sides and of environments do not fit together.
 
     `words` name the sides, `pythons` are the interpreters of the environments. Either GOOD and BAD are compared, each
-    in its environment; or a single side is run in several environments, to find the first bad version.
+    in its own environment if two are given; or a single side runs in several environments, to find the first bad one.
     """
     if len(words) not in (1, 2):
         raise UsageError(f"--bisect takes GOOD and BAD; got {plural(len(words), 'side')}.")
     if len(words) == 1 and len(pythons) < 2:
         raise UsageError("--bisect with one side needs --python at least twice, the oldest environment first.")
-    if len(words) == 2 and len(pythons) > 2:  # So many are versions, which are searched with the settings of one side.
+    if len(words) == 2 and len(pythons) > 2:  # GOOD and BAD have no use for a third environment.
         raise UsageError("--python is given once or twice with GOOD and BAD; for versions give one side alone.")
 
 
@@ -277,7 +278,7 @@ class BisectState(SweepState):
         """Return the names of the experiments that the time limit left out, or "further
         steps" if no planned one is open.
         """
-        lane = Lane()
+        lane = Lane()  # All lanes have the same jobs, so any lane will do.
         open_jobs = [job for job in self.jobs(lane) if self.is_open(job, lane)]
         names = dict.fromkeys(job.item.name for job in open_jobs)
         return list(names) or ["further steps"]

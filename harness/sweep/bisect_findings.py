@@ -113,7 +113,8 @@ class BisectFindings:
         places, rounds = self.bisection.places_of(name), len(result.done)
         if not rounds:
             reason = result.failure.failed if result.failure else ""
-            return StepFinding(name, places, "no verdict", 0, self.conditions[0], reason=reason)
+            condition = self.conditions[0]  # None of the conditions decides; any may stand here.
+            return StepFinding(name, places, answer="no verdict", rounds=0, condition=condition, reason=reason)
         judgements = [self.report.judge(result, condition) for condition in self.conditions]
         judgement = regression.gravest(judgements)
         condition = self.conditions[judgements.index(judgement)]
@@ -139,7 +140,7 @@ class BisectFindings:
             return (GOOD_AGAIN, BAD)
         if self.is_reproduced:
             return self.wanted_step
-        if bad.answer not in ("fails", "undecided") or good.answer == "no verdict":
+        if bad.answer in ("passes", "no verdict") or good.answer == "no verdict":
             return ()
         if self.bisection.scheduled(BAD) >= self.bisection.most_rounds:
             return ()

@@ -95,6 +95,7 @@ def not_reproduced(findings: BisectFindings, good: StepFinding, bad: StepFinding
         return f"not reproduced: GOOD against itself fails as well: {good.figures}"
     if bad.answer == "fails":
         return f"not reproduced: whether GOOD differs from itself is undecided: {good.figures}"
+    # BAD passes, or is still undecided after all of its rounds.
     return f"not reproduced: BAD is {size_of(findings, bad)}"
 
 
@@ -256,10 +257,10 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
         steps.append(findings.step_of(findings.search.smallest))
     names = dict.fromkeys(step.experiment for step in steps if step)
     for name in names:
-        pair = findings.report.pairs.get(name)
-        if pair:
+        answers = findings.report.compared_answers.get(name)
+        if answers:
             label = SIDE_NAMES.get(name, name)
-            yield Line("answers", joined_text("; ", f"{label}: {pair.words}", scores_text(pair)), pair.tone)
+            yield Line("answers", joined_text("; ", f"{label}: {answers.words}", scores_text(answers)), answers.tone)
 
 
 def scores_text(pair: AnswerPair) -> str:

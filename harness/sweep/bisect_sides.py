@@ -149,6 +149,7 @@ def check_work(good: Side, bad: Side) -> None:
 
     No step between them could be judged then.
     """
+    # An estimate (--quick) is no step beside a test, nor is a test beside one at another rate.
     names = [*RunConfig.flags_by_effect("work"), "quick", "server_target_qps"]
     for name in names:
         before, after = value_of(good, name), value_of(bad, name)
@@ -170,6 +171,7 @@ def testable_differences(good: Side, bad: Side) -> list[SideDifference]:
     for name in RunConfig.flags_by_effect("answers", "speed"):
         before, after = good.settings.get(name), bad.settings.get(name)
         is_left_out = name in SPLIT_SETTINGS or name in MODEL_SETTINGS or name in UNBISECTED
+        # A setting that a side does not give has its default there, so the values in effect are compared.
         if not is_left_out and value_of(good, name) != value_of(bad, name):
             changes.append(SideDifference("set", name, before, after))
     for name in dict.fromkeys([*good.engine, *bad.engine]):

@@ -25,7 +25,6 @@ def chosen_experiments(sweep: Sweep, only: Sequence[str], start: str | None) -> 
     chosen_names = only or names
     if start is not None:
         check_name("--from", start, names)
-    if start and not only:
         chosen_names = names[names.index(start) :]
     return [item for item in sweep.experiments if item.name in chosen_names or item.name == BASELINE]
 

@@ -324,6 +324,7 @@ def experiment_rows(state: State, final: bool = False) -> list[ExperimentResult]
     if base.is_usable:
         return [replace(result, change=changes.get(result.name)) for result in compared_results]
     reason = why_unusable(base)
+    # These results keep an empty `base`, which stands for a baseline whose speed counts.
     return [replace(result, void_change=changes.get(result.name), void_reason=reason) for result in results]
 
 
@@ -340,7 +341,8 @@ def changes_from(base: ExperimentResult, results: Results, error: float) -> dict
     """Return the change of each result that did the same work as the baseline, by name.
 
     All are judged together, so the chance that any equal result is called a change is at most `error`. A result without
-    a ratio has no change. If other programs ran during the tests, a change has no interval or a wider one.
+    a ratio has no change. If other programs ran during the tests, a change of fewer than FEWEST_PAIRS pairs has no
+    interval: how much the tests then scatter is not known.
     """
     ratios = {}
     for result in results:

@@ -267,7 +267,8 @@ def named_experiments(sources: Sequence[Source]) -> list[PlannedExperiment]:
     experiment_by_name = {}
     for source in sources:
         for place, variant in source.changes:
-            experiment_by_name[variant.name] = PlannedExperiment(source.at(*place), place[0], variant, variant.settings)
+            kind, _index = place  # The list that an experiment stands in is its kind.
+            experiment_by_name[variant.name] = PlannedExperiment(source.at(*place), kind, variant, variant.settings)
     return list(experiment_by_name.values())
 
 
@@ -286,10 +287,11 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
     """
     names = set[str]()
     for where, item in experiments:
-        if item.name in names and item.kind == "grid":
+        if item.name in names and item.kind == "grid":  # `mistakes_in_names` has reported any other.
             yield f"{where}: a second experiment named {item.name!r}"
         if item.name in RESERVED_NAMES and item.kind != "baseline":
             yield f"{where}: {item.name!r} is reserved: choose another name"
+        # Only the names of a grid are made here; any other was checked when the file was read.
         if not re.match(NAME_PATTERN, item.name) or len(item.name) > LONGEST_EXPERIMENT_NAME:
             yield f"{where}: the grid's values do not form a folder name: {item.name[:80]!r}"
         names.add(item.name)
@@ -299,8 +301,9 @@ def rejected_settings(experiments: Sequence[tuple[str, Experiment]]) -> Iterator
             config = RunConfig(**item.settings)
             if config.following_scenarios:
                 yield f"{where}: {item.name}: an experiment has one scenario, not {','.join(config.scenarios)}"
-            has_speed = not (config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto")
-            if not has_speed and config.mode != "accuracy" and not config.quick:
+            has_no_rate = config.scenario_rules.pattern.is_rated and config.server_target_qps == "auto"
+            is_speed_test = config.mode != "accuracy" and not config.quick  # An estimate (--quick) finds its rates.
+            if has_no_rate and is_speed_test:
                 yield (
                     f"{where}: {item.name}: the speed of a Server test is its target rate: give server_target_qps, "
                     "as max (the highest rate that is VALID) or as one number for all, to compare TTFT and TPOT"

@@ -57,7 +57,7 @@ class SweepReport:
     state: State
     rows: Results  # experiments that were begun or skipped
     finalists: Results = ()  # experiments that ran again at full length
-    pairs: dict[str, answer_comparison.AnswerPair] = field(
+    compared_answers: dict[str, answer_comparison.AnswerPair] = field(
         default_factory=dict
     )  # answers beside the baseline's, sample by sample
 
@@ -85,7 +85,9 @@ class SweepReport:
         """
         if self.state.sweep.is_of_servers:
             return {}
-        return {name: regression.judge_pair(LOST_SCORE, pair) for name, pair in self.pairs.items()}
+        return {
+            name: regression.judge_answer_pair(LOST_SCORE, answers) for name, answers in self.compared_answers.items()
+        }
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -121,26 +123,26 @@ class SweepReport:
         """Judge an experiment by a condition, by the same rules as finished runs.
 
         NOT JUDGED if there are no answers to compare, or if the metric may not be judged. A metric other than the one
-        that the experiment is ranked by has a change of its own. There is no change if a pair has a value that is not
-        above 0.
+        that the experiment is ranked by has a change of its own. There is no change if a run of the experiment or of
+        the baseline has a value that is not above 0.
         """
         condition = condition._replace(text=f"{result.name}: {condition.text}")
-        metric, pair = condition.metric, self.pairs.get(result.name)
+        metric, answers = condition.metric, self.compared_answers.get(result.name)
         if metric is None or condition.is_of_answers:
-            if pair is None:
+            if answers is None:
                 return regression.not_judged(condition, "no answers to compare")
-            return regression.judge_pair(condition, pair)
-        refusal = self.reason_not_to_judge(result, metric)
-        if refusal:
-            return regression.not_judged(condition, refusal)
+            return regression.judge_answer_pair(condition, answers)
+        reason = self.reason_not_to_judge(result, metric)
+        if reason:
+            return regression.not_judged(condition, reason)
         values, ratios = result.values(metric), result.ratios(metric)
         change = result.change
-        if len(ratios) != len(values):  # A pair has no ratio.
+        if len(ratios) != len(values):  # A pair of runs has values without a ratio: one of them is not above 0.
             change = None
         elif metric is not result.metric:
             change = self.changes(metric).get(result.name)
         elif change and result.background_load:
-            # The load is known, or the metric would have been refused above, so the interval can allow for the load.
+            # The load is known, or there was a reason above not to judge. So the interval can allow for the load.
             change = result.on_busy_machine(change, metric)
         before = [base_value for base_value, _value in values]
         after = [value for _base_value, value in values]
@@ -179,7 +181,7 @@ class SweepReport:
         is_busy = bool(result.background_load)
         if is_busy and not result.has_known_load:
             return "; ".join(result.background_load)
-        if result.doubt and not is_busy:
+        if result.doubt and not is_busy:  # The tests were too short.
             remark, _tone = EFFECT_REMARKS[result.doubt]
             return remark.strip()
         if not result.is_usable:
@@ -432,8 +434,8 @@ def unfinished_lines(report: SweepReport) -> Iterator[Line]:
 def server_lines(report: SweepReport) -> Iterator[Line]:
     """Yield the address of each server of a comparison; for all but the baseline, also how TTFT p99 differs from it.
 
-    Then come the lines on how the answers differ from the baseline's. On a busy machine, the interval of TTFT p99
-    allows for that.
+    Then come the lines on how the answers differ from the baseline's. On a busy machine, a TTFT p99 of fewer than
+    FEWEST_PAIRS pairs of tests has no interval.
     """
     for result in report.rows:
         config = RunConfig(**result.experiment.settings)
@@ -443,8 +445,8 @@ def server_lines(report: SweepReport) -> Iterator[Line]:
             if result.background_load:
                 change = change.on_busy_machine()
             yield Line(TAIL_METRIC.label, f"{result.name} {change.describe(TAIL_METRIC)}")
-    for name, pair in report.pairs.items():
-        yield Line("answers", f"{name}: {pair.words}", pair.tone)
+    for name, answers in report.compared_answers.items():
+        yield Line("answers", f"{name}: {answers.words}", answers.tone)
 
 
 def accuracy_lines(report: SweepReport) -> Iterator[Line]:
@@ -463,7 +465,7 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
     # Equal answers have equal scores, so there is nothing left to show for them.
-    decided = {name for name, pair in report.pairs.items() if not pair.differing}
+    decided = {name for name, answers in report.compared_answers.items() if not answers.differing}
     for name, judgement in report.score_judgements.items():
         if judgement.verdict != "NOT JUDGED":
             decided.add(name)

@@ -118,6 +118,7 @@ def runner_of(state: SweepState, lanes: Sequence[Lane], display: Display, lock: 
     configs = []
     if state.kept.sweep.is_of_servers:
         configs = [config_of(item, state.folder.path) for item in state.chosen]
+    # This process can run one job at a time, so there must be a single lane.
     if configs and len(lanes) == 1 and all(map(has_one_load, configs)):
         for config in configs:
             doctor.require(config)
@@ -235,6 +236,7 @@ def with_earlier_length(sweep: Sweep, results_dir: Path) -> Sweep:
 
 def sweeps_named(name: str, results_dir: Path) -> list[tuple[Path, State]]:
     """Return the folder and the state of each sweep of this name, the latest last; empty if there is none."""
+    # A sweep's folder begins with the year.
     paths = sorted((results_dir / "sweeps").glob(f"2*-{glob.escape(name)}*/sweep.json"))
     states = [(path.parent, report.read_state(path.parent)) for path in paths]
     # The pattern of the paths also fits longer names, so the names are compared.

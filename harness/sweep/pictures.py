@@ -73,7 +73,7 @@ def speedup_bars(results: Results) -> Bars:
     label = "speed, baseline = 1"
     if has_unusable(results):
         label += "; red: not usable"
-    return Bars("Speed against the baseline", label, rows, [1.0])
+    return Bars("Speed against the baseline", label, rows, lines=[1.0])
 
 
 def setting_curve(results: Results) -> LinePanel | None:

@@ -66,8 +66,8 @@ def read_results(folder: Path, state: State) -> SweepReport:
     """
     rows = experiment_rows(state)
     finalists = experiment_rows(state, final=True)
-    answer_pairs = pairs_of(folder, state, rows)
-    return SweepReport(state, rows, finalists=finalists, pairs=answer_pairs)
+    compared_answers = answers_beside_baseline(folder, state, rows)
+    return SweepReport(state, rows, finalists=finalists, compared_answers=compared_answers)
 
 
 def build_report(folder: Path, state: State | None = None) -> SweepReport:
@@ -93,7 +93,7 @@ def build_report(folder: Path, state: State | None = None) -> SweepReport:
     return report
 
 
-def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
+def answers_beside_baseline(folder: Path, state: State, rows: Results) -> dict[str, answer_comparison.AnswerPair]:
     """Return the answers of experiments compared with the baseline's, by name. Raises UsageError for a damaged file.
 
     They are compared if the accuracy gate is inconclusive, a condition is about answers, or the sweep compares servers.
@@ -106,13 +106,13 @@ def pairs_of(folder: Path, state: State, rows: Results) -> dict[str, answer_comp
     conditions = [regression.parse_condition(text) for text in state.fail_if]
     are_all_compared = state.sweep.is_of_servers or any(condition.is_of_answers for condition in conditions)
     inconclusive = {result.name for result in rows if result.accuracy == "INCONCLUSIVE"}
-    pairs = {}
+    compared_answers = {}
     for name, test in tests.items():
         if are_all_compared or name in inconclusive:
-            pair = answer_comparison.compare_answers(base, test, same_splitter=True)
-            if pair:
-                pairs[name] = pair
-    return pairs
+            answers = answer_comparison.compare_answers(base, test, same_splitter=True)
+            if answers:
+                compared_answers[name] = answers
+    return compared_answers
 
 
 def accuracy_tests(folder: Path, rows: Results) -> dict[str, Path]:

@@ -267,13 +267,13 @@ def test_answers_are_compared_with_goods_and_with_goods_own(tmp_path: Path) -> N
     state.bisection.places_of(BAD)
     found = findings(with_answers(state, {GOOD_AGAIN: 0, BAD: 3}))
     pairs = {GOOD_AGAIN: answers(0), BAD: answers(3)}
-    report = replace(found.report, pairs=pairs)
+    report = replace(found.report, compared_answers=pairs)
     shown = BisectFindings(report, state.bisection)
     assert shown.is_reproduced
     lines = [line.text for line in bisect_report.finding_lines(shown, Path("F")) if line.label == "answers"]
     assert lines[0].startswith("GOOD against itself: 0 of 16 answers differ")
     assert tells(lines[1], "BAD: 3 of 16 answers differ, the first in sample 4 from token 7 on")
-    restless = BisectFindings(replace(report, pairs=dict.fromkeys(pairs, answers(3))), state.bisection)
+    restless = BisectFindings(replace(report, compared_answers=dict.fromkeys(pairs, answers(3))), state.bisection)
     assert tells(bisect_report.finding_title(restless), "not reproduced: GOOD against itself fails as well: 3 of 16 ")
 
 

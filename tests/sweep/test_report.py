@@ -316,7 +316,7 @@ def test_few_pairs_do_not_tell_what_was_lost(samples: int, differing: int, verdi
     theirs = [[90.0]] * samples
     (found,) = paired_changes(theirs, [[0.0]] * differing + theirs[differing:])
     assert (
-        SCORE_WORDS[regression.judge_pair(LOST_SCORE, AnswerPair(samples, {"rouge1": found}, True, [])).verdict]
+        SCORE_WORDS[regression.judge_answer_pair(LOST_SCORE, AnswerPair(samples, {"rouge1": found}, True, [])).verdict]
         == verdict
     )
 

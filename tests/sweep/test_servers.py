@@ -336,7 +336,7 @@ def test_two_servers_whose_times_are_set(tmp_path: Path) -> None:
     order = [f"{each.experiment[0]}{each.round}" for each in state.records]
     assert order == ["b0", "B0", "B1", "b1", "b2", "B2", "B3", "b3"]
     report = sweep_report.build_report(folder)
-    assert report.pairs["B"].samples == 32 and not report.pairs["B"].differing
+    assert report.compared_answers["B"].samples == 32 and not report.compared_answers["B"].differing
     assert [row.accuracy for row in report.rows] == ["not judged"] * 2  # scored, and compared with each other alone
     assert not any("not shown to hold" in line.text for line in document(report).lines)  # no answer differs
     prompts = [{tuple(body["prompt"]) for body in asked} for asked in bodies]
