@@ -69,7 +69,7 @@ class CompareConfig(RunConfig):
             yield f"{without_scheme[0]}: a server's address begins with its scheme: http://{without_scheme[0]}"
         flags_of_servers = self.named_settings - {"side", "results_dir"}
         if self.side and not without_scheme and flags_of_servers:
-            yield (
+            yield (  # The first of these flags by name stands for all.
                 f"{flag_name(min(flags_of_servers))} applies to servers only. Compare settings in this process by "
                 "`sweep.py FILE --repeat 3`, finished runs by `report.py RUN --baseline RUN --fail-if ...`."
             )

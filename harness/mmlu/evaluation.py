@@ -54,7 +54,8 @@ def evaluate(config: MMLUConfig, run: run_folder.RunFolder, display: progress.Di
     start(engine, facts, run, config.stall_timeout, display)
     watchdog = Watchdog(engine, config.stall_timeout)
     display.stage("warming up", "load")
-    # vLLM compiles the ranking of log-probabilities at the first request, which is therefore not measured.
+    # vLLM compiles the ranking of log-probabilities at the first request, which is therefore not measured. It consists
+    # of the letters alone, so it puts nothing of a measured prompt into the prefix cache.
     warm_up_prompt = prompts[0]._replace(tokens=letters)
     ask_all([warm_up_prompt], letters, engine, watchdog, display, run.path)
     display.stage("asking", "load")

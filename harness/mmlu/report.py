@@ -155,7 +155,7 @@ def deviations(config: MMLUConfig, data: QuestionSet, answers: Sequence[MMLUAnsw
     reasons = []
     if config.model_spec.deviation:
         reasons.append(config.model_spec.deviation)
-    if config.model_spec.mmlu and not config.dataset_path:
+    if config.model_spec.mmlu and not config.dataset_path:  # Only the demo has questions of its own (`mmlu`).
         reasons.append("the demo's own questions")
     if config.has_dummy_weights:
         reasons.append("dummy weights")

@@ -203,8 +203,8 @@ def comparison_answer(runs: Runs, answers: AnswerPair | None) -> ComparisonAnswe
     speed = SpeedFinding()
     if len(runs) == 2:  # Only then is it clear which two speeds a reader wants to see all the same.
         speed = speed_finding(runs)
-    unreliable = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
-    return ComparisonAnswer(title, unreliable, tone="careful", has_interval=speed.has_interval)
+    speed_lines = [Line("measured", f"{speed.text}: not reliable", "careful")] if speed.text else []
+    return ComparisonAnswer(title, speed_lines, tone="careful", has_interval=speed.has_interval)
 
 
 def not_comparable_lines(reference: str, reasons_by_letter: Mapping[str, str]) -> list[Line]:

@@ -146,7 +146,7 @@ def loads_of(summary: Summary) -> list[LoadPoint]:
                 name=name_of(test, summary),
                 mark=mark_of(test),
                 stands=deciding_test is test and may_be_answer(test, has_idle_test),
-                # With these units, all tests of a run have one length. At a rate, the attempts are full, the probes short.
+                # With these units, all tests have one length. At a rate, attempts are full tests, probes are short.
                 is_full=test.unit in CURVE_UNITS or is_attempt(test, summary),
                 spent=gpu_times.get(test.folder),
                 overruled=overruled_by(test, deciding_test, own_test),

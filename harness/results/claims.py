@@ -205,9 +205,9 @@ def tests_of(folder: Path, run: Any, config: Any) -> Iterator[tuple[str, Path, A
     """Yield the name in the summary, the log folder and the concurrency of each test.
 
     `folder` is the run folder, `run` is that part of summary.json, and `config` is the content of config.json. The
-    concurrency says from which requests on the steady part begins; it is None for figures of a whole test. A performance
-    test with a steady part comes twice, as a whole and as that part. If it has no concurrency of its own (Offline), it
-    has that of the engine.
+    concurrency says from which requests on the steady part begins; it is None for figures of a whole test. A
+    performance test with a steady part comes twice, as a whole and as that part. If it has no concurrency of its own
+    (Offline), it has that of the engine.
     """
     performance = run.get("performance")
     if performance:

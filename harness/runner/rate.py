@@ -38,7 +38,7 @@ def rate_source(config: RunConfig) -> RateSource:
             return CurveRate()
         case Poisson(), "max":
             return SearchedRate()
-        case Poisson() | Schedule(), "auto" if not config.has_own_rate:
+        case Poisson() | Schedule(), "auto" if not config.has_own_rate:  # Some arrivals, as a trace's, have a rate.
             return HistoryRate()
         case ClosedLoop(), "max":
             return LevelSearch()

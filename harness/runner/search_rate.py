@@ -295,15 +295,17 @@ def plan_from_curve(plan: Plan, probes: list[Outcome]) -> Plan:
 
     If there is no such rate, the plan has the lowest rate that was probed. A note says why this rate was chosen.
     """
-    rates, held = given_rates(plan), given_rates_that_held(plan, probes)
+    rates, rates_that_held = given_rates(plan), given_rates_that_held(plan, probes)
     rate, choice = best_given_rate(plan, probes), "the highest that is VALID"
-    too_high = ""
     if rate is None:
         rate = min(probe.load for probe in probes)
-        choice = "the lowest, since none would last," if held else "the lowest, since none is VALID,"
-    if held and max(held) > rate:
-        too_high = f"; {number(max(held))} would not last: the engine's capacity is too near"
-    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {len(rates)} rates{too_high})"
+        choice = "the lowest, since none is VALID,"
+        if rates_that_held:
+            choice = "the lowest, since none would last,"
+    warning = ""  # of a higher rate that held in its short probe but would not in a full test
+    if rates_that_held and max(rates_that_held) > rate:
+        warning = f"; {number(max(rates_that_held))} would not last: the engine's capacity is too near"
+    note = f"server_target_qps = {number(rate)} queries/s ({choice} of {len(rates)} rates{warning})"
     return plan.with_note(note, target_qps=rate)
 
 
