@@ -119,7 +119,8 @@ def speed_text(summary: Summary, test: Outcome) -> str:
         if details.limits_ms and Doubt.BUFFERED not in test.doubts:
             rate += " within both limits"  # of TTFT and of TPOT
         return f"{rate} ({tokens})"
-    is_one_by_one = summary.scenario.headline == "latency_p90_ms"  # One query after the other gives a latency.
+    # This latency is the result of the scenarios that send one query after the other.
+    is_one_by_one = summary.scenario.headline == "latency_p90_ms"
     if is_one_by_one:
         return latency_text(summary, details.samples_per_query, tokens)
     return f"{tokens} ({number(test.samples_per_sec)} samples/s)"

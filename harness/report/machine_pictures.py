@@ -32,10 +32,8 @@ def machine_panels(
     shaded, axis = list[Point](), "seconds"
     if steady:
         begin, end = steady
-        shaded = [
-            (across.low, begin),
-            (end, max(across.high, end)),
-        ]  # The recording may end before the steady part does.
+        # The recording, and so the axis, may end before the steady part does.
+        shaded = [(across.low, begin), (end, max(across.high, end))]
         axis = "seconds; shaded: ramps, which the steady part leaves out"
     panels = list[Panel]()
     if times:

@@ -165,7 +165,10 @@ def fitting_levels(levels: Sequence[int], plan: Plan) -> list[int]:
 
 
 def plan_at_level(bench: Bench, level: int) -> Plan:
-    """Return the plan of a test at a level. A short trial gives the rate that LoadGen has to expect there."""
+    """Return the plan of a test at a level. A short trial gives the rate that LoadGen has to expect there.
+
+    A margin is added, since LoadGen plans the number of samples by this rate: too few would make the test INVALID.
+    """
     trial = bench.trial(replace(bench.plan, concurrency=level))
     rate = OFFLINE_MARGIN * trial.samples_per_sec
     note = f"concurrency {level:,}: {number(rate)} samples/s expected ({OFFLINE_MARGIN} x {trial})"

@@ -202,7 +202,7 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
     """Return in words at which rate the last full test ran, how it ended, and why."""
     last = tests.attempts[-1]
     reason = ""
-    if last.has_held:
+    if last.has_held:  # Another test follows a VALID one only if a higher rate may hold, too.
         reason = " with room"
     elif last.why:
         reason = f" ({last.why})"

@@ -36,8 +36,9 @@ class TrialRate(RateSource):
         return self.planned(bench.plan, bench.trial(bench.plan))
 
     def planned(self, plan: Plan, trial: Trial) -> Plan:
-        """Return the plan with the rate that LoadGen has to expect after a trial, and a note
-        on where the rate comes from.
+        """Return the plan with the rate that LoadGen has to expect after a trial, and a note on where it comes from.
+
+        A margin is added, since LoadGen plans the number of samples by this rate: too few would make the test INVALID.
         """
         rate = OFFLINE_MARGIN * trial.samples_per_sec
         note = f"offline_expected_qps = {number(rate)} samples/s ({OFFLINE_MARGIN} x {trial})"

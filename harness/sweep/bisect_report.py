@@ -263,9 +263,9 @@ def answer_lines(findings: BisectFindings) -> Iterator[Line]:
             yield Line("answers", joined_text("; ", f"{label}: {answers.words}", scores_text(answers)), answers.tone)
 
 
-def scores_text(pair: AnswerPair) -> str:
+def scores_text(answers: AnswerPair) -> str:
     """Return the main score of both sides and the interval of its change, in words; empty if there is no such score."""
-    score = pair.scores.get(SCORE_METRIC)
+    score = answers.scores.get(SCORE_METRIC)
     if score is None:
         return ""
     figures = f"{score.change:+.2f} ({score.low:+.2f} to {score.high:+.2f})"
