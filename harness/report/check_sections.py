@@ -66,7 +66,7 @@ def table_of_scores(score: Accuracy) -> Table:
 
     columns: dict[str, TableColumn[ScoreCheck]] = {
         "score": name_of,
-        "this run": ("score", 6),
+        "this run": ("score", 6),  # the attribute of a check, and its digits
         "reference": ("reference", 6),
         "must be": threshold_text,
     }

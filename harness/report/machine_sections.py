@@ -83,6 +83,7 @@ def profile_tables(profiled: Profile) -> list[Table]:
     noun, time = "operators", "operators' self time"
     if is_gpu:
         noun, time = "kernels", "kernel time"
+    # A pair is the attribute of a share, and its digits.
     shares: dict[str, TableColumn[Share]] = {f"{time}, ms": "ms", "%": ("percent", 3), "calls": "calls"}
     largest: dict[str, TableColumn[Share]] = {f"the largest {noun}": kernel_name, "kind": "kind", **shares}
     if is_gpu:

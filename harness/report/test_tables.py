@@ -42,9 +42,10 @@ def repeats_text(outcome: Outcome) -> str:
 
 def reason_text(outcome: Outcome) -> str:
     """Return why a test is over its limits or INVALID, or that it was not judged; empty for any other test."""
-    if outcome.why or outcome.verdict.tone != "careful":
-        return outcome.why
-    return outcome.verdict.word
+    is_not_judged = outcome.verdict.tone == "careful"
+    if is_not_judged and not outcome.why:
+        return outcome.verdict.word
+    return outcome.why
 
 
 def rows_of_levels(summary: Summary) -> list[Cells]:

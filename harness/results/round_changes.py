@@ -111,6 +111,7 @@ def scatter_of(logs: Mapping[str, RatiosByRound]) -> tuple[Scatter, dict[str, Sc
         largest_by_chance = (
             scatter_of_rest.variance * chi_squared(own_scatter.freedom, 1 - by_chance) / own_scatter.freedom
         )
+        # If the others do not scatter at all, there is nothing to compare with.
         if scatter_of_rest.variance and own_scatter.variance > largest_by_chance:
             unsteady[name] = own_scatter
     steady = without_names(logs, unsteady)

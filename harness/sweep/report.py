@@ -264,9 +264,12 @@ def experiment_text(result: ExperimentResult) -> str:
     Either may be missing.
     """
     about, changes = result.experiment.about, " ".join(result.experiment.changes)
-    return MarkdownText(
-        joined_text(" ", about and escape_text(cell(about)), changes and f"(`{code_text(cell(changes))}`)")
-    )
+    texts = []
+    if about:
+        texts.append(escape_text(cell(about)))
+    if changes:
+        texts.append(f"(`{code_text(cell(changes))}`)")
+    return MarkdownText(joined_text(" ", *texts))
 
 
 def metric_text(result: ExperimentResult, metric: Metric, base: ExperimentResult | None) -> str:
