@@ -182,7 +182,8 @@ def read_rows(path: Path | None, split: str, subjects: Sequence[str]) -> Iterato
     it has no questions of this split.
     """
     if not path:
-        yield from rows_of_records(download(*MMLU_DATASET, split).to_list(), HUB, "")
+        records = download(*MMLU_DATASET, split).to_list()
+        yield from rows_of_records(records, source=HUB, folder="")
         return
     if not path.is_dir():
         raise UsageError(f"--dataset-path {path}: no such folder.")

@@ -94,7 +94,7 @@ class Scale(NamedTuple):
         if low == high:
             room = 0.5
         if is_log:
-            return cls(10 ** (low - room), 10 ** (high + room), True)
+            return cls(10 ** (low - room), 10 ** (high + room), is_log=True)
         return cls(low - room, high + room)
 
     def place(self, value: float) -> float:

@@ -100,7 +100,7 @@ def columns(runs: Runs) -> list[RunColumn]:
     for name, label, path in RUN_COLUMNS:
         properties = tuple(property_of(run, path) for run in runs)
         run_columns.append(RunColumn(name, label, properties))
-    names = [name for name, _, _ in RUN_COLUMNS]
+    names = [name for name, _label, _path in RUN_COLUMNS]
     settings = [run.flags | run.versions for run in runs]
     for name in dict.fromkeys(chain.from_iterable(settings)):
         if is_different(name, settings) and name not in names:
@@ -410,7 +410,7 @@ def cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
 
 def shared_cautions(lettered_runs: Sequence[tuple[str, ComparedRun]]) -> Iterator[str]:
     """Yield each caution once, with the letters of all runs that it concerns: busy machines, unmeasured load, flaws."""
-    busy_runs = compare.busy_runs([run for _, run in lettered_runs])
+    busy_runs = compare.busy_runs([run for _letter, run in lettered_runs])
     busy = [letter for letter, run in lettered_runs if run in busy_runs]
     if busy:
         yield f"the machine was busy in {letter_ranges(busy)}"

@@ -49,13 +49,13 @@ class CrossTable(NamedTuple):
                 cells_by_place.setdefault(place, []).append(cell)
         if not cells_by_place:
             raise UsageError(f"--of {metric_name}: no run has it.")
-        rows = list(dict.fromkeys(row for row, _ in cells_by_place))
+        rows = list(dict.fromkeys(row for row, _column in cells_by_place))
         reference_rows = [cell.places[row_axis] for cell in matrix.cells if cell.places["label"] == matrix.reference]
         if matrix.reference:
             # The sort is stable: the reference's rows move to the top, and the others stay in order.
             rows.sort(key=lambda row: row not in reference_rows)
         columns = dict.fromkeys(cell.places[column_axis] for cell in matrix.cells)
-        measured = {column for _, column in cells_by_place}
+        measured = {column for _row, column in cells_by_place}
         measured_columns = [name for name in columns if name in measured]
         figures = {place: mean_figure(cells, metric) for place, cells in cells_by_place.items()}
         return cls(metric, row_axis, column_axis, rows, measured_columns, figures)

@@ -106,13 +106,14 @@ def latency_panel(kind: str, styled: Styled) -> LinePanel:
             values = list(filter(None, times_ms))  # without the percentiles that the test does not have
             if values:
                 load = load_point.test.load
-                series.append(Series("", [(load, min(values)), (load, max(values))], "grey"))
+                bar = [(load, min(values)), (load, max(values))]
+                series.append(Series(name="", points=bar, color="grey"))
                 tops.append(((load, max(values)), load_point))
         series += marked_series(picture, style, tops)
         limit = picture.limits.get(kind)
         if limit:
             limits[limit] = f"limit {number(limit)} ms"
-    units = sorted({picture.axis for picture, _ in styled})
+    units = sorted({picture.axis for picture, _style in styled})
     axis_text = "; ".join(units)
     if any(item.is_hollow for item in series):
         axis_text = "; ".join([*units, HOLLOW_NOTE])
@@ -141,13 +142,13 @@ def speed_panel(styled: Styled) -> LinePanel:
     """
     series, points = list[Series](), list[Point]()
     for picture, style in styled:
-        points += [point for point, _ in picture.speeds]
+        points += [point for point, _load_point in picture.speeds]
         series += marked_series(picture, style, picture.speeds, named=False)
         if style is None:
             series += [*best_rings(picture), answer_of(picture)]
-    across = Scale.of([LABEL_ROOM_FACTOR * of_user for of_user, _ in points])
-    down = Scale.of([LABEL_ROOM_FACTOR * of_machine for _, of_machine in points])
-    machine = "GPU" if any(picture.summary.gpus for picture, _ in styled) else "machine"
+    across = Scale.of([LABEL_ROOM_FACTOR * of_user for of_user, _of_machine in points])
+    down = Scale.of([LABEL_ROOM_FACTOR * of_machine for _of_user, of_machine in points])
+    machine = "GPU" if any(picture.summary.gpus for picture, _style in styled) else "machine"
     return LinePanel(
         "Throughput against interactivity",
         x="output tokens/s of one user",
@@ -170,7 +171,7 @@ def answer_of(picture: LoadPicture) -> Series:
             texts[point] = number(load_point.test.load, 3)
             if picture.unit == Poisson.unit:
                 texts[point] += "/s"
-    return Series("", [*texts], line="", texts=[*texts.values()])
+    return Series(name="", points=[*texts], line="", texts=[*texts.values()])
 
 
 def best_rings(picture: LoadPicture) -> Iterator[Series]:

@@ -75,12 +75,12 @@ def load_strip(recording: Recording) -> list[Panel]:
         values = QUANTITY_BY_NAME[quantity].of(recording.columns)
         parts = shaded_parts(recording, values, full_load)
         if parts:
-            rows.append(Bar(name, "", parts))
+            rows.append(Bar(name, text="", parts=parts))
     if not rows:
         return []
     span = Scale(0.0, max(recording.seconds, default=0.0))
     axis = "seconds; power in % of the most of this test"
-    return [Bars("", axis, rows, span=span, order=[*SHADES], is_aligned=True)]
+    return [Bars(title="", axis=axis, rows=rows, span=span, order=[*SHADES], is_aligned=True)]
 
 
 def shaded_parts(recording: Recording, values: Sequence[Measured], full_load: Measured) -> list[StackedPart]:
@@ -121,8 +121,8 @@ def gpu_time_bars(times: Sequence[GpuTime]) -> Bars:
             if value >= LEAST_VISIBLE_PERCENT:
                 parts.append(StackedPart(begin, begin + value, color, name=text))
             begin += value
-        rows.append(Bar(time.test, "", parts))
-    return Bars("", "% of the GPU's time", rows, span=Scale(0.0, 100.0))
+        rows.append(Bar(time.test, text="", parts=parts))
+    return Bars(title="", axis="% of the GPU's time", rows=rows, span=Scale(0.0, 100.0))
 
 
 def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
@@ -144,8 +144,8 @@ def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]
             down = PERCENT_SCALE
         else:
             points = [*chain.from_iterable(line.points for line in series)]
-            down = Scale.of([height for _, height in points])
-        yield LinePanel("", "", label, series, across, down, shaded=shaded)
+            down = Scale.of([height for _second, height in points])
+        yield LinePanel(title="", x="", y=label, series=series, across=across, down=down, shaded=shaded)
 
 
 def columns_of(recording: Recording, panel: str) -> Iterator[tuple[str, str]]:

@@ -140,7 +140,7 @@ def completion_panels(requests: Sequence[Request]) -> list[Panel]:
         Series(mean, [(0.0, 0.0), (last_s, total)], "amber", line="--"),
     ]
     title = "Tokens of the answers that have ended, by the ends that LoadGen logged"
-    across, down = Scale.of([end_s for end_s, _ in points]), Scale.of([float(total)])
+    across, down = Scale.of([end_s for end_s, _tokens in points]), Scale.of([float(total)])
     return [LinePanel(title, x="seconds", y="output tokens", series=series, across=across, down=down)]
 
 
@@ -187,7 +187,7 @@ def distribution(kind: str, times: Sequence[float], result: Outcome, percentile:
     steps = list[Point]()
     for place, time in enumerate(sorted(times), start=1):
         steps.append((time, 100 * place / count))
-    series = [Series("", steps)]
+    series = [Series(name="", points=steps)]
     value = result.at(kind, percentile)
     if value is not None:
         name, share = percentile, float(percentile[1:])

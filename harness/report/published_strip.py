@@ -85,6 +85,6 @@ def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) ->
         lines.append((name, ROW_PX * line + MIDDLE_PX, groups.get(name, [])))
     alone = []  # results of systems that, as this run, used a single accelerator
     if count == 1:
-        alone = [result for _, result in groups.get(own_name, []) if result.accelerators == 1]
+        alone = [result for _place, result in groups.get(own_name, []) if result.accelerators == 1]
     place_of_run = scale.place(rate)
     return Strip(lines, ticks=scale.ticks(), results=results, unit=unit, rate=rate, place=place_of_run, alone=alone)

@@ -310,7 +310,7 @@ def judge_answers_of_run(condition: Condition, answers: AnswerPair) -> Judgement
     if score is None:
         return judgement
     if condition.change and not answers.differing and not score.change:
-        unchanged = Change(1.0, 1.0, 1.0, "samples", answers.samples)
+        unchanged = Change(mean=1.0, low=1.0, high=1.0, basis="samples", runs=answers.samples)
         judgement = judge_change(condition, unchanged, number(score.before, 6), number(score.after, 6))
     return judgement._replace(baseline_values=[score.before], run_values=[score.after])
 

@@ -252,7 +252,7 @@ def digest_claims(folder: Path, stored: Mapping[str, str]) -> Iterator[Claim]:
             current[name] = digest  # It has its own claim below.
     for form, names in stored_otherwise.items():
         yield Claim(name=f"{len(names):,} files", stated="as the run wrote them", source="now with", recomputed=form)
-    yield from compare_data("", stored, "SHA-256", current)
+    yield from compare_data(name="", stated=stored, source="SHA-256", recomputed=current)
 
 
 def form_of(path: Path, digest: str) -> str:
@@ -421,7 +421,7 @@ def summary_claims(folder: Path) -> Iterator[Claim]:
         text = reading.read_text(path, errors="replace")
     lines = SUMMARY_LINE.findall(text)
     if label_words("Result is") in logged:  # The summary of an accuracy test has no SUMMARY_HEAD.
-        labels = [label for label, _ in lines]
+        labels = [label for label, _value in lines]
         lines += [(head, "") for head in SUMMARY_HEAD if head not in labels]  # an empty value, which differs
     elif not text.strip():
         name = f"{LOADGEN_SUMMARY_FILE} of {folder.name}"

@@ -353,7 +353,7 @@ def group_by_track(events: Iterable[Event]) -> Iterator[list[Event]]:
         # Of events that start together, the longer one is the caller.
         return event.track, event.start, -event.duration
 
-    for _, track in groupby(sorted(events, key=place), key=attrgetter("track")):
+    for _name, track in groupby(sorted(events, key=place), key=attrgetter("track")):
         yield list(track)
 
 

@@ -147,6 +147,6 @@ def residual_scatter(logs: Mapping[str, RatiosByRound]) -> Scatter:
     solution, _sums, rank, _singular_values = np.linalg.lstsq(design, values, rcond=None)
     freedom = len(cells) - int(rank)
     if not freedom:
-        return Scatter(0.0, 1.0)
+        return Scatter(variance=0.0, freedom=1.0)
     residuals = values - design @ solution
     return Scatter(float(residuals @ residuals) / freedom, float(freedom))

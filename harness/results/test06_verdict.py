@@ -94,7 +94,7 @@ def begins_as_reported(entry: Mapping[str, object], answer: Sequence[int]) -> bo
     The log's entry has them as `token_data`. False if the entry has none, or if they are damaged.
     """
     try:
-        reported = decode_hex(entry.get("token_data"), 4, "")
+        reported = decode_hex(entry.get("token_data"), width=4, where="")  # The message is not shown.
     except LoadGenError:
         return False
     return bool(reported) and answer[: len(reported)] == reported

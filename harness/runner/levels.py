@@ -40,7 +40,7 @@ class LevelCurve(RateSource):
         """
         if not plan.config.levels:
             text = "up to what the engine computes at once, each as long as the last"
-            return TestPart("a test at each power of four", text, None)
+            return TestPart("a test at each power of four", text, seconds=None)
         *lower, _highest = fitting_levels(plan.config.levels, plan)
         if not lower:
             return None

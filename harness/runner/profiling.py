@@ -74,9 +74,9 @@ async def profile_window(engine: Engine, work: Coroutine[object, object, object]
     loading = asyncio.create_task(work)
     try:
         await wait_under_load(loading, ramp)
-        await engine.profile(True)
+        await engine.profile(on=True)
         await wait_under_load(loading, WINDOW_S)
-        await engine.profile(False)
+        await engine.profile(on=False)
     finally:
         loading.cancel()
         await asyncio.wait([loading])

@@ -81,15 +81,17 @@ def search_first(count: int, answers: Answers) -> SearchState:
     low, high = 0, count  # the first `low` changes pass, the first `high` changes fail
     while high - low > 1:
         place = nearest_to_middle(low, high, known)
+        open_range = frozenset(range(low, high))
         if place is None:  # All sets of the range were tested without a clear answer.
-            return SearchState(first_places(high), None, frozenset(range(low, high)))
-        if first_places(place) not in known:
-            return SearchState(first_places(high), first_places(place), frozenset(range(low, high)))
-        if known[first_places(place)] == "fails":
+            return SearchState(first_places(high), wanted=None, doubtful=open_range)
+        next_set = first_places(place)
+        if next_set not in known:
+            return SearchState(first_places(high), wanted=next_set, doubtful=open_range)
+        if known[next_set] == "fails":
             high = place
         else:
             low = place
-    return SearchState(first_places(high), None, NO_DIFFERENCES)
+    return SearchState(first_places(high), wanted=None, doubtful=NO_DIFFERENCES)
 
 
 def nearest_to_middle(low: int, high: int, known: Answers) -> int | None:

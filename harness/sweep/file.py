@@ -204,7 +204,7 @@ def load_sweep(path: Path) -> Sweep:
 
     Raises a UsageError that names every mistake with its line.
     """
-    file = user_or_shipped_file("", path, "sweeps")
+    file = user_or_shipped_file(flag="", path=path, folder="sweeps")  # The file is an operand, not a flag's value.
     return merged_sweep(list(source_chain(file)))
 
 

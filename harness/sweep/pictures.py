@@ -63,7 +63,7 @@ def speedup_bars(results: Results) -> Bars:
     """
     rows = []
     for result in results:
-        gain = result.gain or Change(1.0, 1.0, 1.0)  # The baseline has no gain, so it gets one of 1.
+        gain = result.gain or Change(mean=1.0, low=1.0, high=1.0)  # The baseline has no gain, so it gets one of 1.
         is_clear = result.is_usable and not result.doubt and result.effect != "unclear"
         part = StackedPart(0.0, gain.mean, color_of(result), is_hollow=not is_clear)
         bar = Bar(result.name, f"{gain.mean:.2f}", [part])
@@ -93,11 +93,13 @@ def setting_curve(results: Results) -> LinePanel | None:
             continue
         point, mark = (value, result.speed or 0.0), mark_of(result)
         points.append(point)
-        marks.append(Series("", [point], color_of(result), mark, line="", is_hollow=bool(result.doubt)))
+        is_doubtful = bool(result.doubt)
+        marks.append(Series("", [point], color=color_of(result), mark=mark, line="", is_hollow=is_doubtful))
     if len(points) < FEWEST_CURVE_POINTS:
         return None
     points.sort()
-    series = [Series("", points, "grey"), *marks]
+    line = Series(name="", points=points, color="grey")
+    series = [line, *marks]
     title = f"Output tokens/s by {name}"
     if has_unusable(measured):
         title += "; crosses: not usable"
