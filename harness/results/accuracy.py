@@ -124,7 +124,7 @@ def judge_scores(rows: Sequence[Row], task: Task, high_accuracy: bool = False) -
 
     On the whole set the score itself must keep the bounds, as in the official rule. On a part of the set, its bootstrap
     interval must, and with fewer than FEWEST_SAMPLES rows every check is INCONCLUSIVE. `rows` has the scores of each
-    sample.
+    sample. `high_accuracy` asks for MLPerf's stricter bounds.
     """
     scores, limits = totals(rows), bounds(task.reference, high_accuracy)
     share_run = len(rows) / task.samples
@@ -280,7 +280,10 @@ def fault_of_weights(plan: Plan) -> str:
 def sample_rows(
     rows: Sequence[Row], answers: Sequence[Sequence[int]], stops: Sequence[str], library: sample_library.Library
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of samples.csv, one for each sample, with the values of SAMPLE_COLUMNS. Lengths are in tokens."""
+    """Yield the rows of samples.csv, one for each sample, with the values of SAMPLE_COLUMNS. Lengths are in tokens.
+
+    `rows` has the scores of each sample, and `stops` says why each answer ended.
+    """
     for index, (*scores, characters) in enumerate(rows):
         lengths = len(library.prompts[index]), len(answers[index])
         yield (index, *lengths, stops[index], *(f"{value:.4f}" for value in scores), characters)

@@ -175,7 +175,7 @@ def claims_of(folder: Path) -> Iterator[Claim]:
 def figure_claims(name: str, value: float, recomputed: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Claim]:
     """Claim a figure once for each source that gives it. If no source gives it, claim it once without a source.
 
-    `recomputed` has the figures of each source, by their path in the summary.
+    `name` is the path of the figure in the summary, and `recomputed` has the figures of each source, by their paths.
     """
     has_source = False
     for source, figures in recomputed:

@@ -57,6 +57,7 @@ def ramp_s(plan: Plan, measured: log.TestResult, concurrency: int) -> float:
 
     This is about the time of one answer. By Little's law, it is the number of requests in flight divided by their rate
     in the measured test. If their number is not fixed, it is the measured mean latency; 0 if that is not known either.
+    `concurrency` is the number of requests that the engine computes at once.
     """
     in_flight = plan.config.batch_size or plan.pattern.steady_concurrency(plan, concurrency)
     if in_flight is None and measured.latency_ms:

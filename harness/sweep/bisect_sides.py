@@ -108,7 +108,8 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
     """Return a side (GOOD or BAD) with the settings that were given.
 
     Left out are those that a bisection sets itself or does without (UNBISECTED), and lists (SPLIT_SETTINGS), each item
-    of which is a difference of its own.
+    of which is a difference of its own. `env` has the side's environment variables, None if they are not known.
+    `recorded` is what is known of its machine and software.
     """
     settings: dict[str, JsonValue] = {}
     for setting, value in config.values(config.model_fields_set).items():
@@ -127,7 +128,7 @@ def side_of(name: str, config: RunConfig, env: Mapping[str, str] | None, recorde
 
 
 def check_good(word: str, results_dir: Path, conditions: Sequence[Condition]) -> None:
-    """Raise UsageError if GOOD is a run that cannot stand for a good one.
+    """Raise UsageError if GOOD, which `word` names, is a run that cannot stand for a good one.
 
     A failed accuracy gate is allowed only if a condition is about answers. INVALID is allowed only if no condition is
     about speed. A config file, which has no results, is always allowed.

@@ -217,7 +217,7 @@ class ExpectedSteps:
 
 
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
-    """Estimate how many steps a search takes, by simulating the search with each possible cause.
+    """Estimate how many steps a search among `count` differences takes, by simulating it with each possible cause.
 
     A cause is each single difference and, if the search is not ordered, each pair of the first MOST_PAIRED differences.
     With two differences or fewer, a pair is all of them, so pairs are not simulated.
@@ -234,7 +234,7 @@ def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
 
 
 def count_steps(count: int, cause: Subset, is_ordered: bool) -> int:
-    """Return the number of steps after which a search has found this cause.
+    """Return the number of steps after which a search among `count` differences has found this cause.
 
     The answers are simulated: a set fails if it contains the whole cause, else it passes.
     """

@@ -413,9 +413,10 @@ def mistakes_in_names(source: Source) -> Iterator[str]:
 
 
 def mistakes_of_flag(key: str, section: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the name of a setting of run.py. `section` has all settings beside it.
+    """Yield what is wrong with the name of a setting of run.py, which the file spells as `key`.
 
-    A setting that is given twice, in two spellings, is reported only once: for the spelling that is not today's.
+    `section` has all settings that stand with it. A setting that is given twice, in two spellings, is reported only
+    once: for the spelling that is not today's.
     """
     flags = list(RunConfig.model_fields)
     name = setting(key)

@@ -53,7 +53,10 @@ def write_state(folder: Path, state: State) -> None:
 def document(
     report: SweepReport, folder: Path, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()
 ) -> Document:
-    """Return the findings of a sweep or of a bisection as a document."""
+    """Return the findings of a sweep or of a bisection as a document.
+
+    `sections` come after the document's own sections, `further_lines` after its own lines.
+    """
     if report.state.bisection:
         return bisect_report.document(report, folder, sections, further_lines)
     return findings.document(report, sections, further_lines)
