@@ -128,8 +128,8 @@ def gpu_time_bars(times: Sequence[GpuTime]) -> Bars:
 def recorded_panels(recording: Recording, across: Scale, shaded: Sequence[Point]) -> Iterator[LinePanel]:
     """Yield a panel of lines over time for each kind of quantity that was recorded, such as power.
 
-    Lines have gaps at times without a value. `across` is the time axis of all panels. `shaded` are the parts of it to
-    shade.
+    Lines have gaps at times without a value. `across` is the time axis of all panels. `shaded` are the parts of
+    this axis to shade.
     """
     for label in dict.fromkeys(quantity.panel for quantity in QUANTITIES if quantity.panel):
         series = []

@@ -96,8 +96,8 @@ class Change(NamedTuple):
         return self.runs < FEWEST_PAIRS
 
     def verdict(self, bound: float = 0.0) -> Literal["above", "below", "unclear"]:
-        """Tell whether the whole interval is "above" or "below" a change of `bound` percent; "unclear" if neither is
-        so.
+        """Tell whether the whole interval is "above" or "below" a change of `bound` percent; "unclear" if the interval
+        has the bound in it.
         """
         if 100 * (self.low - 1) - bound > 0:
             return "above"

@@ -15,7 +15,7 @@ from harness.results.test_outcome import outcome_of, over_limits
 
 
 def seconds_of(test: TestRun) -> float:
-    """Return the seconds over which a test's speeds were measured: its steady part, or all of it if it has none."""
+    """Return the seconds over which a test's speeds were measured: its steady part or, without one, the whole test."""
     if test.window:
         return test.window.seconds
     return test.result.duration_s or 0.0

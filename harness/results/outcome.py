@@ -328,8 +328,8 @@ class Outcome(FrozenModel):
     def flaws(self) -> list[str]:
         """The reasons why the figures may not stand beside those of another test, in words.
 
-        They are the disagreements between the logs, after one of two words: "a latency is over its limit", or else
-        INVALID if LoadGen says so. The former comes first, as it says more: LoadGen calls such a test INVALID too.
+        They are the disagreements between the logs. Before them comes that a latency is over its limit or, if none is,
+        that LoadGen calls the test INVALID. A test over its limit is INVALID as well, but the limit says more.
         """
         flaws = list(self.disagreements)
         misses_own_limits = self.has_own_limits and bool(self.reasons)  # With own limits, there are no other reasons.

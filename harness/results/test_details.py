@@ -108,7 +108,7 @@ class TestDetails(FrozenModel):
 
     @property
     def counted(self) -> Figures:
-        """The figures that count: of the steady part where latencies are known of it, else of the whole test."""
+        """The figures that count: of the steady part if its latencies are known, else of the whole test."""
         if self.steady and self.steady.ttft_ms:
             return self.steady
         return self.whole

@@ -192,8 +192,9 @@ class SweepReport:
 
 
 def change_of(result: ExperimentResult, metric: Metric, state: State) -> Change:
-    """Return the change of a metric of one experiment, judged by itself. The experiment must have a ratio of it."""
-    return changes_by_rounds({"": result.ratios(metric)}, state.error)[""]
+    """Return the change of a metric in one experiment, judged by itself. The metric must have a ratio there."""
+    changes = changes_by_rounds({result.name: result.ratios(metric)}, state.error)
+    return changes[result.name]
 
 
 def document(report: SweepReport, sections: Sequence[Section] = (), further_lines: Sequence[Line] = ()) -> Document:
