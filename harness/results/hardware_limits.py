@@ -24,7 +24,10 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     format of the weights, or whether prefixes were cached is not known.
     """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
-    if not (facts.concurrency and seconds and test.answered_requests and plan.reference_model) or test.result.ttft_ms:
+    is_offline = not test.result.ttft_ms
+    if not (is_offline and plan.reference_model):
+        return None
+    if not (facts.concurrency and seconds and test.answered_requests):
         return None
     is_other = plan.config.has_other_hosts or plan.config.precision == "fp32" or engine_state.speculation
     may_cache_prefixes = engine_state.prefix_caching is not False  # None: not known

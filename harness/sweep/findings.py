@@ -383,12 +383,11 @@ def uncounted_lines(report: SweepReport) -> Iterator[Line]:
     results = (*report.rows, *report.finalists)
     invalid = []
     for result in results:
-        if result.is_valid is not False:
-            continue
-        name = result.name
-        if result in report.finalists:
-            name += " at full length"
-        invalid.append(name)
+        if result.is_valid is False:  # None: nothing was measured.
+            name = result.name
+            if result in report.finalists:
+                name += " at full length"
+            invalid.append(name)
     if invalid:
         yield Line("INVALID", f"{first_of(invalid, MOST_NAMES)}, by LoadGen: no valid speed", "bad")
     for result in results:
