@@ -154,9 +154,9 @@ def document(runs: Runs) -> Document:
     if len(runs) == 2:
         answers = runs[1].paired_answers(runs[0])
     lettered_runs = [*zip(run_letters(len(runs)), runs, strict=True)]
-    answer = comparison_answer(runs, answers)
-    lines = [*answer.lines, *answer_lines(runs, answers), Line("differs", difference(runs))]
-    if answer.has_interval:
+    finding = comparison_answer(runs, answers)
+    lines = [*finding.lines, *answer_lines(runs, answers), Line("differs", difference(runs))]
+    if finding.has_interval:
         lines.append(Line("interval", METHOD_TEXT))
     lines += [caution_line(caution) for caution in cautions(lettered_runs)]
     lines += [Line(letter, str(run.folder)) for letter, run in lettered_runs]
@@ -164,7 +164,7 @@ def document(runs: Runs) -> Document:
     if busy:
         lines.append(Line("next", busy[0].summary.meta.command, is_command=True))
     subjects = subject.subject_of(*(run.summary for run in runs))
-    return Document(answer.title, subjects, lines, tone=answer.tone, sections=[*sections(runs, answers)])
+    return Document(finding.title, subjects, lines, tone=finding.tone, sections=[*sections(runs, answers)])
 
 
 class ComparisonAnswer(NamedTuple):

@@ -34,7 +34,7 @@ VERDICT_TONES: dict[GateVerdict, Tone] = {"FAIL": "bad", "NOT JUDGED": "careful"
 # over its limit is a measurement all the same.
 IGNORED_FOR_SPEEDS = ("software", "driver", comparability.GATE_FAILED, comparability.OVER_LIMIT)
 IGNORED_FOR_LATENCIES = (*IGNORED_FOR_SPEEDS, comparability.CONFIGURED_RATE)  # Latencies do not follow from the rate.
-IGNORED_FOR_ANSWERS = (*IGNORED_FOR_SPEEDS, "busyness", "validity", "rate")  # These concern only speeds.
+IGNORED_FOR_ANSWERS = (*IGNORED_FOR_SPEEDS, "busyness", "validity", "rate")  # The last three concern only speeds.
 LARGEST_LOSS_PERCENT = -100
 PERCENT_DIGITS = 3  # decimal places of a percentage in JSON
 CHANCE_NOTE = f"with fewer than {FEWEST_PAIRS} runs of each side, chance may decide it"

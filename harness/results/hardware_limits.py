@@ -24,7 +24,7 @@ def peak_shares(test: TestRun, facts: RunFacts) -> tuple[float, float] | None:
     format of the weights, or whether prefixes were cached is not known.
     """
     plan, engine_state, seconds = facts.plan, facts.plan.engine_state, test.result.duration_s
-    is_offline = not test.result.ttft_ms
+    is_offline = not test.result.ttft_ms  # Any other scenario has a TTFT.
     if not (is_offline and plan.reference_model):
         return None
     if not (facts.concurrency and seconds and test.answered_requests):
