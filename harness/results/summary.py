@@ -222,8 +222,8 @@ class Summary(File):
     def background_load(self) -> list[str]:
         """The load of other programs during the result's test, in words; empty if there was none, or no result.
 
-        Their load during each faster level that kept the limits is added: on an idle machine, that level might have
-        been the result. A level is another tested load.
+        A level is a tested number of requests in flight, or a batch size. If a level was faster than the result and
+        kept the limits, the load of other programs during that level is added: the level might be the best one.
         """
         result = self.result
         if result is None:
