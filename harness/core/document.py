@@ -104,7 +104,7 @@ def block_text(block: Block) -> str:
     """Return a block of a document as Markdown: code, a paragraph, a table, a picture, or else a list of texts."""
     match block:
         case Code():
-            text = one_line(block)
+            text = one_line(block)  # Each block of code is one command or one value.
             # A fence must be longer than any run of backticks in the text.
             longest_ticks = max(map(len, re.findall("`+", text)), default=0)
             fence = "`" * max(3, 1 + longest_ticks)

@@ -117,12 +117,12 @@ class Engine:
         exchange: Exchange | None = None,
         is_whole: bool = False,
     ) -> TokenStream:
-        """Yield the answer's token ids as they come, the first ones at once.
+        """Yield the answer's token ids as they are generated. The first ones are not held back.
 
         At most `max_new_tokens` ids come. If it is None, the engine's `sampling` sets the limit. With `is_whole`,
-        nobody looks at the answer before its end, so all ids may come at once. An engine that sends the request to a
-        server notes in `exchange` when it did so, and how the answer came. Raises EngineError, or EndpointError if a
-        server fails.
+        nobody looks at the answer before its end, so all ids may come together at the end. An engine that sends the
+        request to a server notes in `exchange` when it did so, and how the answer came. Raises EngineError, or
+        EndpointError if a server fails.
         """
         raise NotImplementedError
 

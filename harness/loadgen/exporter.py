@@ -124,9 +124,9 @@ async def exporter_page(address: str) -> str:
 def gpu_samples(address: str) -> Iterator[GpuSample]:
     """Yield each value of each GPU on an exporter's page, for the columns of machine.csv.
 
-    The rows of a split GPU's parts (MIG) become one value. Left out are values that no GPU can have, and fields that
-    `column_of` does not use for a split, or for a whole GPU. Raises UsageError if the page does not come, or has no
-    field of DCGM's.
+    The rows of a split GPU's parts (MIG), which have the labels INSTANCES, become one value. Left out are values that
+    no GPU can have, and fields that `column_of` does not use, which depend on whether the GPU is split. Raises
+    UsageError if the page does not come, or has no field of DCGM's.
     """
     try:
         text = asyncio.run(exporter_page(address))

@@ -143,9 +143,10 @@ class Measurements:
 
     @property
     def steady_points(self) -> list[tuple[float, float]]:
-        """Pairs of a probe's rate and its higher p99 as a share of the limit, by ascending rate.
+        """The probes with a steady load, as pairs by ascending rate.
 
-        Only probes whose queue was measured and did not grow are steady.
+        A pair has the rate, and the larger of the p99 of TTFT and that of TPOT, each as a share of its limit. The load
+        was steady if the queue was measured, did not grow, and is not likely to have grown (`is_overloaded`).
         """
         points = []
         for probe in self.probes:

@@ -60,8 +60,9 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
     """Return the rate below `capacity` at which a p99 is at its limit, beginning with `rate`.
 
     `share_of` simulates the p99 at a rate, as a share of its limit. Each simulation leads to the next rate, or to the
-    middle of the range if that rate is outside the range. After MOST_ROUNDS, returns the highest rate within the limit,
-    or the last rate that was tried if none was.
+    middle of the range if that rate is outside the range. If the p99 is close to its limit, or the range is narrow,
+    returns that next rate, which is then near to those that were tried. After MOST_ROUNDS, returns the highest rate
+    within the limit or, if none was within it, the rate that would be tried next.
     """
     low, high = 0.0, capacity  # the highest rate within the limit so far, and the lowest beyond it
     for _ in range(MOST_ROUNDS):
@@ -71,7 +72,8 @@ def rate_at_limit(share_of: Callable[[float], float], capacity: float, rate: flo
         else:
             high = rate
         next_rate = rate_toward_limit(capacity, rate, share)
-        # While no rate is within the limit, `low` is 0, and a fraction of the rate stands for it.
+        # While no rate is within the limit, `low` is 0, by which nothing can be divided: a fraction of the rate stands
+        # for it. Such a range is never narrow.
         is_narrow = high / max(low, SMALLEST_LOW * rate) < 1 + CLOSE_SHARE
         if abs(share - 1) < CLOSE_SHARE or is_narrow:
             return next_rate

@@ -76,9 +76,10 @@ class ServerModel(NamedTuple):
 
     @property
     def sharing_capacity(self) -> float:
-        """The rate in queries/s at which concurrent answers would slow each other down without end.
+        """The rate in queries/s from which queries come faster than their answers can end.
 
-        Infinity if concurrency does not slow them.
+        Each further answer slows all others, so that ever more of them run at once. Infinity if answers do not slow
+        each other.
         """
         return self.sharing.shared_capacity(self.lone.tpot_s)
 

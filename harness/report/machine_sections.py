@@ -106,7 +106,9 @@ def machine(report: RunReport) -> Iterator[Section]:
         yield Section("How `auto` was resolved", plural(len(meta.notes), "setting"), [meta.notes])
     timeline = report.picture("timeline")
     if timeline:
-        duration = f"{plural(len(meta.stages), 'stage')} in {number(meta.stages[-1].start_s)} s"
+        # The last stage, which writes this report, has only begun.
+        total_s = meta.stages[-1].start_s
+        duration = f"{plural(len(meta.stages), 'stage')} in {number(total_s)} s"
         yield Section("Where the time went", duration, timeline)
     if test and test.details.usage:
         source = f"Sampled once a second ([machine.csv]({test.folder}/machine.csv)){silent_metrics(test.details)}."

@@ -55,11 +55,12 @@ def published_strips(summary: Summary) -> Iterator[Strip]:
 
 
 def strip_of(scenario: str, device: str, count: int, rate: float, unit: Unit) -> Strip | None:
-    """Return the published results in one unit, with the run below the results of its device; None if there are none.
+    """Return the layout of a chart of the published results in one unit: a line for each device, and one for this run.
 
-    `device` has the driver's name. `count` is the number of accelerators; 0 compares the run with processors. `rate` is
-    that of all accelerators, or 0 for a run of another model, which gets no place. If no result is of the run's device,
-    the run comes in the order of the rates.
+    None if there are no results. `device` is the accelerator's name as its driver gives it, and `count` the number of
+    accelerators; with 0, the results of CPUs are shown. `rate` is that of all accelerators, or 0 for a run of another
+    model, which gets no line. The run's line stands under that of its device or, if the device has no results, among
+    the others in the order of the rates.
     """
     results = results_of(scenario, unit, on_cpu=not count)
     if not results:

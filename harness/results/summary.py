@@ -174,8 +174,8 @@ class Summary(File):
     def tests(self) -> list[Outcome]:
         """The tests of a search or a curve and the earlier full tests, by load. Empty without a search or a curve.
 
-        Disagreements are recorded only for the run's performance test, which is one of the tests of a curve; the levels
-        with its load get them too.
+        A curve has the run's performance test among its tests, but without the disagreements between its logs, which
+        are recorded for the performance test alone. So they are added here to each test of the curve at the same load.
         """
         if not self.run.search:
             return []

@@ -212,9 +212,9 @@ def attempt_text(plan: Plan, result: TestResult, tests: DoneTests) -> str:
 def plan_from_search(plan: Plan, measurements: Measurements, left_s: float = inf) -> Plan:
     """Return the plan with the highest rate that a full test is expected to keep in the `left_s` seconds that are left.
 
-    If such a test takes too long, the rate is lowered a little, at most to LOWERED_SHARE: it can then be shorter,
-    because LoadGen sends whole passes over the samples. Raises NotAcceptedError if a single request already exceeds a
-    limit, and UsageError if --minutes is too short.
+    If such a test takes too long, the rate is lowered a little, but not below LOWERED_SHARE of that rate. LoadGen sends
+    whole passes over the samples, so a slightly lower rate may need a pass less to last long enough. Raises
+    NotAcceptedError if a single request already exceeds a limit, and UsageError if --minutes is too short.
     """
     goal, lone = Goal.of(plan), measurements.lone
     if lone.is_over(goal):

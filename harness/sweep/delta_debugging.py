@@ -219,8 +219,9 @@ class ExpectedSteps:
 def expected_steps(count: int, is_ordered: bool) -> ExpectedSteps:
     """Estimate how many steps a search among `count` differences takes, by simulating it with each possible cause.
 
-    A cause is each single difference and, if the search is not ordered, each pair of the first MOST_PAIRED differences.
-    With two differences or fewer, a pair is all of them, so pairs are not simulated.
+    In an ordered search, a cause is all differences up to one of them, since each version contains the one before. Else
+    it is a single difference, or a pair of the first MOST_PAIRED differences. With two differences or fewer, a pair is
+    all of them, so pairs are not simulated. The result has the fewest and the most steps, and the mean for pairs.
     """
     counts = []
     for place in range(count):

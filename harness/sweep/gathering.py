@@ -60,11 +60,13 @@ def relocated_records(path: Path, state: State, folder: Path) -> Iterator[Experi
 def notes_text(tasks: dict[Path, State]) -> str:
     """Return which experiments have no complete run yet, and in what the tasks' machines differ, in words.
 
-    Empty if neither. `tasks` has the state of each task by its folder.
+    Empty if neither. `tasks` has the state of each task by its folder. All tasks are parts of one sweep, so they have
+    the same experiments.
     """
     first_task = next(iter(tasks.values()))
     machine = Comparable.of_machine(first_task.system)
-    complete_names, differing_names = {BASELINE}, set[str]()
+    complete_names = {BASELINE}  # Each task has a baseline of its own, so it is not named as missing.
+    differing_names = set[str]()
     for state in tasks.values():
         complete_names.update(record.experiment for record in state.records if record.status == "complete")
         changes = differences(machine, Comparable.of_machine(state.system), IGNORED_BETWEEN_MACHINES)
