@@ -300,7 +300,7 @@ def test_a_probe_with_refusals_has_not_held_and_says_where_it_was_full() -> None
 def test_the_reason_of_a_probe_is_on_the_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     screen = io.StringIO()
     with Display(Console(file=screen, width=200)) as display:
-        session = Mock(folder=Mock(path=tmp_path, sub=lambda name: tmp_path), display=display)
+        session = Mock(folder=Mock(path=tmp_path, subfolder=lambda name: tmp_path), display=display)
         session.drive.return_value.admission.refusal_times = []
         monkeypatch.setattr(real_bench.TestRun, "read", Mock())
         monkeypatch.setattr(real_bench, "outcome_of", Mock(return_value=steady(48.2, 300)))
