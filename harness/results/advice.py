@@ -9,6 +9,9 @@ from harness.results.outcome import Outcome
 from harness.results.summary import Summary
 
 UNSTEADY_DRIFT = 0.1  # the speed may change by this share between the halves of a test
+# Percent of a test's time that its steady part must have for a drift to be judged. The rest is one wave of answers at
+# either end, so at 75 % each half has three waves. With fewer, the halves differ by where their waves happen to end.
+LEAST_SHARE_FOR_DRIFT = 75.0
 IDLE_SHARE = 0.02  # share of a slot's time in a closed loop; a client that waits longer lowers the speed
 DELAY_SHARE = 0.05  # share of TTFT p99; a longer delay of the client is worth a warning
 
@@ -110,9 +113,12 @@ def bound_sentences(test: Outcome, limits: Mapping[str, str]) -> list[str]:
 def drift_warnings(test: Outcome) -> list[str]:
     """Return a warning if the speed changed between the halves of a test's steady part, else nothing.
 
-    A longer test would then have another mean.
+    A longer test would then have another mean. A test of few waves of answers is not judged.
     """
+    steady = test.details.steady
     if test.trend is None or abs(test.trend - 1) <= UNSTEADY_DRIFT:
+        return []
+    if steady is None or (steady.share_percent or 0.0) < LEAST_SHARE_FOR_DRIFT:
         return []
     return [
         f"throughput drifted: the second half was {number(test.trend, 3)} times as fast as the first, ramps "

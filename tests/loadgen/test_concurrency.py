@@ -15,7 +15,9 @@ from harness.loadgen import log as loadgen_log
 from harness.loadgen.requests import REQUEST_COLUMNS, Request, read_requests, write_requests
 from harness.loadgen.steady_window import steady_window
 from harness.results import advice
+from harness.results.figures import Figures
 from harness.results.outcome import Outcome
+from harness.results.test_details import TestDetails
 from tests.conftest import run
 from tests.support import example_runs
 
@@ -126,9 +128,15 @@ def test_a_large_test_is_a_small_file(tmp_path: Path) -> None:
     assert (tmp_path / "requests.csv").stat().st_size <= 70 * 450_000
 
 
-@pytest.mark.parametrize(("trend", "said"), [(1.05, False), (0.8, True), (2.0, True)])
-def test_a_speed_that_changes_is_said(trend: float, said: bool) -> None:
-    test = Outcome(valid=True, trend=trend)
+@pytest.mark.parametrize(
+    ("trend", "share_percent", "said"),
+    [(1.05, 90, False), (0.8, 90, True), (2.0, 90, True), (1.18, 51, False), (2.0, None, False)],
+)
+def test_a_speed_that_changes_is_said_of_a_test_with_enough_waves(
+    trend: float, share_percent: float | None, said: bool
+) -> None:
+    steady = Figures(share_percent=share_percent)
+    test = Outcome(valid=True, trend=trend, details=TestDetails(steady=steady))
     assert bool(advice.drift_warnings(test)) == said
 
 
