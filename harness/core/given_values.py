@@ -48,8 +48,13 @@ def read_given(
 
 def spelling_hint(word: str, names: Sequence[str]) -> str:
     """Return "; did you mean ...?" with the names that are like a misspelt word, or a full stop if none is like it."""
-    close = get_close_matches(word, names, n=3, cutoff=0.6)
+    close = similar_names(word, names)
     return f"; did you mean {', '.join(close)}?" if close else "."
+
+
+def similar_names(word: str, names: Sequence[str]) -> list[str]:
+    """Return up to three of the names that are like a misspelt word, the most similar first."""
+    return get_close_matches(word, names, n=3, cutoff=0.6)
 
 
 def unknown_setting(key: str, names: Sequence[str]) -> str:

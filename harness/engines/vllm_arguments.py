@@ -83,9 +83,8 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     known = vllm_source.arguments()
     for key in config.engine_args:
         if known and key not in known:
-            raise UsageError(
-                f"--engine-arg {key}: this vLLM has no such argument{given_values.spelling_hint(key, sorted(known))}"
-            )
+            hint = given_values.spelling_hint(key, sorted(known))
+            raise UsageError(f"--engine-arg {key}: this vLLM has no such argument{hint}")
     version = ".".join(map(str, installed_version()))
     names = patches.patch_names(config, version)
     if not names:
@@ -101,7 +100,14 @@ def find_unsupported(arguments: Collection[str], variables: Iterable[str], copie
     prefill_schedule_interval counts as not supported if it has no effect: in an older vLLM, with a single copy of the
     model.
     """
-    missing = [f"no engine argument {name}" for name in arguments if name not in vllm_source.arguments()]
+    known, missing = vllm_source.arguments(), []
+    for name in arguments:
+        if name not in known:
+            text = f"no engine argument {name}"
+            similar = given_values.similar_names(name, sorted(known))
+            if similar:
+                text += f" (did you mean {', '.join(similar)}?)"
+            missing.append(text)
     for name in variables:
         if name.startswith("VLLM_") and name not in vllm_source.variables():
             missing.append(f"no variable {name}")

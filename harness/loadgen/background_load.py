@@ -152,6 +152,12 @@ def servers_here(addresses: Sequence[str]) -> LocalServers:
     return LocalServers(frozenset(process_ids))
 
 
+def has_listener(port: int) -> bool:
+    """Tell whether a program of this machine listens on a TCP port."""
+    connections = psutil.net_connections("tcp")
+    return any(connection.status == "LISTEN" and connection.laddr.port == port for connection in connections)
+
+
 def listening_processes(port: int) -> set[int]:
     """Return the id of the topmost process of each server that listens on a TCP port of this machine.
 

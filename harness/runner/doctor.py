@@ -144,7 +144,8 @@ def require(config: RunConfig) -> None:
             continue
         result = finding(check, config)
         if result.status == "failed":
-            raise UsageError(f"{result.whole_text}.")
+            end = "" if result.whole_text.endswith("?") else "."  # A "did you mean ...?" ends the sentence.
+            raise UsageError(f"{result.whole_text}{end}")
 
 
 def packages(config: RunConfig) -> str:
@@ -214,12 +215,12 @@ def vllm(config: RunConfig) -> str:
     """
     place, version = vllm_source.folder(), system.System(packages=software.versions()).vllm_version
     if not version or not place or not (place / "entrypoints" / "openai" / "api_server.py").is_file():
-        raise UsageError(f"no vLLM that can be started in {sys.executable}")
+        raise UsageError(f"no vLLM that can be started in {sys.executable}", command=engine_command())
     extra_args(config)  # It raises UsageError for an argument that vLLM does not know.
     return f"{version}; `{serve_command()}` starts its server"
 
 
-def engine_command(config: RunConfig) -> str:
+def engine_command() -> str:
     """Return the command that installs vLLM for this machine: for a GPU if there is one, else for the CPU."""
     return install_command("gpu" if nvml.gpus() else "cpu")
 
@@ -239,11 +240,14 @@ def serve_command() -> str:
 def local_server_command(config: RunConfig) -> str:
     """Return the command that starts vLLM's server at the port of an endpoint on this machine.
 
-    Empty if the endpoint is elsewhere, or if there are several.
+    Empty if the endpoint is elsewhere, if there are several, or if a program listens at the port: another server could
+    not be started there.
     """
     if len(config.endpoint) != 1 or not server_addresses.is_here(config.endpoint):
         return ""
     port = urlsplit(config.endpoint[0]).port
+    if port and background_load.has_listener(port):
+        return ""
     command = f"{serve_command()} {config.model_path}"
     return f"{command} --port {port}" if port else command
 
@@ -494,7 +498,7 @@ CHECKS = (
     ),
     Requirement("tokenizer", tokenizer, after="server", first=True),
     Requirement("model", model, after="tokenizer", first=True),
-    Requirement("vLLM", vllm, IS_IN_PROCESS, command=engine_command, first=True),
+    Requirement("vLLM", vllm, IS_IN_PROCESS, first=True),
     Requirement(
         "memory",
         memory,
