@@ -276,8 +276,9 @@ def sections(runs: Runs, answers: AnswerPair | None) -> Iterator[Section]:
 def score_blocks(answers: AnswerPair) -> Iterator[Block]:
     """Yield how the scores of two runs differ, and the first answers that differ, with the number of those left out."""
     yield f"{number(answers.samples)} samples in both."
-    rows = [score_row(name, score) for name, score in answers.scores.items()]
-    yield Table(["score", "A", "B", "B - A", "95 % interval (paired bootstrap)", ""], rows)
+    are_equal = not answers.differing
+    rows = [score_row(name, score, are_equal) for name, score in answers.scores.items()]
+    yield Table(["score", "A", "B", "B - A", "95 % interval for all such prompts", ""], rows)
     if not answers.same_splitter:
         yield (
             "The two runs split sentences in different ways, so their ROUGE-Lsum and gen_len may differ for that "
@@ -290,12 +291,13 @@ def score_blocks(answers: AnswerPair) -> Iterator[Block]:
         yield f"... and {left_out} more."
 
 
-def score_row(name: str, score: PairedChange) -> list[str]:
+def score_row(name: str, score: PairedChange, are_equal: bool) -> list[str]:
     """Return the row of a score: its name, both values, the change, its interval, and the verdict.
 
-    A score "differs" if the interval of its change excludes zero. If few samples differ, the interval cannot show that.
+    The score is equal if all answers are (`are_equal`). It "differs" if the interval of its change excludes zero. If
+    few samples differ, the interval cannot show that.
     """
-    verdict = "no clear difference"
+    verdict = "equal in these samples" if are_equal else "no clear difference"
     excludes_no_change = score.low > 0 or score.high < 0
     if excludes_no_change and not score.few:
         verdict = "differs"

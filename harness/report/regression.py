@@ -158,7 +158,10 @@ class Sides(NamedTuple):
             differences = comparability.differences(first.comparable, run.comparable, {*ignore, *allowed})
             why = comparability.reason(differences, (first.folder.name, run.folder.name))
             if why and differences[0].aspect == "settings":
-                return f"{why}: --may-differ names those that are meant to"
+                names = [difference.name for difference in differences if difference.aspect == "settings"]
+                chosen_names = [name for name in names if not name.startswith("effective_")]
+                flags = " ".join(f"--may-differ {name}" for name in chosen_names or names)
+                return f"{why}: `{flags}` if that is meant"
             if why:
                 return why
         return ""

@@ -78,6 +78,11 @@ class SweepReport:
         return sorted(results, key=speedup, reverse=True)
 
     @cached_property
+    def same_answers(self) -> list[str]:
+        """The names of the experiments whose answers were compared and are all equal to the baseline's."""
+        return [name for name, answers in self.compared_answers.items() if not answers.differing]
+
+    @cached_property
     def score_judgements(self) -> dict[str, Judgement]:
         """The judgement on each experiment whose answers were compared: whether it keeps the baseline's score, by name.
 
@@ -464,10 +469,11 @@ def accuracy_lines(report: SweepReport) -> Iterator[Line]:
         if report.is_timed:
             text += ", whatever the speed"
         yield Line("unsafe", text, "bad")
-    # Equal answers have equal scores, so there is nothing left to show for them.
-    decided = {name for name, answers in report.compared_answers.items() if not answers.differing}
+    decided = set(report.same_answers)  # Equal answers have equal scores.
+    if report.same_answers and not report.state.sweep.is_of_servers:  # Servers have lines on their answers already.
+        yield Line("accuracy", f"the same answers as the baseline's: {', '.join(report.same_answers)}", "good")
     for name, judgement in report.score_judgements.items():
-        if judgement.verdict != "NOT JUDGED":
+        if judgement.verdict != "NOT JUDGED" and name not in report.same_answers:
             decided.add(name)
             text = f"{name} {SCORE_WORDS[judgement.verdict]}: {SCORES[SCORE_METRIC]} {judgement.text}"
             yield Line("accuracy", text, regression.VERDICT_TONES[judgement.verdict])

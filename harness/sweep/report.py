@@ -145,12 +145,13 @@ def report_sections(
         yield Section("In pictures", "", [*pictures.values()], is_open=True)
     yield Section("About", "how it was measured", [*about_lines(report)])
     # Answers are only compared in the rounds of the sweep, so for runs at full length there are no judgements on them.
-    tables = {"All experiments": (report.rows, report.score_judgements), "At full length": (report.finalists, {})}
-    for title, (results, judgements) in tables.items():
+    tables = {
+        "All experiments": (report.rows, experiment_table(report.rows, report.score_judgements, report.same_answers)),
+        "At full length": (report.finalists, experiment_table(report.finalists, {})),
+    }
+    for title, (results, table) in tables.items():
         if results:
-            yield Section(
-                title, plural(len(results), "experiment"), [experiment_table(results, judgements), SAFETY_NOTE]
-            )
+            yield Section(title, plural(len(results), "experiment"), [table, SAFETY_NOTE])
     rows = [run_row(record, deviations_by_run.get(record.run or "", [])) for record in state.records]
     runs = Table(["experiment", "round", "outcome", "seconds", "folder"], rows)
     statuses = [record.status for record in state.records]
@@ -201,16 +202,20 @@ def about_lines(report: SweepReport) -> Iterator[str]:
     yield MarkdownText(text)
 
 
-def experiment_table(results: Results, judgements: dict[str, regression.Judgement]) -> Table:
+def experiment_table(
+    results: Results, judgements: dict[str, regression.Judgement], same_answers: Sequence[str] = ()
+) -> Table:
     """Return the table of experiments: description, change, metrics, LoadGen's verdict,
     accuracy, and what bounds the speed.
 
-    `judgements` are those on an experiment's score against the baseline's, by name. Columns without a value are left
-    out.
+    `judgements` are those on an experiment's score against the baseline's, by name. `same_answers` names the
+    experiments whose answers are all equal to the baseline's. Columns without a value are left out.
     """
 
     def accuracy(result: ExperimentResult) -> str:
         judgement = judgements.get(result.name)
+        if result.name in same_answers:
+            return f"{result.accuracy} (the same answers as the baseline's)"
         if judgement is None:
             return result.accuracy
         word = SCORE_WORDS[judgement.verdict]

@@ -113,7 +113,7 @@ def test_two_runs_that_happen_to_be_equal_show_no_scatter() -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"max_num_seqs": 8}, "other settings (max_num_seqs): --may-differ names"),
+        ({"max_num_seqs": 8}, "other settings (max_num_seqs): `--may-differ max_num_seqs` if that is meant"),
         ({"max_new_tokens": 64}, "other work (--max-new-tokens)"),
         ({"precision": "fp16"}, "other settings (precision)"),
         ({"system": example_runs.SYSTEM | {"cores": 64}}, "other machine (cores)"),
