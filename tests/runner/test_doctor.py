@@ -52,6 +52,19 @@ def test_no_vllm_entry_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         doctor.require(DEMO)
 
 
+def test_a_misspelt_engine_argument_needs_no_installation() -> None:
+    misspelt = DEMO.with_settings(engine_arg=("max_num_seq=4",))
+    found = look(misspelt)["vLLM"]
+    assert found.status == "failed" and "max_num_seqs" in found.found and not found.command
+    with pytest.raises(UsageError, match=r"did you mean max_num_seqs[^:]*\?$"):
+        doctor.require(misspelt)
+
+
+def test_a_port_that_is_taken_gets_no_other_server() -> None:
+    with serving(Fake()) as fake:
+        assert doctor.local_server_command(RunConfig(endpoint=(fake.address,))) == ""
+
+
 def test_no_vllm_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.metadata, "entry_points", lambda group: doctor.metadata.EntryPoints())
     found = look(RunConfig(endpoint=("http://127.0.0.1:9/v1",)))

@@ -27,7 +27,7 @@ from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import LOST_SCORE, SCORE_WORDS, SweepReport, document, finding_text
+from harness.sweep.findings import LOST_SCORE, SCORE_WORDS, SweepReport, accuracy_lines, document, finding_text
 from tests.conftest import tells
 from tests.support import example_runs
 from tests.support.example_sweeps import SHORT, kept, ran, state, written
@@ -72,6 +72,15 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").glob("*.png")} == {"speedups.png", "pareto.png"}
+
+
+def test_equal_answers_are_called_the_same() -> None:
+    given = state(ran(BASELINE, 100), ran("a", 120, verdict="INCONCLUSIVE"))
+    rows = plots.experiment_rows(given)
+    report = SweepReport(given, rows, compared_answers={"a": AnswerPair(64, {}, True, [])})
+    lines = [line.text for line in accuracy_lines(report)]
+    assert lines == ["the same answers as the baseline's: a"]
+    assert "INCONCLUSIVE (the same answers" in str(plots.experiment_table(rows, {}, report.same_answers))
 
 
 def busy(record: ExperimentRecord) -> ExperimentRecord:
