@@ -1,7 +1,7 @@
 """The regression gate: finished runs against a baseline, by conditions such as `output_tokens_per_s<-3%`.
 
-It does not judge if the settings, the work or the machine differ, if a machine was busy, or if the runs of a side
-differ too much among themselves.
+It does not judge if the settings, the work or the machine differ, or if the runs of a side differ too much among
+themselves. On a busy machine it judges only changes of a speed or a time that the load cannot explain.
 """
 
 import json
@@ -166,10 +166,27 @@ class Sides(NamedTuple):
                 return why
         return ""
 
-    def reason_not_to_judge(self, metric: Metric) -> str:
-        """Return why a metric may not be judged, in words; empty if it may.
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether other programs ran during the test of any run."""
+        return bool(compare.busy_runs(self.all_runs))
+
+    @property
+    def has_enough_runs(self) -> bool:
+        """Tell whether each side has the runs that show its own scatter, as a busy machine needs."""
+        return min(len(self.baseline), len(self.runs)) >= FEWEST_PAIRS
+
+    def on_busy_machine(self, change: Change, metric: Metric) -> Change:
+        """Return a change with an interval that allows for what other programs took during the runs of each side."""
+        before, after = (max(run.others_cpu_share for run in runs) for runs in (self.baseline, self.runs))
+        return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
+
+    def reason_not_to_judge(self, condition: Condition, metric: Metric) -> str:
+        """Return why a condition on a metric may not be judged, in words; empty if it may.
 
         Every run must have the metric, and the runs must be comparable. For a cost, they must also have the same price.
+        Runs on a busy machine are comparable if the interval of the change can allow for the load: by a speed or a
+        time, if it is known what other programs took, and if each side has several runs.
         """
         prices = {run.flags.get("price_per_hour") for run in self.all_runs}
         if metric.name.startswith("cost_") and len(prices) > 1:
@@ -177,11 +194,18 @@ class Sides(NamedTuple):
         for run in self.all_runs:
             if metric.of(run.summary) is None:  # also for a p99 of so few requests that it does not count
                 return f"{run.folder.name} has no figure for {metric.label}, or of too few requests"
-        if metric.is_decided_by_rate:
-            # This list does not ignore a rate that a user gave: the metric then says nothing about the server.
-            return self.difference(IGNORED_FOR_SPEEDS)
-        # Any other metric, such as a latency, says something about the server at a given rate, too.
-        return self.difference(IGNORED_FOR_LATENCIES)
+        # A metric that follows from a rate that the user gave says nothing about the server, so such a rate is not
+        # ignored for it. Any other metric, such as a latency, says something about the server at a given rate, too.
+        ignored = IGNORED_FOR_SPEEDS if metric.is_decided_by_rate else IGNORED_FOR_LATENCIES
+        is_speed_or_time = metric.is_decided_by_rate or metric.is_time
+        is_load_known = all(run.others_cpu_share for run in compare.busy_runs(self.all_runs))
+        can_allow_for_load = self.is_busy and condition.change and is_speed_or_time and is_load_known
+        if not can_allow_for_load:
+            return self.difference(ignored)
+        other_reason = self.difference((*ignored, "busyness"))
+        if other_reason or self.has_enough_runs:
+            return other_reason
+        return f"{self.difference(ignored)}: {FEWEST_PAIRS} runs of each side would show what the load explains"
 
 
 def judge(sides: Sides, conditions: Sequence[Condition]) -> list[Judgement]:
@@ -223,7 +247,7 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
     metric = condition.metric
     if metric is None or condition.is_of_answers:
         return judge_answers(sides, condition)
-    why = sides.reason_not_to_judge(metric)
+    why = sides.reason_not_to_judge(condition, metric)
     if why:
         return not_judged(condition, why)
     before = [metric.of(run.summary) or 0.0 for run in sides.baseline]
@@ -231,6 +255,8 @@ def judge_condition(sides: Sides, condition: Condition) -> Judgement:
     change = None
     if min(*before, *after) > 0:  # With a 0 on either side there is no ratio, and so no change.
         change = Change.between(before, after)
+        if sides.is_busy:
+            change = sides.on_busy_machine(change, metric)
     return judge_values(condition, before, after, change)
 
 

@@ -25,7 +25,7 @@ from harness.engines.request_formats import NEUTRAL_FIELDS
 from harness.report import answer as answers
 from harness.report import compare
 from harness.report import report as rendering
-from harness.report.regression import Sides
+from harness.report.regression import Sides, parse_condition
 from harness.results import metrics, outcome
 from tests.conftest import patience, run, tells
 from tests.engines.test_openai import PROMPT, answer, client, delivery, refused
@@ -324,8 +324,9 @@ def test_a_gate_does_not_judge_what_is_disputed(tmp_path: Path, monkeypatch: pyt
         rendered(tmp_path / name, **found)
     a, b = (compare.read_run(tmp_path / name) for name in "ab")
     latency = metrics.METRIC_BY_NAME["latency_p99_ms"]
-    assert Sides([a], [a]).reason_not_to_judge(latency) == ""
-    assert tells(Sides([a], [b]).reason_not_to_judge(latency), "b: ", "57.2 %", "cache")
+    condition = parse_condition("latency_p99_ms>+10%")
+    assert Sides([a], [a]).reason_not_to_judge(condition, latency) == ""
+    assert tells(Sides([a], [b]).reason_not_to_judge(condition, latency), "b: ", "57.2 %", "cache")
 
 
 # ---- what a server takes

@@ -294,6 +294,24 @@ def test_the_title_says_how_much_other_programs_took(tmp_path: Path) -> None:
     assert tells(few.title, "not known to be faster", "12 % of the cores")
 
 
+def test_a_gate_on_a_busy_machine_judges_what_the_load_cannot_explain(tmp_path: Path) -> None:
+    cores = run(tmp_path / "one").facts.system.cores
+
+    def side(name: str, speed: float, count: int = 3) -> list[compare.ComparedRun]:
+        return [busy_run(tmp_path / f"{name}{n}", speed + n, 0.12 * cores) for n in range(count)]
+
+    def judged(baseline: list[compare.ComparedRun], runs: list[compare.ComparedRun], text: str) -> regression.Judgement:
+        return regression.judge(regression.Sides(baseline, runs), [regression.parse_condition(text)])[0]
+
+    before, slow, alike = side("before", 1000.0), side("slow", 700.0), side("alike", 990.0)
+    assert judged(before, slow, "tokens_per_sec<-3%").verdict == "FAIL"
+    assert judged(slow, before, "tokens_per_sec<-3%").verdict == "PASS"
+    assert judged(before, alike, "tokens_per_sec<-3%").verdict == "NOT JUDGED"
+    assert judged(before, slow, "tokens_per_sec<900").verdict == "NOT JUDGED"
+    single = judged(before[:1], slow[:1], "tokens_per_sec<-3%")
+    assert single.verdict == "NOT JUDGED" and tells(single.why, "busy", ": 3 runs of each side")
+
+
 def test_load_beside_the_client_does_not_bound_the_speed_of_a_server(tmp_path: Path) -> None:
     server = {"endpoint": ("http://a:8000/v1",), "concurrency": 4}
     sides = [busy_run(tmp_path / name, 1000.0, 1.0, **server) for name in "ab"]
