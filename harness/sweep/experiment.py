@@ -47,6 +47,11 @@ class ExperimentOutcome:
     about: tuple[str, ...] = ()  # scenario, model, machine, engine
 
     @property
+    def output_tokens(self) -> float:
+        """About how many output tokens the performance test made; 0 if that is not known."""
+        return (self.values.get("tokens_per_sec") or 0.0) * (self.values.get("duration_s") or 0.0)
+
+    @property
     def is_sound(self) -> bool:
         """Tell whether the figures may be compared: no other programs ran, and they have no flaw such as INVALID."""
         return not (self.background_load or self.flaws)

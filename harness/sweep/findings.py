@@ -39,6 +39,7 @@ LOST_SCORE = regression.parse_condition(
 )  # the share of the baseline's score that MLPerf's gate allows of the reference's
 SCORE_WORDS = {"PASS": "holds", "FAIL": "lost", "NOT JUDGED": "not clear"}
 DECIDING_VERDICTS: tuple[regression.GateVerdict, ...] = ("FAIL", "NOT JUDGED")  # the gravest first
+MOST_TOKENS_RATIO = 1.5  # between compared tests; a second pass over the samples doubles the tokens
 MOST_NAMES = 6  # the most experiments that a line names; the table has all
 EFFECT_REMARKS: dict[Effect, tuple[str, Tone]] = {  # the words of a line after the names, and its tone
     "helped": ("", "good"),
@@ -337,6 +338,7 @@ def finding_lines(report: SweepReport) -> Iterator[Line]:
         yield from server_lines(report)
     if base:
         yield from other_work_lines(report, base)
+    yield from uneven_work_lines(report)
     yield from uncounted_lines(report)
     if base and base.experiment.is_estimate:
         yield Line("estimates", "of the rate within the limits, by --quick: nothing of them is VALID", "careful")
@@ -378,6 +380,25 @@ def other_work_lines(report: SweepReport, base: ExperimentResult) -> Iterator[Li
         if result.figure and flags:
             text = f"{result.name}: its work is not the baseline's ({', '.join(flags)})"
             yield Line("not compared", text, "careful")
+
+
+def uneven_work_lines(report: SweepReport) -> Iterator[Line]:
+    """Yield a line that names the experiments whose compared tests made clearly different numbers of tokens.
+
+    Each Offline test finds its own length, in whole passes over the samples. With few samples, some tests send them
+    once and others twice, and the longer test is the faster one whatever the settings are.
+    """
+    names = []
+    for result in report.rows:
+        tokens = [run.output_tokens for run in result.runs_of_both or result.runs if run.output_tokens]
+        if tokens and max(tokens) > MOST_TOKENS_RATIO * min(tokens):
+            names.append(result.name)
+    if names:
+        text = (
+            f"the tests of {first_of(names, MOST_NAMES)} made different numbers of tokens, and a longer test may be "
+            "faster for that reason alone: set offline_expected_qps, or take more samples"
+        )
+        yield caution_line(text)
 
 
 def uncounted_lines(report: SweepReport) -> Iterator[Line]:

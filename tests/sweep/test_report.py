@@ -27,7 +27,15 @@ from harness.sweep import report as plots
 from harness.sweep.experiment import ExperimentRecord
 from harness.sweep.experiment_result import experiment_rows
 from harness.sweep.file import BASELINE
-from harness.sweep.findings import LOST_SCORE, SCORE_WORDS, SweepReport, accuracy_lines, document, finding_text
+from harness.sweep.findings import (
+    LOST_SCORE,
+    SCORE_WORDS,
+    SweepReport,
+    accuracy_lines,
+    document,
+    finding_text,
+    uneven_work_lines,
+)
 from tests.conftest import tells
 from tests.support import example_runs
 from tests.support.example_sweeps import SHORT, kept, ran, state, written
@@ -72,6 +80,17 @@ def test_the_words_follow_from_the_numbers(tmp_path: Path) -> None:
     table = page.split("## All experiments")[1].split("## Runs")[0]
     assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) == 1
     assert {path.name for path in (tmp_path / "plots").glob("*.png")} == {"speedups.png", "pareto.png"}
+
+
+@pytest.mark.parametrize(("seconds", "is_named"), [(10.0, False), (14.0, False), (20.0, True)])
+def test_tests_of_other_lengths_are_named(seconds: float, is_named: bool) -> None:
+    given = state(
+        *(ran(BASELINE, 100, turn) for turn in range(3)),
+        *(ran("a", 100, turn, duration_s=seconds if turn == 1 else 10.0) for turn in range(3)),
+    )
+    report = SweepReport(given, plots.experiment_rows(given))
+    lines = [line.text for line in uneven_work_lines(report)]
+    assert [("the tests of a made" in line) for line in lines] == [True] * is_named
 
 
 def test_equal_answers_are_called_the_same() -> None:
