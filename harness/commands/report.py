@@ -27,7 +27,7 @@ does, 2 if the runs must not be judged."""
 EXAMPLES = (
     "python report.py latest",
     "python report.py --compare before after --plot both.png",
-    "python report.py after --baseline before --fail-if 'output_tokens_per_s<-3%'",
+    "python report.py after --baseline before --fail-if 'tokens_per_sec<-3%'",
 )
 
 

@@ -22,7 +22,7 @@ EXAMPLES = (
     "python run.py --scenario server --server-target-qps max",
     "python run.py --endpoint http://localhost:8000/v1 --concurrency 1,4,16,64",
     "python run.py --scenario offline,server",
-    "python run.py --quantization fp8 --total-sample-count 1000 --min-duration 60",
+    "python run.py --total-sample-count 1000 --min-duration 60",
     "python run.py --scenario singlestream --dry-run",
 )
 

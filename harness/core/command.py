@@ -20,7 +20,7 @@ from harness.core.formatting import joined_text
 from harness.core.given_values import RENAMED_SETTINGS, check_path, check_printable, flag_name
 from harness.core.moved_commands import raise_if_moved
 from harness.core.plain_numbers import has_other_digits
-from harness.core.software import module_words, program_text
+from harness.core.software import module_words, program_text, typed_here
 from harness.core.startup import prepare
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Command(TyperCommand):
                 panel.append(flag_entry(parameter, width, brief))
         for title, summaries in self.lists.items():
             panels[title] = list_entries(summaries, width)
-        panels["Examples"] = [f"  {example}" for example in self.examples]
+        panels["Examples"] = [f"  {typed_here(example)}" for example in self.examples]
         blocks = [fill(self.usage(ctx.command_path), width), fill(self.help or "", width)]
         for name, entries in panels.items():
             if entries:
@@ -301,7 +301,8 @@ def start(entry: Command | Group, name: str = "") -> NoReturn:
     get_completion_inspect_parameters()  # tells Typer what the shells are
     if {"-h", "--help"} & set(sys.argv[1:]):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
-    if sys.argv[1:] == ["--version"]:
+    arguments = sys.argv[1:]
+    if arguments[-1:] == ["--version"] and len(arguments) <= 2:  # alone, or after the name of a command
         print(program_text())
         raise SystemExit(DONE)
     with one_line_errors():

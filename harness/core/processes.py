@@ -16,7 +16,7 @@ import psutil
 
 from harness.core import guard, interrupts, locations
 from harness.core.secrets import hide_word
-from harness.core.software import PROGRAM_NAME, module_words
+from harness.core.software import PROGRAM_NAME, is_installed, module_words
 
 GROUP_GRACE_S = 20.0  # between SIGTERM and SIGKILL to a command, which first ends its own engine
 CHILDREN_GRACE_S = 1.0  # between SIGTERM and SIGKILL to child processes
@@ -103,11 +103,6 @@ def program_words() -> list[str]:
     if os.path.exists(file):
         return ["python", hide_word(os.path.relpath(file))]
     return file.split()
-
-
-def is_installed() -> bool:
-    """Return whether the installed command was called, not a file of a checkout or a module."""
-    return os.path.basename(sys.argv[0]) == PROGRAM_NAME
 
 
 def command_of(name: str) -> str:

