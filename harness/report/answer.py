@@ -323,6 +323,7 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
     if summary.meta.model == "demo":
         yield "the demo model shows that the set-up works, not how fast a model of 8B is"
     yield from load_cautions(summary, test)
+    yield burst_caution(summary, test)
     if details.failed_requests:
         request_count = (details.samples or 0) + details.failed_requests
         yield f"{number(details.failed_requests)} of {number(request_count)} requests failed and are left out"
@@ -335,6 +336,17 @@ def cautions(summary: Summary, test: Outcome) -> Iterator[str]:
         yield state_left([*(summary.run.search or []), *(summary.run.attempts or [])])
     yield advice.client_warning(test)
     yield from advice.drift_warnings(test)
+
+
+def burst_caution(summary: Summary, test: Outcome) -> str:
+    """Return at which other tested loads (levels) a buffer held answers back; empty if at none.
+
+    The result's own test has a line of its own then, since it is disputed.
+    """
+    levels = [level.text for level in summary.levels if level.load != test.load and Doubt.BUFFERED in level.doubts]
+    if not levels:
+        return ""
+    return f"most answers came in bursts with {', '.join(levels)}, so TTFT and TPOT there do not describe the engine"
 
 
 def load_cautions(summary: Summary, test: Outcome) -> Iterator[str]:

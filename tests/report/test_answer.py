@@ -144,6 +144,17 @@ def test_a_curve_is_answered_by_its_best_level_within_the_limits(tmp_path: Path)
     assert page[1] == "no level is within the limits: the lowest, 1 request in flight, is over"
 
 
+def test_levels_whose_answers_came_in_bursts_are_named(tmp_path: Path) -> None:
+    folder = example_runs.run(tmp_path / "run", concurrency="1,4,16")
+    probes = [
+        example_runs.probe(None, True, 10.0, 5.0, tokens_per_sec=100.0 * level, concurrency=level, buffered=level < 16)
+        for level in (1, 4, 16)
+    ]
+    example_runs.levels(folder, probes)
+    page = " ".join(" ".join(shown(rendering.build_report(folder))).split())
+    assert tells(page, "in bursts with 1 request in flight, 4 requests in flight, so TTFT and TPOT there")
+
+
 def test_the_last_test_of_a_level_is_its_verdict(tmp_path: Path) -> None:
     """The search's third test decides between two, and the run's own is the longest: no maximum over repeats."""
     folder = example_runs.run(tmp_path / "run", concurrency="4,8,16")
