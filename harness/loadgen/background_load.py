@@ -152,10 +152,16 @@ def servers_here(addresses: Sequence[str]) -> LocalServers:
     return LocalServers(frozenset(process_ids))
 
 
-def has_listener(port: int) -> bool:
-    """Tell whether a program of this machine listens on a TCP port."""
-    connections = psutil.net_connections("tcp")
-    return any(connection.status == "LISTEN" and connection.laddr.port == port for connection in connections)
+def listener_ids(port: int) -> list[int | None]:
+    """Return the process id of each program that listens on a TCP port of this machine.
+
+    The id is None if the program belongs to another user. Empty if no program listens.
+    """
+    ids = []
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == "LISTEN" and connection.laddr.port == port:
+            ids.append(connection.pid)
+    return ids
 
 
 def listening_processes(port: int) -> set[int]:
@@ -164,11 +170,10 @@ def listening_processes(port: int) -> set[int]:
     Raises UnknownProcessError if a server belongs to another user or is behind a relay, or if no process listens.
     """
     owners = set[int]()
-    for connection in psutil.net_connections("tcp"):
-        if connection.status == "LISTEN" and connection.laddr.port == port:
-            if connection.pid is None:
-                raise UnknownProcessError(f"the server on port {port} belongs to another user")
-            owners.add(top_of(connection.pid))
+    for pid in listener_ids(port):
+        if pid is None:
+            raise UnknownProcessError(f"the server on port {port} belongs to another user")
+        owners.add(top_of(pid))
     if not owners:  # Something that is no process here, such as the kernel, must forward the port to the server.
         raise UnknownProcessError(f"port {port} is forwarded: no process of this machine listens on it")
     return owners

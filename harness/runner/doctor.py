@@ -246,7 +246,7 @@ def local_server_command(config: RunConfig) -> str:
     if len(config.endpoint) != 1 or not server_addresses.is_here(config.endpoint):
         return ""
     port = urlsplit(config.endpoint[0]).port
-    if port and background_load.has_listener(port):
+    if port and background_load.listener_ids(port):
         return ""
     command = f"{serve_command()} {config.model_path}"
     return f"{command} --port {port}" if port else command
