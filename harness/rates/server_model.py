@@ -1,6 +1,7 @@
 """A server as its measurements show it: the model that full tests are simulated with, and what is judged in them."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import NamedTuple, Self
 
@@ -154,18 +155,18 @@ class ServerModel(NamedTuple):
         # If answers grew longer or shorter during the test, that alone makes them scatter around the fit.
         scatter = 0.0 if measured.has_grown or measured.drift else measured.scatter
         spread = min(measured.spread, MOST_PROMPT_SPREAD)
-        work = {"prompt_share": measured.prompts, "prompt_spread": spread, "scatter": scatter}
+        make_model = partial(EngineModel, prompt_share=measured.prompts, prompt_spread=spread, scatter=scatter)
         if not self.is_capped:
             if not measured.tokens or self.sharing_capacity == inf:
                 return None
-            return EngineModel(lone_s, self.sharing_capacity, most_running=inf, **work)
+            return make_model(lone_s=lone_s, capacity=self.sharing_capacity, most_running=inf)
         busiest_answer_s = self.running_at_cap / self.capped_capacity
         other_requests = self.running_at_cap - 1
         # If requests run one at a time, or cost others nothing, each takes the measured time, whatever else runs.
         if other_requests < LEAST_OTHERS or not 0 < lone_s < busiest_answer_s:
-            return EngineModel(busiest_answer_s, NO_COST_QPS, most_running=self.running_at_cap, **work)
+            return make_model(lone_s=busiest_answer_s, capacity=NO_COST_QPS, most_running=self.running_at_cap)
         capacity = other_requests / (busiest_answer_s - lone_s)
-        return EngineModel(lone_s, capacity, most_running=self.running_at_cap, **work)
+        return make_model(lone_s=lone_s, capacity=capacity, most_running=self.running_at_cap)
 
     def limits(self, goal: Goal) -> TimeLimits:
         """Return the one limit that decides; the other is infinite.
