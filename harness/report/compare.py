@@ -140,6 +140,11 @@ class ComparedRun(NamedTuple):
 Runs = Sequence[ComparedRun]
 
 
+def is_load_known(runs: Runs) -> bool:
+    """Tell whether it is known of each run on a busy machine which share of the cores other programs took."""
+    return all(run.others_cpu_share for run in busy_runs(runs))
+
+
 def busy_runs(runs: Runs) -> list[ComparedRun]:
     """Return the runs during which other programs used the machine."""
     return [run for run in runs if run.busy]

@@ -227,8 +227,7 @@ def differ_only_in_load(runs: Runs) -> bool:
     change can then not allow for their load.
     """
     first, *rest = runs
-    is_load_known = all(run.others_cpu_share for run in compare.busy_runs(runs))
-    if not is_load_known or not all(run.is_measured for run in runs):
+    if not compare.is_load_known(runs) or not all(run.is_measured for run in runs):
         return False
     ignored = (*IGNORED_IN_COMPARISON, "busyness")
     return not any(comparability.differences(first.comparable, run.comparable, ignored) for run in rest)
@@ -342,10 +341,8 @@ def speed_finding(runs: Runs) -> SpeedFinding:
         if fastest == first:
             first, second = next_fastest, fastest
     change = Change.between(sides[first], sides[second])
-    # The interval is widened by what other programs took, as a change of speed, also if the metric is a time.
     if compare.busy_runs(runs):
-        speed = change.speed_change(metric).on_busy_machine(others_shares[first], others_shares[second])
-        change = speed.speed_change(metric)  # For a time, this turns the change of speed back into one of the time.
+        change = change.of_metric_on_busy_machine(metric, others_shares[first], others_shares[second])
     figures = f"{metric.with_unit(means[second])}; {first} {metric.text(means[first])}"
     return SpeedFinding(f"{second} is {change.describe(metric)}: {figures}", change.has_interval)
 

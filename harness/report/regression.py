@@ -179,7 +179,7 @@ class Sides(NamedTuple):
     def on_busy_machine(self, change: Change, metric: Metric) -> Change:
         """Return a change with an interval that allows for what other programs took during the runs of each side."""
         before, after = (max(run.others_cpu_share for run in runs) for runs in (self.baseline, self.runs))
-        return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
+        return change.of_metric_on_busy_machine(metric, before, after)
 
     def reason_not_to_judge(self, condition: Condition, metric: Metric) -> str:
         """Return why a condition on a metric may not be judged, in words; empty if it may.
@@ -198,7 +198,7 @@ class Sides(NamedTuple):
         # ignored for it. Any other metric, such as a latency, says something about the server at a given rate, too.
         ignored = IGNORED_FOR_SPEEDS if metric.is_decided_by_rate else IGNORED_FOR_LATENCIES
         is_speed_or_time = metric.is_decided_by_rate or metric.is_time
-        is_load_known = all(run.others_cpu_share for run in compare.busy_runs(self.all_runs))
+        is_load_known = compare.is_load_known(self.all_runs)
         can_allow_for_load = self.is_busy and condition.change and is_speed_or_time and is_load_known
         if not can_allow_for_load:
             return self.difference(ignored)

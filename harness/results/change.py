@@ -78,6 +78,15 @@ class Change(NamedTuple):
         high = self.high / (1 - min(taken_after, LARGEST_OTHERS_SHARE))
         return self._replace(low=low, high=high)
 
+    def of_metric_on_busy_machine(self, metric: Metric, taken_before: float, taken_after: float) -> "Change":
+        """Return this change of a metric, with an interval that allows for other programs on the machine.
+
+        The load counts as a change of speed, so the change of a time is converted to one of speed and back.
+        `taken_before` and `taken_after` are as in `on_busy_machine`.
+        """
+        speed = self.speed_change(metric).on_busy_machine(taken_before, taken_after)
+        return speed.speed_change(metric)
+
     @property
     def inverse(self) -> "Change":
         """The change in the opposite direction: one over the ratio. It has no interval if this change has none."""

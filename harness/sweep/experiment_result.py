@@ -248,12 +248,11 @@ class ExperimentResult:
         """Return a change with an interval that allows for what other programs took during the
         tests, as far as it is known.
 
-        `metric` is the metric of the change. The load counts as a change of speed, so the change of a time is converted
-        to one of speed and back.
+        `metric` is the metric of the change.
         """
         before = max((base_run.others_cpu_share or 0.0 for base_run, _run in self.pairs), default=0.0)
         after = max((run.others_cpu_share or 0.0 for _base_run, run in self.pairs), default=0.0)
-        return change.speed_change(metric).on_busy_machine(before, after).speed_change(metric)
+        return change.of_metric_on_busy_machine(metric, before, after)
 
     @property
     def is_usable(self) -> bool:
