@@ -108,7 +108,7 @@ class Command(TyperCommand):
                 name = RENAMED_FLAGS[name]
             is_switch = name in flags and flags[name].is_flag
             has_value = bool(equals) or after in ("0", "1")
-            if not (is_switch and has_value):
+            if not (is_switch and has_value):  # Any other word is kept, except for the flag's name.
                 yield f"{name}{equals}{value}"
                 continue
             if not equals:
@@ -158,7 +158,7 @@ class Command(TyperCommand):
         for before, word in pairwise(["", *words]):
             name = word.partition("=")[0]
             if name not in flags:
-                raise_if_moved(name)
+                raise_if_moved(name)  # raises only for a flag of an earlier version
             text = word
             if name in MULTILINE_FLAGS:
                 text = word.replace("\n", "")
@@ -194,17 +194,17 @@ class Command(TyperCommand):
             except UsageError as error:
                 if error.flag and error.flag not in self.options_by_flag:
                     raise UsageError(error.text) from None
-                raise error from None
+                raise
 
     def format_help(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         """Write the help that -h shows: the basic flags, or all flags if the command names no basic ones."""
         if not self.basic:
             formatter.write(self.page(ctx, self.parameters, brief=True))
             return
-        # Hidden parameters are in no help. They are in this list only so that they do not count as further flags below.
-        shown_parameters = [parameter for parameter in self.parameters if parameter.hidden or self.is_basic(parameter)]
-        formatter.write(self.page(ctx, shown_parameters, brief=True))
-        formatter.write(f"{HELP_ALL} shows {len(self.parameters) - len(shown_parameters)} more flags.\n")
+        visible_parameters = [parameter for parameter in self.parameters if not parameter.hidden]
+        basic_parameters = [parameter for parameter in visible_parameters if self.is_basic(parameter)]
+        formatter.write(self.page(ctx, basic_parameters, brief=True))
+        formatter.write(f"{HELP_ALL} shows {len(visible_parameters) - len(basic_parameters)} more flags.\n")
 
     def is_basic(self, parameter: TyperArgument | TyperOption) -> bool:
         """Return whether -h shows a flag of this parameter."""
@@ -279,8 +279,8 @@ class Group(TyperGroup):
 def make_command(function: Callable[..., object], about: str = "", **attributes: object) -> Command:
     """Return a function as a command with a flag for each parameter.
 
-    The first paragraph of the help is `about`, or the function's docstring if `about` is empty. `attributes` are those
-    of Command that differ from its defaults.
+    The first paragraph of the help is `about`, or the function's docstring if `about` is empty. `attributes` are set on
+    the Command, such as `examples`.
     """
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=Command, help=about or function.__doc__, context_settings=HELP)(function)
@@ -293,34 +293,32 @@ def make_command(function: Callable[..., object], about: str = "", **attributes:
 def start(entry: Command | Group, name: str = "") -> NoReturn:
     """Run a command with the words of the command line, and end the process with the command's exit code.
 
-    With --version alone, print the versions instead. `name` is the command's name in its help and errors. If it is
-    empty, the command is named as it was called: by `-m` and its module, or by its file. A wrong use ends with one
-    line.
+    `name` is the command's name in its help and errors. If it is empty, the command is named as it was called: by `-m`
+    and its module, or by its file. A wrong use ends with one line.
     """
     prepare()
-    get_completion_inspect_parameters()  # tells Typer what the shells are
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
+    get_completion_inspect_parameters()  # makes Typer register the shells for which it can complete flags
     arguments = sys.argv[1:]
-    if arguments[-1:] == ["--version"] and len(arguments) <= 2:  # alone, or after the name of a command
+    if {"-h", "--help"} & set(arguments):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end silently if `| head` closes the pipe
+    is_version_asked = arguments[-1:] == ["--version"] and len(arguments) <= 2  # alone, or after a command's name
+    if is_version_asked:
         print(program_text())
         raise SystemExit(DONE)
     with one_line_errors():
         try:
             shown_name = name or " ".join(module_words()) or os.path.basename(sys.argv[0])
-            code = entry.main(sys.argv[1:], prog_name=shown_name, standalone_mode=False)
+            code = entry.main(arguments, prog_name=shown_name, standalone_mode=False)
         except typer.TyperException as error:
             raise UsageError(typer_refusal(error)) from None
     raise SystemExit(code or DONE)
 
 
 def typer_refusal(error: typer.TyperException) -> str:
-    """Return Typer's error message as one line that ends with how to list the flags.
-
-    The line begins with a small letter. What pydantic and Typer put around the reason is removed.
-    """
-    text = " ".join(error.format_message().split()).replace("Value error, ", "")
-    text = text.partition(", unable to parse")[0].rstrip(".")
+    """Return Typer's error message as one line that ends with how to list the flags."""
+    text = " ".join(error.format_message().split())
+    text = text.replace("Value error, ", "")  # Pydantic puts this before the message of a ValueError,
+    text = text.partition(", unable to parse")[0].rstrip(".")  # and this after the reason why a number is wrong.
     text = text[:1].lower() + text[1:]
     if not text.endswith("?"):  # A "did you mean ...?" needs no semicolon.
         text += ";"
@@ -331,25 +329,29 @@ def typer_refusal(error: typer.TyperException) -> str:
 
 
 def take_several(*flags: str) -> Callable[[Sequence[str]], Iterator[str]]:
-    """Return a function for `rewrite` that lets these flags take several words, as in `--compare RUN RUN`.
+    """Return a function for `Command.rewrite` that lets these flags take several words, as in `--compare RUN RUN`.
 
-    A flag takes all words up to the next flag. Typer takes one value for each flag, so the function repeats the flag
-    for each word. If a flag is given twice, only the words after its last occurrence count.
+    Typer takes one value for each flag, so the function makes `--compare=RUN --compare=RUN` of it.
     """
 
     def words_with_flags(words: Sequence[str]) -> Iterator[str]:
-        """Yield the words, those after one of these flags as FLAG=WORD. A flag without words is left for Typer."""
-        pairs = list[tuple[str, str]]()  # pairs of a word and, before it, the flag that it belongs to, or ""
-        flag = ""
-        for word, after in pairwise([*words, "-"]):  # "-" ends the words of the last flag, as a flag would
-            if word.startswith("-"):
-                flag = ""
-                if word in flags and not after.startswith("-"):
-                    flag = word
-                    pairs = [(owner, owned) for owner, owned in pairs if owner != flag]  # drop an earlier occurrence
-            is_current_flag = bool(flag) and word == flag  # The flag is written before each of its words instead.
-            if not is_current_flag:
-                pairs.append((flag, word))
+        """Yield the words of a command line, with FLAG=WORD for each word that follows one of `flags`, up to the next
+        flag: `--only a b` becomes `--only=a --only=b`, since Typer takes one word for a flag.
+
+        If a flag is given twice, only the words after its last occurrence count. A flag without a word is left for
+        Typer to report.
+        """
+        pairs = list[tuple[str, str]]()  # a flag and a word after it; the flag is "" for any other word
+        open_flag = ""  # the one of `flags` whose words are being read; "" if none
+        for word, after in pairwise([*words, "-"]):  # The "-" stands for a flag after the last word.
+            is_flag = word.startswith("-")
+            if is_flag:
+                open_flag = ""
+            if is_flag and word in flags and not after.startswith("-"):
+                open_flag = word
+                pairs = [pair for pair in pairs if pair[0] != open_flag]  # without an earlier occurrence of the flag
+                continue
+            pairs.append((open_flag, word))
         for flag, word in pairs:
             yield f"{flag}={word}" if flag else word
 

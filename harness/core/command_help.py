@@ -35,7 +35,7 @@ def flag_entry(parameter: "TyperArgument | TyperOption", width: int, brief: bool
     """
     indent = " " * FLAG_COLUMNS
     name = name_column(parameter)
-    is_long = len(name) >= FLAG_COLUMNS - 1
+    is_long = len(name) >= FLAG_COLUMNS - 1  # so that no space would be left before the description
     text = fill(
         description_of(parameter, brief),
         width,
@@ -98,4 +98,4 @@ def shown_default(parameter: "TyperArgument | TyperOption") -> str:
     default = parameter.default
     if callable(default) or default is False or default in (None, [], ()):
         return ""
-    return "1" if default is True else str(default)
+    return "1" if default is True else str(default)  # A switch may be given as 1 or 0.

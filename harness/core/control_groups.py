@@ -51,20 +51,18 @@ def own_paths() -> Mapping[str, str]:
 def group_folders(root: Path, folders: tuple[str, ...], controller: str) -> Iterator[Path]:
     """Yield the folders of this process's group and of all groups above it that can be seen.
 
-    The process's own group comes first. `root` is the mount of all groups, and `folders` are those below it in which
-    the groups of `controller` may begin; folders that do not exist are skipped. In a container, the kernel may give
-    the group's path on the host, of which only the end, or no part, exists below the mount. So names at the beginning
-    of the path are dropped until the rest exists.
+    The process's own group comes first. `root` is the mount of all groups. Each of `folders` below it may be the top of
+    the groups of `controller`, such as "cpu"; which ones exist depends on the machine.
     """
     paths = own_paths()
     for folder in folders:
         base = root / folder
         if not base.is_dir():
             continue
-        is_version_2 = folder in (".", "unified")
-        key = VERSION_2 if is_version_2 else controller
-        path = paths.get(key, "/")
-        names = [name for name in path.split("/") if name and name != ".."]
+        is_version_2 = folder in (".", "unified")  # alone, or beside version 1
+        group_path = paths.get(VERSION_2 if is_version_2 else controller, "/")
+        names = [name for name in group_path.split("/") if name and name != ".."]
+        # In a container, the kernel may give the group's path on the host, of which only the end exists here.
         while names and not base.joinpath(*names).is_dir():
             names = names[1:]
         for depth in range(len(names), -1, -1):
@@ -118,44 +116,44 @@ def cpu_limit(root: Path) -> CpuLimit | None:
 def used_s(root: Path, group: Path) -> float | None:
     """Return the CPU seconds that the processes of a group have used. None if unknown.
 
-    `root` is the mount of all groups, `group` the folder of the group. Version 2 has the time in the group's own
-    folder.
+    `root` is the mount of all groups, `group` the folder of the group.
     """
-    used_us = named_count(group / "cpu.stat", "usage_usec")
+    used_us = named_count(group / "cpu.stat", "usage_usec")  # version 2
     if used_us is not None:
         return used_us / 1e6
-    # Version 1 counts the time in the folder of another controller, in which the group has the same path. The first
-    # folder is the mount itself, so the last one that matches is the controller's own.
-    matching_folders = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
-    path = group.relative_to(root / matching_folders[-1]) if matching_folders else Path()
+    # Version 1 counts the time in the folder of another controller (cpuacct). The group has the same path there as in
+    # the folder of the CPU's controller. Of the folders that contain the group, that is the last, since the first is
+    # the mount of all.
+    folders_above = [folder for folder in CPU_FOLDERS if group.is_relative_to(root / folder)]
+    group_path = group.relative_to(root / folders_above[-1]) if folders_above else Path()
     for folder in USAGE_FOLDERS:
-        used_ns = first_numbers(root / folder / path / "cpuacct.usage")
+        used_ns = first_numbers(root / folder / group_path / "cpuacct.usage")
         if used_ns:
             return used_ns[0] / 1e9
     return None
 
 
 def memory_limit(root: Path) -> MemoryLimit | None:
-    """Return the lowest limit of any group, and the least memory that any group has free.
+    """Return the lowest limit among this process's group and the groups above, and the least memory that one has free.
 
-    They may come from two groups: a group above may have a higher limit but less free memory, since it shares its limit
-    with other processes. None if no group has a limit. Cached files that the kernel can drop count as free.
+    The two may be of different groups: a group above may have a higher limit but less free memory, since other
+    processes share it. None if no group has a limit. `root` is the mount of all groups.
     """
     limits = []
     for group in group_folders(root, MEMORY_FOLDERS, "memory"):
         # Version 2 has the limit in the first file, version 1 in the second.
-        stated_limits = [*first_numbers(group / "memory.max"), *first_numbers(group / "memory.limit_in_bytes")]
-        # Version 1 also gives the limits of groups above that cannot be seen from here.
-        limit_above = named_count(group / "memory.stat", "hierarchical_memory_limit")
-        if limit_above:
-            stated_limits.append(limit_above)
-        if stated_limits and 0 < min(stated_limits) < UNLIMITED_BYTES:
-            most = min(stated_limits)
-            limits.append(MemoryLimit(most, free_bytes(group, most)))
+        limits_of_group = [*first_numbers(group / "memory.max"), *first_numbers(group / "memory.limit_in_bytes")]
+        # Version 1 also gives the lowest limit of the group and all groups above, some of which cannot be seen here.
+        lowest_of_all = named_count(group / "memory.stat", "hierarchical_memory_limit")
+        if lowest_of_all:
+            limits_of_group.append(lowest_of_all)
+        lowest = min(limits_of_group, default=0)
+        if 0 < lowest < UNLIMITED_BYTES:  # Version 1 writes a huge number for no limit.
+            limits.append(MemoryLimit(lowest, free_bytes(group, lowest)))
     if not limits:
         return None
-    known = [limit.free for limit in limits if limit.free is not None]
-    return MemoryLimit(min(limit.most for limit in limits), min(known, default=None))
+    known_free = [limit.free for limit in limits if limit.free is not None]
+    return MemoryLimit(min(limit.most for limit in limits), min(known_free, default=None))
 
 
 def free_bytes(group: Path, most: int) -> int | None:

@@ -32,9 +32,9 @@ def read_columns(path: Path, names: Sequence[str] = ()) -> Columns:
     """
     lines = read_given("", path, "a table", read_table, csv.Error, most=LARGEST_RECORDING)
     first_line = lines[0] if lines else {}
-    wanted = names or [name for name in first_line if name]
+    wanted = names or [name for name in first_line if name]  # A column without a name is left out.
     columns: Columns = {name: [] for name in wanted}
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(lines, start=2):  # Line 1 of the file has the names.
         for name in wanted:
             try:
                 columns[name].append(finite_number(line[name]))

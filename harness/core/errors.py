@@ -75,13 +75,16 @@ class LoadGenError(BenchmarkError):
 def benchmark_error_of(error: BaseException) -> BaseException:
     """Return the BenchmarkError for an error that the user's files or disk caused, or the error unchanged.
 
-    Files and disks cause an error if a file cannot be read or written, if links lead to each other, or if a disk is
-    full. Any other error is a mistake of this program, and is returned unchanged. A wrong file becomes a UsageError. A
-    full or broken disk is no wrong input, so it becomes a plain BenchmarkError, which has another exit code.
+    A wrong file becomes a UsageError. A full or broken disk is no wrong input, so it becomes a plain BenchmarkError,
+    which has another exit code. Any other error is a mistake of this program.
     """
-    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):  # as pathlib says it
+    # This is how pathlib reports links that lead to each other.
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop from "):
         return UsageError(f"{str(error).removeprefix('Symlink loop from ')}: {os.strerror(errno.ELOOP)}.")
-    if not isinstance(error, OSError) or not (error.filename or error.errno == errno.ENOSPC):
+    if not isinstance(error, OSError):
+        return error
+    is_full_output = not error.filename and error.errno == errno.ENOSPC  # of standard output, which has no file name
+    if not error.filename and not is_full_output:  # The error is about no file.
         return error
     name = str(error.filename or "standard output")
     shown_name = name
@@ -112,10 +115,10 @@ def print_error(error: BenchmarkError, config_file: Path | None) -> None:
 def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
     """End the command with an exit code and a printed line, not a stack trace, if a BenchmarkError is raised within.
 
-    So does an error of the operating system, if the user's files or disk caused it. A message of several lines is
-    printed as several errors. Each line also names `config_file`, unless the error is about that file itself. Ctrl-C
-    prints "interrupted" and exits with 130. If the reader of the output goes away, as in `... | head`, the exit code is
-    0. Any other exception is a mistake of this program and keeps its stack trace.
+    An error of the operating system ends it in the same way, if the user's files or disk caused it. The printed line
+    also names `config_file`, unless the error is about that file itself. Ctrl-C prints "interrupted" and exits with
+    130. If the reader of the output goes away, as in `... | head`, the exit code is 0. Any other exception is a mistake
+    of this program and keeps its stack trace.
     """
     try:
         try:
@@ -127,8 +130,8 @@ def one_line_errors(config_file: Path | None = None) -> Iterator[None]:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise benchmark_error_of(error) from None
     except BenchmarkError as error:
-        is_of_file = isinstance(error, UsageError) and error.path == config_file
-        print_error(error, None if is_of_file else config_file)
+        is_about_config_file = isinstance(error, UsageError) and error.path == config_file
+        print_error(error, None if is_about_config_file else config_file)
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

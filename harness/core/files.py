@@ -91,7 +91,7 @@ def is_locked(folder: Path) -> bool | None:
 def is_taken(file: BinaryIO) -> bool | None:
     """Return whether another process holds the exclusive lock of an open file. None if the mount has no locks.
 
-    To find out, this process asks for a shared lock. If it gets one, it holds the lock until the file is closed.
+    To find out, this process asks for a shared lock. If the lock is granted, it is held until the file is closed.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -142,7 +142,7 @@ def atomic_update(folder: Path) -> Iterator[Path]:
         yield fresh
         for path in fresh.iterdir():
             path.replace(folder / path.name)
-    finally:
+    finally:  # After an error, the files that were written so far are removed with the folder.
         shutil.rmtree(fresh, ignore_errors=True)
 
 
@@ -175,10 +175,11 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: the content goes into a new file, which then takes the place of the old one.
 
     If the path is a link, the file that it leads to is written. A pipe or a device is written into, not replaced.
-    Raises OSError, which names the file. Raises it also for a pipe that nobody reads, where a write would wait.
+    Raises OSError, which names the file, also for a pipe that nobody reads.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
+        # Opened without O_NONBLOCK, a pipe that nobody reads would wait. Once it is open, a write may wait for space.
         with name_in_errors(path), os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "wb") as pipe:
             os.set_blocking(pipe.fileno(), True)
             pipe.write(content)
@@ -233,7 +234,7 @@ def fault_text(error: "ValidationError") -> str:
             first = fault
             break
     text = first["msg"]
-    if first["type"] in ("model_type", "dataclass_type"):
+    if first["type"] in ("model_type", "dataclass_type"):  # Pydantic's text names a class of this program.
         text = "not an object"
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {text}" if place else text

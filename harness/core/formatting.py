@@ -24,9 +24,10 @@ def number(value: Measured, digits: int = 4, sign: str = "") -> str:
         return "–"  # A line of history.jsonl that was edited by hand may hold a text.
     if isinstance(value, int) or value == 0:
         return f"{value:{sign},.0f}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    digits_after_first = math.floor(math.log10(abs(value)))  # before the point; negative for a number below 1
+    decimals = max(0, digits - 1 - digits_after_first)
     text = f"{value:{sign},.{decimals}f}"
-    if "." not in text:
+    if decimals == 0:  # Zeros at the end are then digits before the point.
         return text
     return text.rstrip("0").rstrip(".")
 

@@ -64,7 +64,7 @@ def unknown_setting(key: str, names: Sequence[str]) -> str:
     what replaced the setting. Otherwise it names the settings that are spelt like the key, if there are any.
     """
     flag = flag_name(key)
-    positive_name = key.removeprefix("no_")
+    positive_name = key.removeprefix("no_")  # vLLM's own flags for switches may begin with --no-.
     if positive_name in arguments():
         return f"unknown setting {key!r}: vLLM's own arguments are lines such as engine_arg: {positive_name}=VALUE."
     if flag in REPLACEMENTS:

@@ -24,14 +24,14 @@ def main(command: int, mark: str) -> None:
     `command` is the command's process id. `mark` is NAME=VALUE of a variable in the environment of the processes that
     the command started. Processes that still run GUARD_GRACE_S seconds after SIGTERM are killed.
     """
-    ignore_signals()
+    ignore_signals()  # A signal that ends the command must not end its guard.
     noted = watch(command)  # waits until the command has ended
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         for pid in remaining_processes(noted, mark):
             with contextlib.suppress(OSError):
-                os.kill(pid, number)
-        until = time.monotonic() + GUARD_GRACE_S
-        while remaining_processes(noted, mark) and time.monotonic() < until:
+                os.kill(pid, signal_number)
+        end_of_grace = time.monotonic() + GUARD_GRACE_S
+        while remaining_processes(noted, mark) and time.monotonic() < end_of_grace:
             time.sleep(0.05)
 
 
@@ -45,28 +45,27 @@ def watch(command: int) -> dict[int, str]:
     """Note the processes below a command until the standard input ends, which shows that the command has ended.
 
     A line of the input is the id of a new fork of the command. Return the start time of each noted process, by process
-    id. The pause between two looks at the processes doubles while no new process is found, and is short again after
-    one.
+    id.
     """
     noted = dict[int, str]()
     pause = SHORTEST_PAUSE_S
     while True:
         line = ""
-        ready, _, _ = select.select([sys.stdin], [], [], pause)
-        if ready:
+        has_input, _, _ = select.select([sys.stdin], [], [], pause)  # waits for a line, at most for the pause
+        if has_input:
             line = sys.stdin.readline()
-            if not line:
+            if not line:  # the end of the input
                 return noted
         table = running_processes()
         pids = descendants(table, {command})
         if line and int(line) in table:
             pids.add(int(line))  # a fork whose parent has died is no longer below the command
-        started = {pid: table[pid][1] for pid in pids}
+        start_times = {pid: table[pid][1] for pid in pids}
+        has_new_process = bool(start_times.items() - noted.items())  # also if a new one has the id of an old one
         pause = min(2 * pause, LONGEST_PAUSE_S)
-        has_new_process = bool(started.items() - noted.items())
         if has_new_process:
-            pause = SHORTEST_PAUSE_S
-        noted |= started
+            pause = SHORTEST_PAUSE_S  # since more may follow soon
+        noted |= start_times
 
 
 def remaining_processes(noted: dict[int, str], mark: str) -> list[int]:
@@ -101,6 +100,7 @@ def running_processes() -> Processes:
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{name}/stat") as file:
+                # The name of the program, which may have spaces, is in parentheses before these fields.
                 state, parent, *later_fields = file.read().rpartition(")")[2].split()
         except OSError:  # the process ended meanwhile
             continue

@@ -16,7 +16,8 @@ MESSAGE = b"interrupted\n"
 def end_at_once(number: int, frame: object) -> None:
     """End this process at once, with one line, at a Ctrl-C before a command has begun.
 
-    There is nothing to keep yet, and modules are half imported, so that nothing else of Python may run.
+    There is nothing to keep yet, and modules are half imported, so that nothing else of Python may run. `number` and
+    `frame` are what Python passes to the handler of a signal.
     """
     os.write(2, MESSAGE)
     os._exit(INTERRUPTED)
@@ -58,15 +59,16 @@ def print_uncaught(kind: type[BaseException], error: BaseException, trace: Trace
 def command_file() -> str | None:
     """Return the path of the file of this program that the process runs, such as run.py.
 
-    None if the process runs another program, which only imports this one. "-m" if `python -m harness...` was called and
-    Python has not yet found the module's file, in place of which argv then has "-m".
+    "-m" for `python -m harness...`, if Python has not found the module's file yet. None if the process runs another
+    program, which only imports this one.
     """
+    # Until Python has found the file, argv has "-m" in its place.
     if sys.argv[:1] == ["-m"] and any(word.split(".")[0] == "harness" for word in sys.orig_argv):
         return "-m"
     main_file = getattr(sys.modules["__main__"], "__file__", None)
     path = os.path.realpath(main_file or "")
-    here = os.path.realpath(__file__).partition(f"{os.sep}harness{os.sep}")[0]
-    return path if os.path.dirname(path) == here else None
+    checkout = os.path.realpath(__file__).partition(f"{os.sep}harness{os.sep}")[0]
+    return path if os.path.dirname(path) == checkout else None
 
 
 COMMAND_FILE = command_file()

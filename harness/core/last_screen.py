@@ -23,8 +23,7 @@ TONE_STYLES: dict[Tone, str] = {"": "", "good": "green", "careful": "yellow", "b
 def show(console: Console, document: Document, path: object = None) -> None:
     """Print a document on the terminal: title, subject, a table with a row for each tested load (`levels`), and lines.
 
-    Text is wrapped at SCREEN_COLUMNS. If `path` is given, it is the path of the report with the document's sections,
-    and is printed in place of them.
+    At the end, print the path of the report, or the sections of the document if there is no report (`path` is None).
     """
     print_line(console, "")
     for text in wrap(document.title, SCREEN_COLUMNS):

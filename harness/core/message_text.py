@@ -40,14 +40,13 @@ def system_reason(error: OSError) -> str:
 def line_of(text: str) -> str:
     """Return one line of a message with its long words cut, and the line cut if it is still too long.
 
-    A long word with a slash is a path. It is kept whole, since a path that is cut is of no use, and does not count
-    towards the length of the line. A word longer than any path (LONGEST_PATH) is cut all the same.
+    A path is not cut, since the user could do nothing with a part of it.
     """
     words = []
-    length = 0
+    length = 0  # of the words that are no paths
     for word in text.split(" "):
-        is_path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
-        if is_path:
+        is_long_path = LONGEST_WORD < len(word) <= LONGEST_PATH and "/" in word
+        if is_long_path:
             words.append(word)
             continue
         short_word = word

@@ -37,7 +37,7 @@ def nvml_gpus() -> Iterator[tuple[NVML | None, list[GPUHandle]]]:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:
+    except Exception:  # There is no package pynvml, or no driver.
         yield None, []
         return
     try:
@@ -60,7 +60,7 @@ def usable_handles(nvml: NVML) -> list[GPUHandle]:
     if text is None:
         return all_handles
     words = device_words(text)
-    if any(word.isdigit() for word in words):
+    if any(word.isdigit() for word in words):  # Unlike a UUID, a number depends on the order of the GPUs.
         check_gpu_numbers(nvml, all_handles)
     visible_handles: list[GPUHandle] = []
     for word in words:
@@ -82,13 +82,10 @@ def use_order_of_nvml() -> None:
 
 
 def check_gpu_numbers(nvml: NVML, all_handles: Sequence[GPUHandle]) -> None:
-    """Raise UsageError if GPU number N of CUDA may be another model than GPU number N of NVML.
-
-    It may if the machine has several models of GPUs and the user chose another order than NVML's, by which CUDA puts
-    the fastest model first. GPUs of a single model have the same numbers in both orders.
-    """
+    """Raise UsageError if GPU number N of CUDA may be another model than GPU number N of NVML."""
     order = environ.get(ORDER_VARIABLE, ORDER_OF_NVML)
     models = {answer_or_none(nvml.nvmlDeviceGetName, handle) for handle in all_handles}
+    # In another order than NVML's, CUDA puts the fastest model first. That does not matter if there is only one model.
     if order != ORDER_OF_NVML and len(models) > 1:
         raise UsageError(
             f"{ORDER_VARIABLE}={order} numbers these unlike GPUs in an order of its own: unset it, or name GPUs in "
@@ -116,22 +113,21 @@ def uuid_of(nvml: NVML, handle: GPUHandle) -> str:
 
 
 def device_words(text: str) -> list[str]:
-    """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads.
+    """Return the words of CUDA_VISIBLE_DEVICES that CUDA reads, up to the first word that CUDA does not accept.
 
-    All are of the kind of the first word: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. The list ends before
-    the first word of another kind, and is empty if a word is given twice. Of a number's word, only the digits at the
-    beginning count, as in C's strtoul: `1gpu` is 1. A negative number, such as `-1`, or a word without digits ends the
-    list.
+    All must be of the kind of the first word: UUIDs of GPUs, UUIDs of parts of GPUs (MIG), or numbers. As in CUDA, the
+    list is empty if a word is given twice.
     """
-    prefix = text.strip()[:4]  # the kind of the first word
+    prefix_of_first = text.strip()[:4]
+    are_uuids = prefix_of_first in ("GPU-", "MIG-")
     devices = list[str]()
     for word in text.split(","):
         device = word.strip()
-        if prefix not in ("GPU-", "MIG-"):
-            device = leading_gpu_number(device)
-        elif not device.startswith(prefix):
+        if are_uuids and not device.startswith(prefix_of_first):
             break
-        if not device:
+        if not are_uuids:
+            device = leading_gpu_number(device)  # As in CUDA, `1gpu` is 1.
+        if not device:  # not a number from 0 on, such as `-1`
             break
         if device in devices:
             return []
@@ -158,7 +154,7 @@ def is_split(nvml: NVML, handle: GPUHandle) -> bool:
     if answer_or_none(is_mig_part, nvml, handle):
         return True
     modes = answer_or_none(mig_modes, nvml, handle)
-    if not modes:
+    if not modes:  # This model of GPU cannot be split.
         return False
     current_mode, _mode_after_reset = modes
     return bool(current_mode)
@@ -167,7 +163,7 @@ def is_split(nvml: NVML, handle: GPUHandle) -> bool:
 def answer_or_none(question: Callable[..., Answer], *subject: object) -> Answer | None:
     """Return what a function of NVML answers about its subject, such as a GPU.
 
-    None if the function fails. It does if the GPU does not support it, or if NVML is too old to have it.
+    None if the function fails: the GPU does not support the function, or NVML is too old to have it.
     """
     with suppress(Exception):
         return question(*subject)
@@ -298,8 +294,7 @@ GPU_SETTINGS = {
 def gpu_settings() -> dict[str, str]:
     """Return the settings of the visible GPUs in words, by name. If GPUs differ in a setting, all values are listed.
 
-    A setting is left out if a GPU does not report it. Confidential computing is a setting of the whole machine, and
-    vboost is read from nvidia-smi.
+    A setting is left out if a GPU does not report it.
     """
     values = {}
     for name, (question, text) in GPU_SETTINGS.items():
@@ -309,21 +304,21 @@ def gpu_settings() -> dict[str, str]:
             values[name] = [text(answer) for answer in known_answers]
     with nvml_gpus() as (nvml, handles):
         if nvml and handles:
-            state = answer_or_none(confidential_computing, nvml)
+            state = answer_or_none(confidential_computing, nvml)  # of the whole machine
             if state:
                 values["confidential computing"] = [SWITCH_POSITIONS[state.ccFeature]]
-            values["vboost"] = vboost_positions()
+            values["vboost"] = vboost_positions()  # from nvidia-smi, since NVML does not have it
     texts = {}
     for name, values_of_gpus in values.items():
         if values_of_gpus:
-            texts[name] = ", ".join(dict.fromkeys(values_of_gpus))
+            texts[name] = ", ".join(dict.fromkeys(values_of_gpus))  # each different value once
     return texts
 
 
 def vboost_positions() -> list[str]:
     """Return the position of each GPU's vboost slider. Empty if nvidia-smi is missing or does not print it.
 
-    NVML does not have the position. nvidia-smi prints a table, which has it in a column "current" of the rows "vboost".
+    nvidia-smi prints a table, in which the rows of the GPUs contain "vboost" and the column "current" has the position.
     """
     command = ["nvidia-smi", "boost-slider", "-l"]
     try:

@@ -24,8 +24,9 @@ def whole_number(value: object) -> int | None:
     if isinstance(value, str):
         if not WHOLE.fullmatch(value.strip()):
             return None
-        digits, _, exponent = value.strip().lower().partition("e")
-        return int(int(digits.partition(".")[0]) * 10 ** int(exponent or 0))
+        mantissa, _, exponent = value.strip().lower().partition("e")
+        whole_part = int(mantissa.partition(".")[0])  # WHOLE allows only zeros after the point.
+        return int(whole_part * 10 ** int(exponent or 0))
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return None
     if isinstance(value, int):

@@ -51,16 +51,18 @@ def set_signal_handlers(handlers: Mapping[int, Any]) -> None:
 def start_guard() -> None:
     """Start the guard of this process, unless it has one: a process that ends what this one leaves behind.
 
-    From now on, every program that this process starts inherits a mark in its environment, by which the guard finds
-    it. A fork has no visible mark, because the kernel shows only the environment with which its program was started. So
-    each fork reports its id to the guard.
+    From now on, every program that this process starts inherits a mark in its environment, by which the guard finds it.
     """
     if os.getpid() in guards:
         return
     guard_environment = dict(os.environ)
-    guard_environment.pop(COMMAND_MARK, None)  # a guard with a mark, such as an outer command's, would be ended itself
+    # If another command of ours started this one, the environment has the mark of that command, whose guard ends all
+    # processes with the mark. So the mark is left out of the environment of this guard, which ends by itself.
+    guard_environment.pop(COMMAND_MARK, None)
     mark = f"{os.getpid()}-{time.time_ns()}"
     os.environ[COMMAND_MARK] = mark
+    # The guard has a session of its own, so that Ctrl-C and the end of the terminal do not end it with the command. By
+    # -I and -S, Python starts it without the modules and settings of the user.
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), f"{COMMAND_MARK}={mark}"],
         stdin=subprocess.PIPE,
@@ -71,6 +73,8 @@ def start_guard() -> None:
     )
     assert process.stdin
     guards[os.getpid()] = process
+    # The kernel shows only the environment with which a program was started, so the mark of a fork cannot be seen.
+    # Each fork reports its id instead.
     os.register_at_fork(after_in_child=partial(report_fork, process.stdin.fileno()))
 
 
@@ -95,14 +99,13 @@ def program_words() -> list[str]:
     """Return the first words of this command's line, which name the program.
 
     They are the installed program's name, or `python` with the file that was called, as a path from the current folder.
-    If argv[0] is no file, it has the words by which another program, which imports this one, names its command.
     """
     if is_installed():
         return [PROGRAM_NAME]
     file = sys.argv[0]
     if os.path.exists(file):
         return ["python", hide_word(os.path.relpath(file))]
-    return file.split()
+    return file.split()  # Another program imports this one, and has put its own words in place of a file.
 
 
 def command_of(name: str) -> str:
@@ -150,7 +153,7 @@ def end_group(process: "subprocess.Popen[bytes]") -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(GROUP_GRACE_S)
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, SIGKILL)
+        os.killpg(process.pid, SIGKILL)  # A group has the id of its leader.
     process.wait()
 
 

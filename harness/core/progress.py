@@ -56,13 +56,14 @@ class Display:
         """Prepare the display. It has a live line if the console is a terminal, and prints plain lines otherwise."""
         self.console = console
         self._stage = ""
-        self._has_line = True  # a line about the stage was printed, which stays on the screen
-        self._head: Sequence[str] = ()  # the head of the table whose rows are shown
+        self._has_line = True  # whether a line about the current stage stays on the screen; true before the first stage
+        self._head: Sequence[str] = ()  # the head of the last table of which a row was printed
         self._start = self._stage_start = self._last_refresh = time.monotonic()
         self._answer_counts = deque([(0.0, 0)])  # seconds since the stage began, with the answers until then
         self.stages: list[Stage] = []
         self._live = None
-        if console.is_terminal:  # without redirection, since what libraries print belongs in the log, not here
+        if console.is_terminal:
+            # Rich must not show what libraries print (redirect_...): that belongs in the log.
             self._live = Live(
                 console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
             )
@@ -79,10 +80,10 @@ class Display:
     def stage(self, text: str, kind: StageKind = "other", why: str = "") -> None:
         """Begin a new stage with the name `text`, and print `why` it is run, if that is given.
 
-        On a terminal, the live line shows the name, and a line with the duration is printed for the stage that ended,
-        unless a line about that stage was printed already. Without a terminal, a line with the name is printed. `kind`
-        says whether the engine answers requests in the stage, and those of which test.
+        On a terminal, the live line shows the name. Without a terminal, a line with the name is printed. `kind` says
+        whether the engine answers requests in the stage, and those of which test.
         """
+        # The live line of the stage that ends disappears. If no other line tells of that stage, this one does.
         if self._live and not self._has_line:
             duration = clock(time.monotonic() - self._stage_start)
             self.say(f"{time.strftime('%H:%M:%S')} {self._stage}, {duration}", style="dim")
@@ -140,7 +141,7 @@ class Display:
         line = f"{self._stage}  {clock(elapsed)}"
         if note:
             line += f"  {note}"
-        line = printable_text(line)
+        line = printable_text(line)  # The note may be from an engine's log, with characters that a terminal would obey.
         if counters is not None:
             line += progress_text(counters, total, elapsed, least_s, self.recent_rate(elapsed, counters.completed))
         if self._live:
@@ -151,20 +152,22 @@ class Display:
     def recent_rate(self, elapsed: float, completed: int) -> float | None:
         """Note how many answers are `completed`, and return the answers per second over roughly the last minute.
 
-        `elapsed` are the seconds since the stage began. None if there were no answers in the last minute. The time
-        before the first answer is left out, since it says nothing about how fast the next answers come.
+        `elapsed` are the seconds since the stage began. None if there were no answers in the last minute.
         """
         if not completed:
+            # The time before the first answer does not count, since it does not show how fast the next answers come.
             self._answer_counts = deque([(elapsed, 0)])
             return None
         self._answer_counts.append((elapsed, completed))
-        # Drop old counts, but keep one from before the last minute, at which that minute begins.
-        while len(self._answer_counts) > 2 and self._answer_counts[1][0] <= elapsed - RECENT_S:
+        # Drop old counts, up to the last one from before the last minute.
+        minute_begin_s = elapsed - RECENT_S
+        # Two counts are kept in any case, since a rate needs two.
+        while len(self._answer_counts) > 2 and self._answer_counts[1][0] <= minute_begin_s:
             self._answer_counts.popleft()
-        since, completed_before = self._answer_counts[0]
-        if completed <= completed_before or elapsed <= since:
+        first_s, first_count = self._answer_counts[0]
+        if completed <= first_count or elapsed <= first_s:
             return None
-        return (completed - completed_before) / (elapsed - since)
+        return (completed - first_count) / (elapsed - first_s)
 
 
 def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -172,7 +175,7 @@ def row_text(cells: Sequence[str], widths: Sequence[int]) -> str:
 
     All cells are aligned to the right, except the last, which is a remark of any length.
     """
-    *figures, remark = cells
+    *figures, remark = cells  # `widths` may also have a width for the remark, which is not used
     columns = [figure.rjust(width) for figure, width in zip(figures, widths, strict=False)]
     return "  ".join([*columns, remark]).rstrip()
 
@@ -185,11 +188,7 @@ def escape_rich(text: str) -> str:
 def progress_text(
     counters: Counters, total: int | None, elapsed: float, least_s: float = 0.0, rate: float | None = None
 ) -> str:
-    """Return how far a test has come.
-
-    The most important figures come first, since a terminal cuts the end of a line. The figures are: share done and time
-    left, samples done, time to first token, tokens a second, and queries in flight. The time to first token and the
-    queries in flight are shown only if answers are streamed.
+    """Return how far a test has come. The most important figures come first, since a terminal cuts the end of a line.
 
     `total` is the number of queries, and None if all are issued at once or the number is not known. The test lasts at
     least `least_s` seconds, however fast the engine is. The time left is estimated from `rate`, the recent answers a
@@ -199,15 +198,15 @@ def progress_text(
     figures = []
     if counters.completed and elapsed and total:
         rate = rate or counters.completed / elapsed
-        issue_rate = max(rate, counters.issued / elapsed)  # a schedule's queries may be issued faster than answered
-        issue_s = (total - counters.issued) / issue_rate  # until the last query is issued
-        drain_s = (counters.issued - counters.completed) / rate  # until those issued so far, or as many, are answered
-        left_s = issue_s + drain_s
+        issue_rate = max(rate, counters.issued / elapsed)  # A schedule's queries may be issued faster than answered.
+        s_to_last_issue = (total - counters.issued) / issue_rate
+        # After the last query, as many are taken to wait for their answers as now.
+        s_to_last_answer = s_to_last_issue + (counters.issued - counters.completed) / rate
         share = counters.completed / total
-        if least_s:
+        if least_s:  # The queries may be done before the least time is over.
             share = min(share, elapsed / least_s)
         figures.append(f"{math.floor(100 * share)} %")
-        figures.append(f"{clock(max(left_s, least_s - elapsed))} left")
+        figures.append(f"{clock(max(s_to_last_answer, least_s - elapsed))} left")
     figures.append(f"{counters.completed:,}/{total:,} samples" if total else "waiting")
     if counters.started:  # Only streamed answers have first tokens.
         ttft_ms = 1000 * counters.first_token_s / counters.started
@@ -268,14 +267,14 @@ def screen(log: Path) -> Iterator[tuple[Console, Console]]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    saved = [os.dup(1), os.dup(2)]
+    saved = [os.dup(1), os.dup(2)]  # copies of the descriptors of standard output and standard error
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
         try:
             yield failsafe_console(saved[0]), failsafe_console(saved[1])
         finally:
-            sys.stdout.flush()
+            sys.stdout.flush()  # What Python has not written yet belongs in the log, too.
             sys.stderr.flush()
             for number, copy in enumerate(saved, start=1):
                 os.dup2(copy, number)

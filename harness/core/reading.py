@@ -36,16 +36,16 @@ class TooLargeError(ValueError):
     """YAML whose aliases make it endless, or huge."""
 
 
-def check_regular(found: os.stat_result, path: Path, most: int) -> None:
+def check_regular(status: os.stat_result, path: Path, most: int) -> None:
     """Raise OSError unless a file is a regular file of at most `most` bytes.
 
-    `found` is what the operating system reports of the file at `path`.
+    `status` is what the operating system reports of the file at `path`.
     """
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise NotRegularError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise NotRegularError(errno.EINVAL, "not a regular file", str(path))
-    if found.st_size > most:
+    if status.st_size > most:
         raise too_large_error(path, most)
 
 
@@ -122,6 +122,7 @@ def parse_json(text: str) -> object:
             raise ValueError("the file is empty") from None
         if not content.strip("\0"):
             raise ValueError("the file holds zeros alone, as after a crash of the machine") from None
+        # The parser came to the end of the text while it expected more.
         is_cut_off = error.pos >= len(content) or error.msg.startswith("Unterminated string")
         if is_cut_off:
             raise ValueError(f"it ends in the middle of its data, in line {error.lineno:,} ({error.msg})") from None
@@ -157,7 +158,9 @@ def yaml_value(text: str) -> object:
         raise
     except (yaml.YAMLError, ValueError, RecursionError):
         return text
-    return text if isinstance(value, date) else value
+    if isinstance(value, date):  # No argument takes a date, so a text that looks like a date is meant as a text.
+        return text
+    return value
 
 
 def setting_text(value: object) -> str:
@@ -168,16 +171,15 @@ def setting_text(value: object) -> str:
 def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
     """Return the number of values that a YAML node stands for, with its aliases expanded.
 
-    `sizes` holds the counts of the nodes already counted, by the id of the node, and None for a node whose count has
-    begun; so a node is counted only once. Raises YAMLError for a mistake such as a key that is given twice, and
-    TooLargeError for a node that contains itself.
+    `sizes` has the numbers that are known already, by the id of the node, so that a node is counted only once. Raises
+    YAMLError for a mistake such as a key that is given twice, and TooLargeError for a node that contains itself.
     """
     if id(node) in sizes:
         known_size = sizes[id(node)]
-        if known_size is None:
+        if known_size is None:  # The node is still being counted, so it is a part of itself.
             raise TooLargeError("unsupported YAML: anchors must not be recursive")
         return known_size
-    sizes[id(node)] = None
+    sizes[id(node)] = None  # The node is being counted from now on.
     check_node(node)
     total = 1
     for child in child_nodes(node):
@@ -188,10 +190,10 @@ def node_count(node: "Node", sizes: dict[int, int | None]) -> int:
 
 def child_nodes(node: "Node") -> Iterator["Node"]:
     """Yield the items of a list, or the keys and values of a mapping. A scalar has no children."""
-    if not isinstance(node.value, list):
+    if not isinstance(node.value, list):  # a scalar, whose value is text
         return
     for child in node.value:
-        if isinstance(child, tuple):
+        if isinstance(child, tuple):  # a key of a mapping, with its value
             yield from child
         else:
             yield child
@@ -205,7 +207,8 @@ def check_node(node: "Node") -> None:
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
-        problem = scalar_problem(node.value, is_quoted=bool(node.style))
+        is_quoted = bool(node.style)  # PyYAML has the quote as the style, and None for plain text.
+        problem = scalar_problem(node.value, is_quoted)
         if problem:
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     if isinstance(node, yaml.MappingNode):

@@ -157,13 +157,12 @@ def note_address(address: str) -> None:
 def hide_word(word: str) -> str:
     """Return a word of a command line with its secrets masked.
 
-    An engine argument (KEY=VALUE) is a setting of another program, so every value in it is masked that is not known to
-    be harmless. In any other word, only credentials in an address, the value of a secret name, and what looks like a
-    secret are masked.
+    In an engine argument (KEY=VALUE), every value is masked that is not known to be harmless, since it is a setting of
+    another program. In any other word, only what looks like a secret is masked.
     """
-    argument = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
-    if argument:
-        key_and_sign, key, text = argument.groups()
+    engine_argument = re.fullmatch(r"(?s)((?:--engine-arg=)?([A-Za-z_]\w*)=)(.*)", word)
+    if engine_argument:
+        key_and_sign, key, text = engine_argument.groups()
         value = yaml_value(text)
         hidden_value = hide_value(key, value, foreign=True)
         if hidden_value == value:  # Nothing was masked, so the word keeps the form in which it was given.
@@ -182,14 +181,13 @@ def hide(settings: object, foreign: bool = False, harmless: bool = False) -> obj
     """Return settings with their secrets replaced by `***`, at any depth.
 
     `settings` may be a mapping, a list, a text, or any other value, which is returned unchanged. A secret is recognized
-    by the setting's name or by the text's form. If the settings are another program's (`foreign`), every other text is
-    masked, too, except plain values such as numbers, and texts of settings in HARMLESS_NAMES. `harmless` says that
-    `settings` is the value of such a setting.
+    by the setting's name or by the text's form. `foreign` says that the settings are another program's, and `harmless`
+    that `settings` is the value of a setting in HARMLESS_NAMES.
     """
     if isinstance(settings, str):
-        if foreign and not harmless and not is_plain_value(settings):
-            return MASK
-        return hide_text(settings)
+        # Any text of another program may be a secret, unless its setting or its form shows that it is none.
+        may_be_secret = foreign and not harmless and not is_plain_value(settings)
+        return MASK if may_be_secret else hide_text(settings)
     if isinstance(settings, list | tuple):
         return [hide(item, foreign, harmless) for item in settings]
     if isinstance(settings, Mapping):
@@ -205,14 +203,14 @@ def is_plain_value(text: str) -> bool:
 def hide_value(name: str, value: object, foreign: bool) -> object:
     """Return the value of the setting `name` with its secrets masked, at any depth.
 
-    Of a secret setting, only numbers and empty values are kept. `foreign` says that the setting is another program's,
-    whose texts are masked unless they are known to be harmless.
+    `foreign` says that the setting is another program's, whose texts are masked unless they are known to be harmless.
     """
     if name == PACKAGES_SETTING and isinstance(value, Mapping):  # the keys are packages, not names of settings
         return {str(package): hide(version) for package, version in value.items()}
-    if value and is_secret(name) and not isinstance(value, int | float):
+    is_number = isinstance(value, int | float)  # A number is no secret, even if the setting sounds like one.
+    if value and is_secret(name) and not is_number:
         return MASK
-    return hide(value, foreign, name.lower() in HARMLESS_NAMES)
+    return hide(value, foreign, harmless=name.lower() in HARMLESS_NAMES)
 
 
 def secrets_in(settings: object, has_secret_name: bool = False) -> set[str]:

@@ -17,16 +17,16 @@ def shipped_names(folder: ShippedFolder) -> list[str]:
 def user_or_shipped_file(flag: str, path: Path, folder: ShippedFolder) -> Path:
     """Return the user's file, or the file of that name that comes with the program if the user has none.
 
-    `flag` names the file in errors, `folder` is the kind of file. Raises UsageError for a bare name (without folder or
-    suffix) of which there is neither file, and for a missing file with the name of a shipped file. The path of any
-    other missing file is returned unchanged: reading it will raise the error.
+    `flag` names the file in errors, `folder` is the kind of file. Raises UsageError for a missing file that probably
+    was to be a shipped one. The path of any other missing file is returned unchanged: reading it will raise the error.
     """
     if path.exists() and not path.is_dir():
         return path
     names = shipped_names(folder)
-    is_name = len(path.parts) == 1 and not path.suffix
-    if is_name and path.name in names:
+    is_bare_name = len(path.parts) == 1 and not path.suffix
+    if is_bare_name and path.name in names:
         return ROOT / folder / f"{path.name}.yaml"
-    if is_name or (path.stem.lower() in names and not path.exists()):
+    resembles_shipped_file = path.stem.lower() in names and not path.exists()  # such as NAME.yaml or folder/NAME
+    if is_bare_name or resembles_shipped_file:
         raise unknown_file_error(flag, str(path), names)
     return path

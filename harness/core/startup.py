@@ -22,11 +22,11 @@ def open_streams() -> None:
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, so mostly `number` itself
+            nowhere = os.open(os.devnull, os.O_RDWR)  # The system gives the lowest free number, so mostly `number`.
             if nowhere != number:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
-            os.set_inheritable(number, True)
+            os.set_inheritable(number, True)  # so that programs that this one starts have the stream, too
             setattr(sys, name, os.fdopen(number, mode))
 
 

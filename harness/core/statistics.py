@@ -39,16 +39,16 @@ def student_quantile(freedom: float, confidence: float = 0.95) -> float:
     """Return half the width of a confidence interval in standard errors, by Student's t distribution.
 
     That is the t for which the interval from -t to t has the probability `confidence`. `freedom` are the degrees of
-    freedom, which may be a fraction. The density is integrated from 0 by the midpoint rule, over x with t = sinh(x).
-    With this substitution even the long tail for one degree of freedom ends before x = 60.
+    freedom, which may be a fraction.
     """
     import numpy as np
 
+    # The density is integrated over x, where t = sinh(x): even the long tail of one degree of freedom ends before 60.
     edges = np.linspace(0, 60, 20_001)
     middles = (edges[1:] + edges[:-1]) / 2
-    slope = np.cosh(middles)  # dt / dx
-    density = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom)) * slope
-    mass = np.concatenate(([0.0], np.cumsum(density)))
+    density_of_t = np.exp(-(freedom + 1) / 2 * np.log1p(np.sinh(middles) ** 2 / freedom))  # times a constant factor
+    density = density_of_t * np.cosh(middles)  # dt / dx = cosh(x)
+    mass = np.concatenate(([0.0], np.cumsum(density)))  # from 0 to each edge, times the same factor as `mass[-1]`
     return sinh(np.interp(confidence * mass[-1], mass, edges))
 
 
@@ -61,42 +61,42 @@ def chi_squared(freedom: float, share: float) -> float:
 def welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
     """Return the difference of the means and half the width of its interval, by Welch's test (Welch 1947).
 
-    The two sides are the values `before` and `after`. The degrees of freedom are Satterthwaite's. A side with a single
-    value shows no scatter. It is assumed to scatter like the other side, whose degrees of freedom then count. The half
-    width is 0 if neither side shows any scatter, which means that the interval is not known.
+    The two sides are the values `before` and `after`. Half the width is 0 if neither side shows any scatter, which
+    means that the interval is not known.
     """
     change = fmean(after) - fmean(before)
     sides = (before, after)
-    sides_of_several = [side for side in sides if len(side) > 1]  # one value does not show how much it scatters
-    largest_scatter = max(map(variance, sides_of_several), default=0.0)
-    error_variance = 0.0
+    sides_of_several = [side for side in sides if len(side) > 1]
+    # A single value does not show how much it scatters. It is assumed to scatter like the other side.
+    assumed_variance = max(map(variance, sides_of_several), default=0.0)
+    error_variance = 0.0  # of the difference: the sum of the error variances of both means
     satterthwaite_terms = []
     for side in sides:
-        scatter = variance(side) if len(side) > 1 else largest_scatter
-        error_of_side = scatter / len(side)
+        variance_of_side = variance(side) if len(side) > 1 else assumed_variance
+        error_of_side = variance_of_side / len(side)
         error_variance += error_of_side
         if len(side) > 1:
             satterthwaite_terms.append(error_of_side**2 / (len(side) - 1))
     if not error_variance:
         return change, 0.0
-    freedom: float = max(map(len, sides)) - 1
+    freedom: float = max(map(len, sides)) - 1  # that of the side with several values, if there is only one
     if len(satterthwaite_terms) > 1:
-        freedom = error_variance**2 / sum(satterthwaite_terms)
+        freedom = error_variance**2 / sum(satterthwaite_terms)  # by Satterthwaite's formula
     return change, student_quantile(freedom) * sqrt(error_variance)
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of the true share, if `hits` of n values were hits (1927). n must not be 0.
+    """Return the 95 % interval of the true share, if `hits` of n values were hits. n must not be 0.
 
-    Unlike the usual interval, it also holds for few values, and for shares near 0 or 1.
+    It is the score interval of Wilson (1927), which also holds for few values, and for shares near 0 or 1.
     """
     share = hits / n
-    spread = NORMAL**2 / n
-    middle = share + spread / 2
-    reach = NORMAL * sqrt(share * (1 - share) / n + spread / (4 * n))
-    low = (middle - reach) / (1 + spread)
-    high = (middle + reach) / (1 + spread)
-    return max(0.0, low), min(1.0, high)
+    z_squared_by_n = NORMAL**2 / n
+    middle = share + z_squared_by_n / 2
+    reach = NORMAL * sqrt(share * (1 - share) / n + z_squared_by_n / (4 * n))
+    low = (middle - reach) / (1 + z_squared_by_n)
+    high = (middle + reach) / (1 + z_squared_by_n)
+    return max(0.0, low), min(1.0, high)  # Rounding may lead a little beyond 0 or 1.
 
 
 def percentile(ranked: Sequence[Number], share: float) -> Number:
@@ -128,54 +128,49 @@ class Spread:
 
 
 def quantile_interval(values: Sequence[float], share: float) -> tuple[float, float | None] | None:
-    """Return the ends of the confidence interval of a quantile, as two values of the test, by order statistics.
+    """Return the ends of the confidence interval of a quantile. None if there are too few values.
 
-    `values` are those of a test's requests in the order of time. None for fewer than 40 values: each block needs two,
-    and there are up to 20 blocks. The upper end is None if the test is too short to have one. The interval says how
-    well this test measured the quantile, not how another run would differ. Wide intervals are returned, too: if only
-    narrow ones were shown, they would mostly be those of tests that were too short to show how slowly the queue
-    changes.
-
-    Requests that wait in one queue are alike, so they say less than as many independent ones. How much less is
-    estimated from blocks of time. Of the numbers of blocks in `BLOCK_COUNTS`, the one that gives the widest interval is
-    used. A short test at a high load may not show how slowly its queue changes, so the interval is widened by
-    `QUEUE_WIDENING`. Source of the order statistics: David and Nagaraja, Order Statistics, 7.1.
+    `values` are those of a test's requests in the order of time. Both ends are among them (David and Nagaraja, Order
+    Statistics, 7.1). The upper end is None if the test is too short to have one. The interval says how well this test
+    measured the quantile, not how another run would differ.
     """
     count = len(values)
-    if count < 2 * max(BLOCK_COUNTS):
+    if count < 2 * max(BLOCK_COUNTS):  # Each block of time needs two values.
         return None
     ranked = sorted(values)
     quantile = percentile(ranked, share)
     is_below = [value <= quantile for value in values]
-    reach = QUEUE_WIDENING * max(quantile_reach(is_below, share, blocks) for blocks in BLOCK_COUNTS)
-    low = max(0, floor(count * (share - reach)))
-    high = ceil(count * (share + reach))
-    if high >= count:
-        return ranked[low], None
-    return ranked[low], ranked[high]
+    # How alike neighboring requests are shows in blocks of time. The number of blocks with the widest interval counts.
+    widest_reach = max(quantile_reach(is_below, share, blocks) for blocks in BLOCK_COUNTS)
+    # A short test at a high load may not show how slowly its queue changes, so the interval is widened.
+    reach = QUEUE_WIDENING * widest_reach
+    low_rank = max(0, floor(count * (share - reach)))
+    high_rank = ceil(count * (share + reach))
+    if high_rank >= count:
+        return ranked[low_rank], None
+    return ranked[low_rank], ranked[high_rank]
 
 
 def quantile_reach(is_below: Sequence[bool], share: float, blocks: int) -> float:
     """Return half the width of the interval of the share of values below a quantile.
 
     `is_below` says of each value, in the order of time, whether it is below the quantile, and `share` is the share of
-    values that should be. The width follows from how the share scatters among `blocks` blocks of time. The variance of
-    the blocks' shares, divided by the variance of independent values, says how alike neighboring requests are. The
-    correlation r of neighboring blocks says how much of this likeness lasts longer than a block: it multiplies the
-    variance of a mean by (1 + r) / (1 - r), as in an AR(1) process. If the blocks are too few to show r, it is not
-    used.
+    values that should be. The width follows from how much the share differs among `blocks` blocks of time.
     """
     size = len(is_below) // blocks
     shares = []
     for start in range(0, blocks * size, size):
         block = is_below[start : start + size]
         shares.append(sum(block) / size)
-    independent_variance = share * (1 - share)
-    inflation = max(1.0, variance(shares) * size / independent_variance)
+    variance_of_value = share * (1 - share)
+    # Of independent values, the share of a block has the variance `variance_of_value` / size. But requests that wait in
+    # one queue are alike, so the shares of blocks differ more.
+    inflation = max(1.0, variance(shares) * size / variance_of_value)
     if blocks >= FEWEST_BLOCKS_FOR_CORRELATION:
+        # Neighboring blocks may be alike as well. So the variance of the mean grows further, as in an AR(1) process.
         correlation = lag_correlation(shares)
         inflation *= (1 + correlation) / (1 - correlation)
-    return student_quantile(blocks - 1) * sqrt(independent_variance * inflation / len(is_below))
+    return student_quantile(blocks - 1) * sqrt(variance_of_value * inflation / len(is_below))
 
 
 def lag_correlation(series: Sequence[float]) -> float:
@@ -191,16 +186,16 @@ def lag_correlation(series: Sequence[float]) -> float:
     sum_of_products = sum(first * second for first, second in pairwise(offsets))
     raw = sum_of_products / sum_of_squares
     corrected = raw + (1 + 3 * raw) / len(series)
-    return min(max(corrected, 0.0), 0.9)
+    return min(max(corrected, 0.0), 0.9)  # `quantile_reach` divides by 1 - correlation, so it must not be near 1.
 
 
 @cache
 def fewest_queries(percentile: float, over: int = 0) -> int:
-    """Return the fewest queries that show a percentile, such as 0.99, to be within its limit, if `over` of the queries
-    exceed the limit.
+    """Return the fewest queries that show a percentile, such as 0.99, to keep its limit, if `over` queries exceed it.
 
-    By LoadGen's early stopping (loadgen/early_stopping.cc): the smallest n for which at most `over` of n queries would
-    exceed the limit with a probability of at most 1 - LOADGEN_CONFIDENCE, if the percentile were just at the limit.
+    This is LoadGen's rule of early stopping (loadgen/early_stopping.cc). If the percentile were just at the limit, a
+    test of so many queries would have no more than `over` queries above the limit only with a probability of 1 -
+    LOADGEN_CONFIDENCE.
     """
 
     def is_enough(count: int) -> bool:
@@ -227,22 +222,23 @@ def chance_of_at_most(n: int, over: int, percentile: float) -> float:
 def intervals(values: "ArrayLike") -> "NDArray[np.float64]":
     """Return the 95 % bootstrap interval of each column's mean: the low and the high end.
 
-    `values` has shape [samples, scores], the result [scores, 2]. A resample is as many draws with replacement as there
-    are samples, so the samples' counts are multinomial. Bootstrap intervals of few values are too narrow. They are
-    widened by sqrt(k / (k - 1)) and by Student's quantile over the normal one (Hesterberg, The American Statistician
-    69, 2015), where k is the number of values other than 0, since zeros do not scatter.
+    `values` has shape [samples, scores], the result [scores, 2].
     """
     import numpy as np
 
     scores = np.asarray(values, dtype=float)
     count = len(scores)
-    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    means = scores.mean(axis=0)
-    ends = np.percentile((draws / count) @ scores, [2.5, 97.5], axis=0)
+    # A resample draws as many samples as there are, with replacement. So the numbers of draws are multinomial.
+    draw_counts = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    means_of_resamples = (draw_counts / count) @ scores
+    ends = np.percentile(means_of_resamples, [2.5, 97.5], axis=0)
+    # Bootstrap intervals of few values are too narrow, so they are widened (Hesterberg, The American Statistician 69,
+    # 2015). Zeros do not count as values, since they do not scatter.
     widening = []
     for nonzero in np.count_nonzero(scores, axis=0).tolist():
         k = max(nonzero, 2)  # For 1 the factor would be infinite, and for 0 there is nothing to widen.
         widening.append(sqrt(k / (k - 1)) * student_quantile(k - 1) / NORMAL)
+    means = scores.mean(axis=0)
     widened: NDArray[np.float64] = (means + (ends - means) * widening).T
     return widened
 
@@ -269,19 +265,19 @@ def paired_changes(before: "ArrayLike", after: "ArrayLike") -> list[PairedChange
     """Return the change of each score. `before` and `after` have shape [samples, scores], of the same samples.
 
     If there are few samples, or few whose score changed, rare changes may exist that no sample shows. The interval is
-    widened by what they could add: a share of up to RULE_OF_THREE / n of all samples may lose, or gain, the largest
-    score.
+    widened by what these could add.
     """
     import numpy as np
 
     scores_before = np.asarray(before, dtype=float)
     scores_after = np.asarray(after, dtype=float)
     changes = scores_after - scores_before
-    largest_loss = scores_before.max(axis=0)
-    largest_gain = scores_after.max(axis=0)
-    few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
-    unseen_changes = few * RULE_OF_THREE / len(changes) * np.array([-largest_loss, largest_gain])
-    low, high = intervals(changes).T + unseen_changes
-    columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, few)
+    is_few = (len(changes) < FEWEST_SAMPLES) | (np.count_nonzero(changes, axis=0) < FEWEST_DIFFERING)
+    # By the rule of three, up to this share of all samples may change in a way that no sample shows. At worst, each of
+    # them loses or gains the largest score.
+    unseen_share = is_few * RULE_OF_THREE / len(changes)  # 0 for a score with enough samples
+    largest_loss, largest_gain = scores_before.max(axis=0), scores_after.max(axis=0)
+    low, high = intervals(changes).T + unseen_share * np.array([-largest_loss, largest_gain])
+    columns = (scores_before.mean(axis=0), scores_after.mean(axis=0), low, high, is_few)
     rows = zip(*map(np.ndarray.tolist, columns), strict=True)
     return [PairedChange(*row) for row in rows]

@@ -113,7 +113,7 @@ def text_stream(file: BinaryIO, most: int, errors: str) -> Iterator[io.TextIOWra
     too long.
     """
     stream: io.BufferedReader = file  # type: ignore[assignment]
-    form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])
+    form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])  # A peek may give more than it was asked for.
     if form.is_gzip:
         stream = io.BufferedReader(LimitedStream(gzip.GzipFile(fileobj=file), most), BUFFER_BYTES)
         form = text_form(stream.peek(HEAD_BYTES)[:HEAD_BYTES])

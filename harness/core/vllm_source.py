@@ -31,12 +31,13 @@ def enumerations() -> frozenset[str]:
     place = folder()
     if place is None:
         return frozenset()
+    # The methods of quantization are declared in a file of their own.
     files = [*place.glob("config/*.py"), *place.glob("model_executor/layers/quantization/__init__.py")]
-    words = set[str]()
+    all_values = set[str]()
     for path in files:
-        for choices in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")):
-            words.update(re.findall(r"[\"']([\w.+-]+)[\"']", choices))
-    return frozenset(words)
+        for quoted_values in re.findall(r"Literal\[([^\]]*)\]", path.read_text(errors="replace")):
+            all_values.update(re.findall(r"[\"']([\w.+-]+)[\"']", quoted_values))
+    return frozenset(all_values)
 
 
 @cache
