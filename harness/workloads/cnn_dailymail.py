@@ -46,24 +46,24 @@ class Article(NamedTuple):
 def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
     """Return the first `count` samples of the run's category. Raises UsageError if the data cannot be used.
 
-    The edge category takes its samples from all articles, in an order of its own. If the user gave the data, the
-    samples are marked as MLPerf's own (`official`) only if their number and lengths are MLPerf's.
+    The edge category has only some of the articles, in another order. If the user gave the data, the samples are marked
+    as MLPerf's own (`official`) only if their number and lengths are MLPerf's.
     """
     records, source = stored_articles(config)
     category_samples = config.task.samples
     if config.category == "edge" and len(records) > category_samples:
-        records = shuffle_articles(records)[:category_samples]
+        records = shuffle_articles(records)[:category_samples]  # Data with fewer records are taken as they are.
     if len(records) < count:
         raise UsageError(f"{source} has {len(records):,} samples; this run needs {count:,}: use --total-sample-count.")
-    used = records[:count]
-    prompts = encoded_articles(used, tokenizer, source)
-    check_tokenizer(used, tokenizer, source)
+    first_records = records[:count]
+    prompts = encoded_articles(first_records, tokenizer, source)
+    check_tokenizer(first_records, tokenizer, source)
     library = Library(
         prompts,
         source,
-        references=[record.reference for record in used],
-        articles=[record.article for record in used],
-        notes=tuple(data_notes(used)),
+        references=[record.reference for record in first_records],
+        articles=[record.article for record in first_records],
+        notes=tuple(data_notes(first_records)),
     )
     if config.dataset_path:
         library = replace(library, official=is_official(library, len(records), config.category))
@@ -73,8 +73,9 @@ def load(config: RunConfig, tokenizer: Tokenizer, count: int) -> Library:
 def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
     """Return all articles of the run's data and the name of their source.
 
-    The data are the user's, or else the model's own. They are a folder that `datasets` saved, or MLCommons' JSON file.
-    Without either, MLPerf's articles are downloaded. Raises UsageError if the data cannot be read.
+    The data are those that the user named, or else those of the model, as the demo has them: a folder that `datasets`
+    saved, or MLCommons' JSON file. If there are neither, MLPerf's articles are downloaded. Raises UsageError if the
+    data cannot be read.
     """
     path = config.dataset_path or config.model_spec.data
     if not path:
@@ -86,7 +87,8 @@ def stored_articles(config: RunConfig) -> tuple[list[Article], str]:
 
 
 def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: str) -> list[TokenIds]:
-    """Return the prompt of each record as token ids: those in the data, or else its article in MLPerf's instruction.
+    """Return the prompt of each record as token ids: those in the data, or else those of MLPerf's instruction with the
+    article in it.
 
     `source` names the data in errors. Raises UsageError if the model does not have one of the tokens.
     """
@@ -103,8 +105,9 @@ def encoded_articles(records: Sequence[Article], tokenizer: Tokenizer, source: s
 
 
 def shuffle_articles(records: Sequence[Article]) -> list[Article]:
-    """Return the articles in the order of the edge category: shuffled by `datasets` with the seed of MLPerf's reference
-    implementation.
+    """Return the articles in the order of the edge category.
+
+    MLPerf's reference implementation shuffles them by the package `datasets` with a fixed seed.
     """
     from datasets import Dataset
 
@@ -140,16 +143,16 @@ def joined_words(text: str) -> str:
 
 
 def data_notes(records: Sequence[Article]) -> Iterator[str]:
-    """Yield a note if instructions in the data were not used for the prompts, and one if keys were not."""
+    """Yield notes on what this program did not use of the data: instructions for the model, and keys of records."""
     unused_instructions = set()
     unread_counts = Counter[str]()
     for record in records:
         unread_counts.update(record.unread)
-        # A record's token ids contain its instruction already, so it is used.
+        # If a record has token ids, they contain its instruction, so the instruction is used.
         if not record.tokens and record.instruction not in ("", PROMPT):
             unused_instructions.add(record.instruction)
     if unused_instructions:
-        shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]
+        shown_text = min(unused_instructions)[:SHOWN_CHARACTERS]  # one of them, always the same for the same data
         yield f"not read: 'instruction' {shown_text!r}; MLPerf's stands around each article"
     if unread_counts:
         yield unread_note(unread_counts, "record")
@@ -163,13 +166,14 @@ def location(config: RunConfig) -> str:
     """
     path = config.dataset_path or config.model_spec.data
     if path:
-        check_md5(path)
+        check_md5(path)  # Nothing is checked if the file does not exist.
         if not path.exists():
             raise UsageError(f"{path}: {os.strerror(errno.ENOENT)}.", flag="--dataset-path")
         return str(path)
     name, version = CNN_DATASET
     from datasets import config as datasets_config
 
+    # `datasets` writes a slash in a name as three underscores.
     cache = Path(datasets_config.HF_DATASETS_CACHE) / name.replace("/", "___") / version
     if cache.exists():
         return str(cache)
@@ -200,7 +204,7 @@ def check_md5(path: Path) -> None:
     for md5_file in data_files(path.parent, "*.md5"):
         for line in reading.read_text(md5_file, LARGEST_LIST).splitlines():
             expected, _, name = line.partition(" ")
-            if PurePath(name.strip(" *")).name != path.name:
+            if PurePath(name.strip(" *")).name != path.name:  # md5sum writes " " or "*" before a name.
                 continue
             with path.open("rb") as file:
                 md5 = hashlib.file_digest(file, "md5").hexdigest()
@@ -213,9 +217,9 @@ def check_md5(path: Path) -> None:
 def is_official(library: Library, stored: int, category: str) -> bool:
     """Return whether data that the user gave are MLPerf's samples.
 
-    `stored` is the number of records in the data, of which `library` has those that the run uses. The number must be
+    `stored` is the number of records in the data; `library` has only the samples that the run uses. The number must be
     that of the category or of all MLPerf's samples. If the run uses all samples of the category, the longest and the
-    mean prompt must fit as well. Fewer samples need not have the same lengths.
+    mean prompt must have MLPerf's lengths. A part of the samples has other lengths, so nothing more can be checked.
     """
     category_samples = OFFICIAL_TASKS[category].samples
     all_samples = OFFICIAL_TASKS["datacenter"].samples

@@ -40,29 +40,31 @@ UNCOUNTED_TEMPLATE = "the tokenizer has no chat template: prompt tokens are coun
 def load(config: RunConfig, tokenizer: Tokenizer) -> Library | None:
     """Return the requests that the run sends in place of MLPerf's samples, no more than it needs.
 
-    They come from a trace, the flags for lengths, a data set of the hub, a profile, or a file of requests. None if the
-    run uses MLPerf's samples. Raises UsageError if there is no such workload or file, or if the file cannot be used.
+    None if the run uses MLPerf's samples. Raises UsageError if there is no such workload or file, or if the file cannot
+    be used.
     """
     if config.is_official_workload:
         return None
-    if config.is_replay:
+    if config.is_replay:  # The requests are those of a recorded trace.
         return library_of_trace(config, tokenizer)
-    if config.input_len:
+    if config.input_len:  # Random prompts of these lengths are drawn.
         settings = {"about": DESCRIPTION, "salt": config.salt or "none"} | config.values(("input_len", "output_len"))
         profile = WorkloadProfile.from_mapping(settings)
         flags = f"--input-len {config.input_len} --output-len {config.output_len}"
         return draw_library(config, tokenizer, profile, flags)
     name = config.workload
-    if name.startswith(hub.HUB_PREFIX):
+    if name.startswith(hub.HUB_PREFIX):  # a data set of the Hugging Face hub
         return library_from_requests(config, tokenizer, hub.DESCRIPTION, hub.read(config))
+    # The name is that of a workload of this program, or else a file of the user's.
     workload = WORKLOADS.get(name, Workload(Path(name), "requests of the user's own"))
     if name not in WORKLOADS and not Path(name).exists():
         raise unknown_file_error("--workload", name, list(WORKLOADS))
-    if is_profile(name):
+    if is_profile(name):  # The file has no requests, but the lengths from which random prompts are drawn.
         profile = read_profile(config, workload)
         place = f"{workload.path}: input_len {profile.input_len}, output_len {profile.output_len}"
         return draw_library(config, tokenizer, profile, place)
-    stored = requests_file.read(workload.path or Path(), config.prompt_column or "")
+    path = workload.path or Path()  # Only MLPerf's samples have no path, and these were left out above.
+    stored = requests_file.read(path, config.prompt_column or "")
     return library_from_requests(config, tokenizer, workload.imitates, stored)
 
 
@@ -80,26 +82,27 @@ class UsableRequests(NamedTuple):
 def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, stored: StoredRequests) -> Library:
     """Return the samples of a file of requests or of a data set, with notes on how they were made.
 
-    `about` describes the workload for the report. Of ShareGPT, only conversations of usual length are used. With
-    --salt, each prompt gets random tokens (its salt) when it is sent. At fixed concurrency, the turns of a conversation
-    are sent one after another.
+    `about` describes the workload for the report. With --salt, each prompt gets random tokens (its salt) when it is
+    sent, so that a server cannot answer from its cache.
     """
     check_length_flag(config, stored)
     usable = usable_requests(config, tokenizer, stored)
     # Requests after the last that the run needs were not tried, and count as usable.
     usable_count = len(stored.requests) - usable.unfit
-    content = digest(stored.requests[:usable_count], config.max_new_tokens)
+    content_digest = digest(stored.requests[:usable_count], config.max_new_tokens)
     notes = [stored.fault_note, stored.unread_note, *workload_notes(config, tokenizer, stored, usable)]
     salt = None
     parts = PromptParts(salt=config.salt or "none")
     if parts.salt != "none":
         # The salt comes after the token that begins every text, if there is one.
         has_beginning = all(prompt[0] == tokenizer.bos_token_id for prompt in usable.prompts)
-        salt = Salt(plain_vocabulary(tokenizer), int(has_beginning), parts.salt == "start")
-        content = digest(content, parts)
-        notes.append(parts.text.removeprefix("; "))
+        offset = 1 if has_beginning else 0
+        salt = Salt(plain_vocabulary(tokenizer), offset, is_at_start=parts.salt == "start")
+        content_digest = digest(content_digest, parts)  # Requests with a salt are another workload.
+        notes.append(parts.text.removeprefix("; "))  # the salt in words, as a note that stands alone
     conversations = None
-    if stored.has_turns and config.concurrency is not None:  # only fixed concurrency waits for the answer to a turn
+    # At fixed concurrency, a turn of a conversation is sent after the answer to the turn before. No other load waits.
+    if stored.has_turns and config.concurrency is not None:
         conversations = [request.number for request in usable.requests]
     library = Library(usable.prompts, str(stored.path), usable.new_tokens, conversations=conversations, salt=salt)
     return with_request_set(
@@ -108,19 +111,19 @@ def library_from_requests(config: RunConfig, tokenizer: Tokenizer, about: str, s
         about=about,
         samples=usable_count,
         longest_at=stored.where(usable.requests[library.longest_sample]),
-        exact=False,
-        digest=content,
+        exact=False,  # The answers may be shorter than their limits.
+        digest=content_digest,
         notes=tuple(filter(None, notes)),
     )
 
 
 def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
-    """Raise UsageError if --max-new-tokens was set although it has no effect, since every request says how long its
-    answer is.
+    """Raise UsageError if the user set --max-new-tokens, but every request says how long its answer is.
 
-    A request says so by a length or by a recorded answer, which each conversation of ShareGPT has.
+    The flag would then have no effect. A request says so by a length or by a recorded answer, which each conversation
+    of ShareGPT has.
     """
-    if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:
+    if config.max_new_tokens == mlperf.MAX_NEW_TOKENS:  # the default, so the user did not set the flag
         return
     requests = stored.requests[: config.sample_limit]
     if stored.is_sharegpt or all(request.max_tokens or request.answer for request in requests):
@@ -132,14 +135,14 @@ def check_length_flag(config: RunConfig, stored: StoredRequests) -> None:
 def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredRequests) -> UsableRequests:
     """Return the requests that can be sent, no more than the run takes, with their prompts and lengths.
 
-    Of ShareGPT, conversations of unusual length are left out and counted. Raises UsageError if no request is left, or
-    if a prompt cannot be encoded.
+    Of ShareGPT, a collection of recorded conversations, those of unusual length are left out and counted. Raises
+    UsageError if no request is left, or if a prompt cannot be encoded.
     """
     context = sharegpt_context(config)
     usable = UsableRequests([], [], [], 0)
     unfit = 0
     for request in stored.requests:
-        if len(usable.prompts) == config.sample_limit:
+        if len(usable.prompts) == config.sample_limit:  # The run takes no more. Without a limit, this is never so.
             break
         prompt = prompt_tokens(request, tokenizer, stored.where(request), config.endpoint_api == "chat")
         answer_length = most_answer_tokens(request, config, tokenizer)
@@ -149,7 +152,7 @@ def usable_requests(config: RunConfig, tokenizer: Tokenizer, stored: StoredReque
         usable.requests.append(request)
         usable.prompts.append(prompt)
         usable.new_tokens.append(answer_length)
-    if not usable.prompts:
+    if not usable.prompts:  # All of them were ShareGPT's conversations, since no others are left out.
         raise UsageError(f"{stored.path}: no conversation fits {context:,} tokens.")
     return usable._replace(unfit=unfit)
 
@@ -174,8 +177,8 @@ def workload_notes(
 ) -> Iterator[str]:
     """Yield what a reader of the report must know about how the requests were made.
 
-    Notes are about ShareGPT's conversations that were left out, messages without a chat template, token ids that nobody
-    checked, and, for a server's chat API, prompts that the server puts into a second template.
+    Notes are about ShareGPT's conversations that were left out, messages without a chat template, token ids that cannot
+    be checked, and, for a server's chat API, prompts in a chat template that the server puts into its own as well.
     """
     if stored.is_sharegpt:
         yield (
@@ -186,7 +189,7 @@ def workload_notes(
     is_chat_api = config.endpoint_api == "chat"
     kinds = {request.kind for request in usable.requests}
     if "messages" in kinds and not tokenizer.chat_template:
-        yield UNCOUNTED_TEMPLATE if is_chat_api else NO_TEMPLATE
+        yield UNCOUNTED_TEMPLATE if is_chat_api else NO_TEMPLATE  # A server of the chat API has a template of its own.
     if "prompt_token_ids" in kinds:
         yield UNCHECKED_IDS
     if not is_chat_api:
@@ -200,9 +203,9 @@ def workload_notes(
 
 
 def templated_prompts(usable: UsableRequests, tokenizer: Tokenizer) -> int:
-    """Return the number of prompts, apart from messages, that already hold tokens of a chat template.
+    """Return the number of prompts that already hold tokens of a chat template, although they are no messages.
 
-    The token that begins every text does not count.
+    Messages are sent to the server without a template. The token that begins every text does not count.
     """
     template_tokens = control_tokens(tokenizer) - {tokenizer.bos_token_id}
     count = 0
@@ -222,13 +225,16 @@ def control_tokens(tokenizer: Tokenizer) -> set[int]:
 
 
 def most_answer_tokens(request: StoredRequest, config: RunConfig, tokenizer: Tokenizer) -> int:
-    """Return how many tokens the answer may have: the request's own limit, or else the length of the answer recorded
-    with it, or else --max-new-tokens.
+    """Return how many tokens the answer to a request may have.
+
+    The request's own limit counts first, then the length of the answer that was recorded with it, then
+    --max-new-tokens.
     """
     if request.max_tokens:
         return request.max_tokens
     if request.answer:
-        return max(1, len(tokenizer.encode(request.answer, add_special_tokens=False)))
+        recorded_length = len(tokenizer.encode(request.answer, add_special_tokens=False))
+        return max(1, recorded_length)  # An engine takes no limit of 0 tokens.
     return config.max_new_tokens
 
 
@@ -252,9 +258,9 @@ def prompt_tokens(request: StoredRequest, tokenizer: Tokenizer, where: str, as_m
 
 
 def with_one_beginning(tokens: Sequence[int], tokenizer: Tokenizer) -> TokenIds:
-    """Return token ids without the second of two tokens that begin a text, if there are two.
+    """Return the token ids of a prompt with only one token that begins a text (`bos`), if there are two.
 
-    The tokenizer puts such a token before every prompt, even before a prompt that already has one.
+    The tokenizer puts this token before every prompt, even before a prompt that already has it.
     """
     begin = tokenizer.bos_token_id
     if begin is not None and list(tokens[:2]) == [begin, begin]:

@@ -34,13 +34,13 @@ class Rows(Protocol):
 def read(config: RunConfig) -> StoredRequests:
     """Return the requests of the data set that --workload names, one for each row or for each turn of a conversation.
 
-    No more rows are read than the run takes. Raises UsageError if the data set cannot be loaded, has no column with
-    prompts, or has rows that are no requests.
+    If the run has a limit of samples, no more rows than that are read. Raises UsageError if the data set cannot be
+    loaded, has no column with prompts, or has rows that are no requests.
     """
     data = load_rows(config.workload)
     if config.sample_limit:
         data = data.select(range(min(config.sample_limit, len(data))))
-    column = config.prompt_column or ""
+    column = config.prompt_column or ""  # empty: a column with one of the usual names has the prompts
     check_columns(config.workload, data.column_names, column)
     return read_rows(Path(config.workload), RequestRows(numbered_rows(data), "row"), column)
 
@@ -86,7 +86,7 @@ def load_rows(workload: str) -> Rows:
         if len(data) > 1:
             choices = ", ".join([f"{workload}:{split_name}" for split_name in data])
             raise UsageError(f"{workload}: name a split: {choices}.", flag="--workload")
-        (data,) = data.values()
+        (data,) = data.values()  # the only split
     return data
 
 
@@ -99,6 +99,7 @@ def download_model(name: str) -> None:
 
     with one_line_errors():
         try:
+            # The folder `original` has Meta's models a second time, in another format.
             say(snapshot_download(name, ignore_patterns=["original/*"]))
         except Exception as error:  # the library raises many kinds of errors about networks, names and tokens
             reason = pretrained.load_failure_text(engine.EngineConfig(model=name), error)
@@ -108,7 +109,7 @@ def download_model(name: str) -> None:
 def download(name: str, version: str, split: str, remedy: str = "check the network, or pass --dataset-path") -> Rows:
     """Return a split of a data set from the Hugging Face hub or its local cache.
 
-    Raises UsageError if it cannot be had. The message ends with `remedy`.
+    Raises UsageError if the split cannot be loaded. The message ends with `remedy`.
     """
     from datasets import load_dataset
 

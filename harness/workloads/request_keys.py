@@ -85,10 +85,10 @@ class UnsentKeyError(UsageError):
 def flat_request(item: Mapping[str, object]) -> dict[str, object]:
     """Return a row as one flat request: keys within a body or a dictionary of parameters are moved to the top level.
 
-    There they replace keys of the same name. A body is opened first, since it may hold a dictionary of parameters.
+    They replace keys of the same name at the top level.
     """
     flat = dict(item)
-    for name in (*BODY_KEYS, *PARAMETER_KEYS):
+    for name in (*BODY_KEYS, *PARAMETER_KEYS):  # first the bodies, which may hold a dictionary of parameters
         inner = flat.get(name)
         if isinstance(inner, dict):
             del flat[name]
@@ -106,7 +106,7 @@ def answer_limit(item: Mapping[str, object], where: str) -> int | None:
     for name, value in item.items():
         if value is not None and name.lower() in LENGTH_KEYS:
             length = whole_number(value)
-            if not length or length > MOST_TOKENS:  # None if it is no whole number
+            if not length or length > MOST_TOKENS:  # The length is None if the value is no whole number.
                 raise UsageError(
                     f"{where}: {name} must be a whole number from 1 to {MOST_TOKENS:,}; it is {value!r:.40}."
                 )
@@ -147,8 +147,8 @@ def refuse_unsent_keys(item: Mapping[str, object], where: str) -> None:
                 f"{where}: {name} is the length of an answer in some programs, of prompt and answer in others: name it "
                 "max_tokens, or remove it."
             )
-        neutral = NEUTRAL_VALUES.get(name.lower())
-        if neutral is None or is_neutral(value, neutral):
+        neutral_values = NEUTRAL_VALUES.get(name.lower())  # None: the key is no setting that this program knows
+        if neutral_values is None or is_neutral(value, neutral_values):
             continue
         raise UnsentKeyError(
             f"{where}: {name} {value!r:.40} is not sent: every answer is greedy, by its prompt alone: remove the key."

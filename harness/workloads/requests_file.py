@@ -112,14 +112,15 @@ def read_rows(path: Path, rows: RequestRows, column: str) -> StoredRequests:
     requests = list[StoredRequest]()
     unread_counts = Counter[str]()
     questionless = 0
-    has_turns, is_sharegpt = False, True
+    has_turns = False  # whether some row is a chat, each of whose turns is a request
+    is_sharegpt = True  # whether all rows that have a request are conversations in ShareGPT's form
     for row in good_rows:
         requests += row.requests
         unread_counts.update(row.unread)
         has_turns = has_turns or row.is_chat
         if row.requests:
             is_sharegpt = is_sharegpt and row.is_sharegpt
-        else:
+        else:  # Only a conversation can be read and have no request: it has no question that could be sent.
             questionless += 1
     if not requests and questionless:
         raise UsageError(f"{path}: no conversation has a question with an answer.")
@@ -165,9 +166,9 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     """Return the requests of a row, and its keys that were not read.
 
     A row is a prompt alone, an object with a prompt, or a conversation. A conversation whose messages have roles gives
-    a request for each turn; one in ShareGPT's form gives at most one request. If the user named the key of the prompt
-    (`column`), no row is a conversation. `where` is the row's place, for errors. Raises UsageError if the row is no
-    request, UnsentKeyError if a key would change the request but is not sent.
+    a request for each turn; one in ShareGPT's form gives at most one request. `column` is the key of the prompt if the
+    user named one; no row is then a conversation. `where` is the row's place, for errors. Raises UsageError if the row
+    is no request, UnsentKeyError if a key would change the request but is not sent.
     """
     item = row.value
     if row.is_unparsed:
@@ -183,7 +184,7 @@ def read_row(row: RequestRow, where: str, column: str) -> ReadRow:
     name, dialog = dialog_of(item)
     if dialog is None:
         return plain_row(item, row.number, where, column)
-    values_by_key: Mapping[str, object] = {}
+    values_by_key: Mapping[str, object] = {}  # A row that is a list of messages has no keys beside them.
     if isinstance(item, dict):
         values_by_key = item
     unread = unread_keys(values_by_key, (name, *KEYS_BESIDE_A_PROMPT))
@@ -215,12 +216,10 @@ def plain_row(item: object, number: int, where: str, column: str) -> ReadRow:
 
 
 def dialog_of(item: object) -> tuple[str, Dialog | None]:
-    """Return the key and the messages of a row that holds a conversation. The key is empty if the row itself is a list
-    of messages.
+    """Return the key and the messages of a row that holds a conversation.
 
-    Of any other row, the messages are None, and the key does not matter. Messages are objects, with role and content or
-    with ShareGPT's from and value. A list under `messages` that does not end with an answer is no conversation, but the
-    prompt of a single request.
+    The key is empty if the row itself is a list of messages. If the row is no conversation, the messages are None, and
+    the key has no meaning. Messages are objects, with role and content or with ShareGPT's from and value.
     """
     if is_dialog(item):
         return "", item
@@ -230,7 +229,7 @@ def dialog_of(item: object) -> tuple[str, Dialog | None]:
         dialog = item.get(name)
         if not is_dialog(dialog):
             continue
-        if name == "messages" and not is_answered(dialog):
+        if name == "messages" and not is_answered(dialog):  # Without an answer at the end, it is a single prompt.
             return name, None
         return name, dialog
     return "", None
@@ -322,7 +321,7 @@ def content_text(content: object, where: str) -> object:
     for part in content:
         kind = None
         if isinstance(part, dict):
-            kind = part.get("type", "text")
+            kind = part.get("type", "text")  # A part without a type is taken as text.
         if kind not in TEXT_PART_TYPES or not isinstance(part.get("text"), str):
             raise UnsentKeyError(f"{where}: a part of the content is {kind or part!r:.40}: text alone is sent.")
         texts.append(part["text"])
@@ -342,8 +341,8 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
     """Return the request of a row with one prompt.
 
     The prompt is the text under `column`, if the user named it, or else a text, messages or token ids under a known
-    key. If the row has a system prompt, it becomes the first message, and a text the second. `where` names the row in
-    errors. Raises UsageError if the row has no usable prompt, or has a system prompt beside token ids.
+    key. `where` names the row in errors. Raises UsageError if the row has no usable prompt, or has a system prompt
+    beside token ids.
     """
     limit = answer_limit(item, where)
     system = system_prompt(item, where)
@@ -360,6 +359,7 @@ def stored_request(item: Mapping[str, object], number: int, where: str, column: 
         raise UnsentKeyError(f"{where}: a system prompt beside token ids is not sent: put it into them, or remove it.")
     if not system:
         return StoredRequest(number, kind, prompt, limit)
+    # The system prompt goes before the other messages. A prompt that is a text becomes a message of the user's.
     dialog = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     assert is_dialog(dialog)  # token ids with a system prompt were refused above
     chat = checked_chat(with_system(dialog, system, where), where)

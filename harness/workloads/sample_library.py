@@ -28,24 +28,26 @@ class Salt(NamedTuple):
 
     @classmethod
     def from_parts(cls, parts: PromptParts, vocabulary: Sequence[int]) -> Self:
-        """Return the salt of random prompts: tokens at the start, or after the prefix, that no other test sends.
+        """Return the salt of random prompts: tokens of `vocabulary` that make a prompt unlike those of any other test.
 
-        If the user asked for no salt, prompts still get one when they are sent again: it then replaces tokens after the
-        prefix.
+        A server can then not answer from its cache. The salt is at the start, or after the prefix that prompts share.
+        If the user asked for no salt, a prompt still gets one when it is sent again. That salt replaces tokens of the
+        prompt after the prefix.
         """
         if parts.salt == "start":
-            return cls(vocabulary, 0, is_at_start=True)
-        return cls(vocabulary, parts.prefix_len, is_at_start=False, replaces_tokens=parts.salt == "none")
+            return cls(vocabulary, offset=0, is_at_start=True)
+        is_unwanted = parts.salt == "none"
+        return cls(vocabulary, offset=parts.prefix_len, is_at_start=False, replaces_tokens=is_unwanted)
 
     def add_to(self, prompt: Sequence[int], order: int, conversation: int, round: int) -> TokenIds:
-        """Return a prompt with its salt.
+        """Return a prompt with its salt: random tokens that make it unlike other prompts.
 
         `order` is the position of the request in the test, `round` says how often the sample was sent before. A salt at
-        the start differs in each request. Any other salt differs in each `conversation` and each round. Random prompts
-        without --salt are unique in the first round, and get no salt in it. In later rounds, the salt replaces as many
-        of their tokens, so that they keep their length.
+        the start differs in each request. Any other salt differs in each `conversation` and each round. Usually the
+        salt is added to the prompt. A salt that `replaces_tokens` takes the place of as many tokens, so that the prompt
+        keeps its length.
         """
-        if self.replaces_tokens and not round:
+        if self.replaces_tokens and not round:  # The prompt is random, and so unlike others until it is sent again.
             return [*prompt]
         key = f"conversation {conversation}, round {round}"
         if self.is_at_start:
@@ -55,7 +57,7 @@ class Salt(NamedTuple):
         if self.replaces_tokens:
             end_of_salt += SALT_TOKENS
         salted_prompt = [*prompt[: self.offset], *tokens, *prompt[end_of_salt:]]
-        if isinstance(prompt, MessagePrompt):
+        if isinstance(prompt, MessagePrompt):  # The client puts the salt before the first message.
             return MessagePrompt(salted_prompt, prompt.messages, tokens)
         if self.replaces_tokens:
             return salted_prompt[: len(prompt)]  # a prompt may be shorter than the prefix and the salt
@@ -88,13 +90,14 @@ class Library:
     notes: tuple[str, ...] = ()  # what a reader must know about how the samples were made
 
     def request(self, index: int, order: int, round: int = 0) -> Prompt:
-        """Return the prompt of sample `index` with its salt, and the longest length of its answer in tokens.
+        """Return the prompt of sample `index`, and the most tokens of its answer; None if all answers have one limit.
 
-        The length is None if all answers have the same. `order` is the position of the request in the test, and `round`
-        says how often the sample was sent before.
+        If the samples have a salt (random tokens that make a prompt unlike others), it is put into the prompt. `order`
+        is the position of the request in the test, and `round` says how often the sample was sent before.
         """
         prompt = self.prompts[index]
         if self.salt:
+            # Without conversations, each sample is like a conversation with a single turn.
             conversation = self.conversations[index] if self.conversations else index
             prompt = self.salt.add_to(prompt, order, conversation, round)
         if not self.new_tokens:
@@ -109,13 +112,13 @@ class Library:
     def with_test_salt(self, test: str, redraw: bool) -> Self:
         """Return the samples for one test, such that a server cannot answer them from its cache of another test.
 
-        The salt, if there is one, follows from `test`, a name that no other test has. With `redraw`, the tokens of
-        random prompts are drawn anew, too.
+        The salt (random tokens in each prompt), if there is one, follows from `test`, a name that no other test has.
+        With `redraw`, the tokens of random prompts are drawn anew, too.
         """
         salt = self.salt
         if salt:
             salt = salt._replace(test=test)
-        if not (redraw and self.vocabulary):
+        if not redraw or not self.vocabulary:  # Only random prompts have a vocabulary.
             return replace(self, salt=salt)
         # Each token gets one substitute, so prompts keep their lengths and what they share.
         shuffled = Random(test).sample(self.vocabulary, len(self.vocabulary))

@@ -26,7 +26,7 @@ DESCRIPTION = "random prompts, and answers of exact lengths"
 def digest(*content: object) -> str:
     """Return a short hash by which two workloads are recognized as the same.
 
-    It is taken of the `repr` of these objects, so a renamed class or field changes it.
+    The hash is of the `repr` of these objects, so it changes if a class or a field is renamed.
     """
     return hashlib.sha256(repr(content).encode()).hexdigest()[:12]
 
@@ -51,10 +51,9 @@ class SetDescription(TypedDict):
 
 
 def with_request_set(library: Library, **description: Unpack[SetDescription]) -> Library:
-    """Return the samples of a workload with a RequestSet that describes them, made of `description` and the samples.
+    """Return the samples of a workload with a RequestSet that describes them.
 
-    If samples belong together, as the turns of a conversation or the requests of a trace do, a test must send each of
-    them equally often (`whole_rounds`).
+    The RequestSet has the fields in `description` and those that follow from the samples.
     """
     longest = max(library.lengths)
     if library.salt and not library.salt.replaces_tokens:  # The salt makes each prompt longer.
@@ -62,6 +61,8 @@ def with_request_set(library: Library, **description: Unpack[SetDescription]) ->
     request_set = RequestSet(
         longest=longest,
         max_new_tokens=max(library.new_tokens or ()),
+        # Turns of a conversation belong together, and so do the requests of a trace. If samples do, a test must send
+        # each of them equally often.
         whole_rounds=bool(library.conversations or library.arrivals),
         **description,
     )
@@ -75,11 +76,11 @@ def read_profile(config: RunConfig, workload: Workload) -> WorkloadProfile:
     """
     import yaml
 
-    path = workload.path or Path()
+    path = workload.path or Path()  # A profile always has a path.
     data = read_given("--workload", path, "YAML", reading.load_yaml, yaml.YAMLError, most=LARGEST_PROFILE)
     if not isinstance(data, dict):
         raise UsageError(f"{path}: expected keys, {', '.join(WorkloadProfile.model_fields)}.", flag="--workload")
-    settings: dict[str, object] = {"about": workload.imitates}
+    settings: dict[str, object] = {"about": workload.imitates}  # unless the file has a description
     for key, value in data.items():
         settings[str(key)] = value
     if config.salt:
@@ -94,7 +95,7 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
     """Return samples drawn by a profile: conversations of some turns each, or single requests if there is one turn.
 
     They are the same for the same --seed. `place` names the file or the flags that give the lengths. Raises UsageError
-    if there are too many tokens, too few requests for the turns, or turns without --concurrency.
+    if there are too many tokens, fewer requests than a conversation has turns, or turns without --concurrency.
     """
     parts = PromptParts.from_mapping(profile.values(PromptParts.model_fields))
     input_len, output_len = profile.input_len, profile.output_len
@@ -104,17 +105,20 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
         raise UsageError("turns need --concurrency: without it, a turn is sent before the one before is answered.")
     if count < turns:
         raise UsageError(f"{count}: a conversation has {turns} turns.", flag="--total-sample-count")
-    # The mean length of a prompt over the turns of a conversation. Each turn repeats the earlier ones: turn t has t
-    # questions and t - 1 answers.
-    mean = parts.prefix_len + (input_len.median * (turns + 1) + output_len.median * (turns - 1)) / 2
-    if count * mean > MOST_SYNTHETIC_TOKENS:
-        raise UsageError(f"{place}: {count:,} prompts of {mean:,.0f} tokens; use fewer (--total-sample-count).")
+    # The typical length of a prompt, by the median lengths, which are near enough for a limit on the whole. Each turn
+    # repeats the earlier ones: turn t has t questions and t - 1 answers.
+    mean_questions, mean_answers = (turns + 1) / 2, (turns - 1) / 2
+    typical_length = parts.prefix_len + mean_questions * input_len.median + mean_answers * output_len.median
+    if count * typical_length > MOST_SYNTHETIC_TOKENS:
+        raise UsageError(
+            f"{place}: {count:,} prompts of {typical_length:,.0f} tokens; use fewer (--total-sample-count)."
+        )
     seed = config.seed or 0
     random = Random(seed)
     vocabulary = plain_vocabulary(tokenizer)
-    if parts.prefix_len or turns > 1:
+    if parts.prefix_len or turns > 1:  # Prompts share a prefix, or the earlier turns of their conversation.
         prompts, new_tokens, conversations = draw_conversations(profile, random, vocabulary, count)
-    else:
+    else:  # Prompts share nothing.
         prompts = [random.choices(vocabulary, k=input_len.draw(random)) for _ in range(count)]
         new_tokens = [output_len.draw(random) for _ in range(count)]
         conversations = None
@@ -123,16 +127,16 @@ def draw_library(config: RunConfig, tokenizer: Tokenizer, profile: WorkloadProfi
         "random token ids",
         new_tokens,
         conversations=conversations,
-        salt=Salt.from_parts(parts, vocabulary),
+        salt=Salt.from_parts(parts, vocabulary),  # the tokens that keep prompts apart in a prefix cache
         vocabulary=vocabulary,
     )
     return with_request_set(
         library,
         name=config.workload_name,
-        about=profile.about + parts.text,
+        about=profile.about + parts.text,  # `parts.text` says what the prompts share.
         samples=count,
         longest_at=place,
-        exact=True,
+        exact=True,  # Each answer has exactly its drawn length.
         digest=digest(input_len, output_len, parts, seed),
     )
 

@@ -31,7 +31,7 @@ def replay_trace(config: RunConfig, trace: Trace) -> tuple[Replay, list[float]]:
     """
     begin_s = trace.requests[0].at_s
     speedup = 1.0
-    if isinstance(config.server_target_qps, float):
+    if isinstance(config.server_target_qps, float):  # The user gave a rate.
         recorded_rate = (len(trace.requests) - 1) / trace.span_s
         speedup = config.server_target_qps / recorded_rate
     arrivals_s = [(request.at_s - begin_s) / speedup for request in trace.requests]
@@ -79,7 +79,7 @@ def library_of_trace(config: RunConfig, tokenizer: Tokenizer) -> Library:
         about=DESCRIPTION,
         samples=len(requests),
         longest_at=f"{trace.path}: line {requests[library.longest_sample].line}",
-        exact=True,
+        exact=True,  # Each answer has exactly its recorded length.
         digest=digest(requests, seed),
         notes=tuple(trace_notes(trace, context or 0)),
         replay=replay,

@@ -85,6 +85,7 @@ def read_trace(path: Path, most: int | None = None, context: int | None = None) 
         else:
             requests.append(request)
     trace = Trace(path, tuple(requests), unfit, empty)
+    # The second check also refuses requests that are all at one time, since their span is 0 s.
     if len(requests) < 2 or len(requests) > MOST_RATE * trace.span_s:
         condition = f" that fit {context:,} tokens" if unfit else ""
         raise UsageError(
@@ -119,8 +120,9 @@ def recorded_request(where: str, line: int, names: list[str], cells: list[str]) 
 
 
 def length_of(name: str, text: str, most: int) -> int:
-    """Return the length in a cell, in tokens. Raises UsageError, which begins with `name`, unless the cell has a whole
-    number from 1 to `most`.
+    """Return the number of tokens in a cell's `text`.
+
+    Raises UsageError, which begins with `name`, unless the cell has a whole number from 1 to `most`.
     """
     number = whole_number(text)
     if not number or number > most:
