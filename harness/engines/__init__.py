@@ -26,8 +26,8 @@ def sampling_of(plan: Plan) -> Sampling:
 def create(plan: Plan, traces: Path, may_score: bool = False) -> Engine:
     """Return the engine of `--backend`, not started yet. The module of this package with the backend's name makes it.
 
-    With --profile, the engine's profiler writes its traces to the folder `traces`. `may_score` is True if
-    `score_choices` of the engine will be called.
+    With --profile, the engine's profiler writes its traces to the folder `traces`. Only with `may_score` may
+    `score_choices` of the engine be called.
     """
     engine: Engine = import_module(f"harness.engines.{plan.config.backend}").create(plan, traces, may_score)
     return engine

@@ -52,15 +52,16 @@ class Delivery(NamedTuple):
     def is_bundled(self) -> bool:
         """Tell whether a buffer between the engine and this client held tokens of the answer back.
 
-        The signs are: the answer came whole; more than twice as many tokens came at first as in a mean message; or at
-        least half of the later messages were rushed, which means that they directly followed another message. Messages
-        of several tokens at even distances are no sign: an engine may make several tokens in a step.
+        Messages of several tokens at even distances are no sign of that: an engine may make several tokens in a step.
         """
         if self.is_whole:
             return True
+        # The first read brought several tokens, and more than twice as many as a mean message (tokens / messages).
         has_long_start = self.first_tokens > 1 and self.first_tokens * self.messages > 2 * self.tokens
-        later_messages = self.messages - 1  # the first message cannot be rushed
-        return has_long_start or (later_messages > 0 and 2 * self.rushed >= later_messages)
+        # At least half of the messages came directly after the message before (`rushed`), which the first cannot.
+        later_messages = self.messages - 1
+        is_mostly_rushed = later_messages > 0 and 2 * self.rushed >= later_messages
+        return has_long_start or is_mostly_rushed
 
 
 @dataclass(slots=True)
@@ -145,10 +146,10 @@ class ServerUse(schema.FrozenModel):
         has_template: bool = False,
         replicas: tuple[int, int] = (0, 0),
     ) -> Self:
-        """Return the sums over all answers of a test, from the delivery of each. The other arguments are fields.
+        """Return the sums over all answers of a test, from the delivery of each answer.
 
-        `usage` is what a server counts in an answer. If any answer came without it, the sums by the servers' counts are
-        unknown (None, or 0 for the unexplained tokens): a sum over the remaining answers would be misleading.
+        The other arguments become the fields of the same names. `replicas` has the number of idle replicas, and that of
+        all. `usage` is what a server counts in an answer.
         """
         totals = dict.fromkeys(DELIVERY_SUMS, 0)
         usages, ends, models = list[TokenCounts](), Counter[str](), set[str]()
@@ -162,9 +163,10 @@ class ServerUse(schema.FrozenModel):
             if delivery.model:
                 models.add(delivery.model)
         uncounted = len(deliveries) - len(usages)
-        has_no_usage = uncounted == len(deliveries)
-        if uncounted:
+        if uncounted:  # A sum over only some answers would be misleading. Without `usages`, the sums are unknown.
             usages = []
+        if uncounted == len(deliveries):  # This server never sends `usage`, so no answer is an exception.
+            uncounted = 0
         return cls(
             prompt_tokens=known_sum(usage.prompt_tokens for usage in usages),
             cached_tokens=known_sum(usage.cached_tokens for usage in usages),
@@ -172,7 +174,7 @@ class ServerUse(schema.FrozenModel):
             unexplained_tokens=sum(usage.unexplained_tokens for usage in usages),
             cache_hit_percent=cache_hit_percent,
             answers=len(deliveries),
-            uncounted=0 if has_no_usage else uncounted,  # Answers without `usage` are notable only beside some with it.
+            uncounted=uncounted,
             sent_tokens=sent_tokens,
             ends=ends,
             models=sorted(models),
@@ -209,25 +211,25 @@ class ServerUse(schema.FrozenModel):
     def _differing_counts(self) -> Iterator[str]:
         """Yield a sentence for each count of tokens by the servers that differs from what was sent or received.
 
-        `usage` is what a server counts in an answer. It may have other output tokens than this client counted, tokens
-        of no stated kind, or other prompt tokens, or may be missing in some answers.
+        `usage` is what a server counts in an answer.
         """
         answers = max(1, self.answers)
-        counted, came = self.output_tokens, self.client_tokens  # by the servers, and by this client
-        if counted is not None and abs(counted - came) > COUNT_TOLERANCE * came:
-            excess = number(100 * (came - counted) / max(1, counted), 3, "+")
-            basis = "`usage`" if self.tokens == counted else "what came"
+        by_servers, by_client, by_result = self.output_tokens, self.client_tokens, self.tokens
+        if by_servers is not None and abs(by_servers - by_client) > COUNT_TOLERANCE * by_client:
+            excess = number(100 * (by_client - by_servers) / max(1, by_servers), 3, "+")
+            basis = "`usage`" if by_result == by_servers else "what came"  # what the run's result counts
             yield (
-                f"`usage` has {number(counted / answers)} tokens an answer, {number(came / answers)} are counted here "
-                f"({excess} %): the result is by {basis}"
+                f"`usage` has {number(by_servers / answers)} tokens an answer, {number(by_client / answers)} are "
+                f"counted here ({excess} %): the result is by {basis}"
             )
         unexplained = self.unexplained_tokens or 0
-        if unexplained > COUNT_TOLERANCE * came:
+        if unexplained > COUNT_TOLERANCE * by_client:
             yield (
                 f"by `usage` {number(unexplained / answers)} tokens an answer are neither prompt nor "
                 "output: thinking that is not sent, or prompts from a cache; they are not in the result"
             )
-        if self.uncounted and self.tokens != came:
+        result_has_servers_counts = by_result != by_client  # Some answers without `usage` matter only in such a result.
+        if self.uncounted and result_has_servers_counts:
             yield f"{self.uncounted:,} of {self.answers:,} answers had no `usage`: their text was counted instead"
         yield from self._differing_prompts()
 
@@ -274,23 +276,23 @@ class ServerUse(schema.FrozenModel):
             )
 
     def _doubtful_times(self) -> Iterator[str]:
-        """Yield a sentence for each reason why speeds and latencies may not be those of the engine: prompts from a
-        cache, answers in one message, and answers that a buffer held back.
-        """
+        """Yield a sentence for each reason why speeds and latencies may not be those of the engine."""
         answers = max(1, self.answers)
         if (self.cached_percent or 0.0) > CACHED_PERCENT:
             yield f"{number(self.cached_percent, 3)} % of the prompt came from the server's cache"
-        if self.whole >= max(1, WHOLE_SHARE * self.answers):
+        has_many_whole_answers = self.whole > 0 and self.whole >= WHOLE_SHARE * self.answers
+        if has_many_whole_answers:
             yield f"{self.whole:,} of {self.answers:,} answers came in one message and have no TPOT"
-        if self.is_buffered:
+        if self.is_buffered:  # A buffer held back many answers (`bundled`).
+            bundled_percent = number(100 * self.bundled / answers, 3)
+            # The means over all answers: tokens, messages, tokens of the first read, and messages that came at once.
             tokens = number(self.tokens / answers, 3)
             messages = number(self.messages / answers, 3)
-            first = number(self.first_tokens / answers, 3)
+            first_tokens = number(self.first_tokens / answers, 3)
             rushed = number(self.rushed / answers, 3)
             yield (
-                f"TTFT and TPOT do not describe the engine: {number(100 * self.bundled / answers, 3)} % of the answers "
-                f"came in bursts (mean: {tokens} tokens in {messages} messages, {first} at first, {rushed} messages at "
-                "once)"
+                f"TTFT and TPOT do not describe the engine: {bundled_percent} % of the answers came in bursts (mean: "
+                f"{tokens} tokens in {messages} messages, {first_tokens} at first, {rushed} messages at once)"
             )
 
     @property

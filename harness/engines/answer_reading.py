@@ -18,15 +18,18 @@ class AnswerReading:
 
     def __init__(self, encode: Encoder, ids_out: bool) -> None:
         """Begin an answer of which nothing has come. `encode` returns the token ids of messages."""
-        self.pieces: list[CompletionChunk] = []  # the messages whose tokens are not in `first`
-        self.first: Sequence[int] = ()  # the token ids up to the first message that completed a token
-        self.first_read_tokens = 0  # tokens of the read of the connection that brought `first`
+        self.first: Sequence[int] = ()  # the token ids of the first message that completed a token, and of any before
+        self.pieces: list[CompletionChunk] = []  # all messages after those
+        self.first_read_tokens = 0  # how many tokens came in the same read of the connection as `first`
         self.usage: StatedUsage | None = None
         self.has_text = False  # a message had tokens
-        self.count = 0  # token ids, or messages that have none, to see that an answer does not end
-        self.messages = self.rushed = 0  # messages with tokens, and those less than RUSH_S after the message before
+        # The length of the answer so far: its token ids, and one for each message without ids. It grows with every
+        # message, so it shows an answer that does not end.
+        self.count = 0
+        self.messages = 0  # messages with tokens
+        self.rushed = 0  # messages with tokens that came less than RUSH_S after the message before
         self._encode, self._ids_out = encode, ids_out
-        self._new_messages = 0  # messages with tokens of this read
+        self._new_messages = 0  # messages with tokens in the present read of the connection
         self._last_message = self._last_report = time.monotonic()
 
     @property
@@ -49,11 +52,12 @@ class AnswerReading:
             self.has_text = True
         self.count += max(1, len(piece.ids or ()))
         self.usage = piece.usage or self.usage  # the last `usage` covers the whole answer
-        if self.first:
+        if self.first:  # The first ids came with an earlier message.
             return ()
-        self.first, half = self._encode(self.pieces)
-        if self.first:  # Keep only what the first tokens leave over: half a character, and how the answer ended.
-            self.pieces = [CompletionChunk(text=half, end=piece.end, word=piece.word, model=piece.model)]
+        self.first, half_character = self._encode(self.pieces)
+        if self.first:
+            # From these messages, keep only what is not in `first`: half a character, and how the answer ended.
+            self.pieces = [CompletionChunk(text=half_character, end=piece.end, word=piece.word, model=piece.model)]
         return self.first
 
     def take_whole(self, piece: CompletionChunk) -> None:
@@ -68,25 +72,23 @@ class AnswerReading:
         return bool(piece.text)
 
     def end_read(self, now: float) -> bool:
-        """Note that all messages of one read of the connection were taken, and count those that came too close
-        together.
+        """Note that all messages of one read of the connection were taken, and count the rushed ones among them.
 
-        Such messages are `rushed`: a buffer may have held them back. The read was at `now`, by time.monotonic. Return
-        whether the caller should report that the answer goes on: at most once in REPORT_INTERVAL_S, and not at the read
-        that brought the first tokens, which are reported anyway.
+        Rushed messages came directly after the message before: a buffer may have held them back. The read was at `now`,
+        by time.monotonic. Return whether the caller should report that the answer goes on.
         """
         if self._new_messages:
-            is_rushed = self.messages > 0 and now - self._last_message < RUSH_S
-            if is_rushed:
+            is_first_rushed = self.messages > 0 and now - self._last_message < RUSH_S
+            if is_first_rushed:
                 self.rushed += 1
             self.rushed += self._new_messages - 1  # All further messages of the read came at the same time.
             self.messages += self._new_messages
             self._last_message, self._new_messages = now, 0
-        if self.first and not self.first_read_tokens:
-            rest_of_read, _ = self._encode(self.pieces)
-            self.first_read_tokens = len(self.first) + len(rest_of_read)
+        if self.first and not self.first_read_tokens:  # This read brought the first tokens, which are reported anyway.
+            further_tokens, _ = self._encode(self.pieces)
+            self.first_read_tokens = len(self.first) + len(further_tokens)
             return False
-        if now - self._last_report <= REPORT_INTERVAL_S:
+        if now - self._last_report <= REPORT_INTERVAL_S:  # The last report is recent enough.
             return False
         self._last_report = now
         return True

@@ -20,9 +20,9 @@ ANY_HALF = re.compile("[\ud800-\udfff]")
 
 
 def part_text(value: object) -> str:
-    """Return the text in a value: a text, a part that holds a text under one of PART_KEYS, or a list of these.
+    """Return the text in a value: a text, an object that holds a text under one of PART_KEYS, or a list of these.
 
-    Empty for any other value.
+    Empty for any other value. The API calls such objects the parts of a message.
     """
     if isinstance(value, str):
         return value
@@ -94,5 +94,6 @@ def whole_characters(texts: Iterable[str]) -> tuple[str, str]:
     half = ""
     if FIRST_HALF_AT_END.search(text):
         half = text[-1:]
-    whole = text.removesuffix(half).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return whole, half
+    # In UTF-16, two halves side by side are a character, so decoding joins them. It replaces any other half.
+    utf_16_units = text.removesuffix(half).encode("utf-16-le", "surrogatepass")
+    return utf_16_units.decode("utf-16-le", "replace"), half

@@ -103,8 +103,9 @@ def connect(config: run.RunConfig, with_credentials: bool = True) -> ClientSessi
     if proxy and not is_usable(proxy):
         raise UsageError(f"{PROXY_VARIABLE} must be an address such as http://proxy:3128.")
     idle_s = None if config.new_connections else IDLE_S
+    no_limit = 0  # on the number of connections, since the engine itself limits the requests in flight
     return ClientSession(
-        connector=TCPConnector(limit=0, force_close=config.new_connections, keepalive_timeout=idle_s),
+        connector=TCPConnector(limit=no_limit, force_close=config.new_connections, keepalive_timeout=idle_s),
         headers=headers,
         timeout=ClientTimeout(total=config.request_timeout),
         proxy=proxy,
@@ -146,13 +147,13 @@ class Client:
 
         In between, an empty list is yielded now and then, so that the caller sees that the answer goes on. An answer
         that is not streamed is yielded as a whole. How the answer came is noted in `exchange`. Raises ServerFullError
-        if the server is full, and any other EndpointError if a part of the answer does not come, or if the answer does
-        not end.
+        if the server is full, and EndpointError if the answer does not come as it should.
         """
         address, sampling = request.address, self.sampling.for_request(request.max_new_tokens)
         body = self.form.body(self.content(request.prompt), self.model, sampling, request.stream)
         reading = AnswerReading(partial(self._encode, address), self.form.ids_out)
-        most_messages = 2 * sampling.max_new_tokens + SPARE_MESSAGES
+        # An answer of more messages, token ids or bytes is taken as endless.
+        longest_reading = 2 * sampling.max_new_tokens + SPARE_MESSAGES
         async with self.post(address, body, exchange) as response:
             most_bytes = LARGEST_ANSWER_BYTES + BYTES_PER_TOKEN * sampling.max_new_tokens
             chunks = limit_bytes(response, address, most_bytes)
@@ -164,17 +165,17 @@ class Client:
             if not request.stream:
                 page = b"".join([chunk async for chunk in chunks])
                 reading.take_whole(completion_chunk(page, address))
-            async for chunk in chunks:  # no chunk is left if the answer came whole
+            async for chunk in chunks:  # If the answer is not streamed, no chunk is left here.
                 now = time.monotonic()
                 for data in reader.feed(chunk):
                     first = reading.add(completion_chunk(data, address))
                     if first:
                         yield first
-                    if reading.count > most_messages:
+                    if reading.count > longest_reading:
                         raise EndpointError(
                             f"{address} ignores max_tokens: still sending after {reading.count:,} messages"
                         )
-                if reading.end_read(now):
+                if reading.end_read(now):  # It is time to show the caller again that the answer goes on.
                     yield ()
         if not reading.end:
             raise reader.missing_end_error()
@@ -188,23 +189,24 @@ class Client:
     ) -> Delivery:
         """Return the record of how an answer was delivered: its tokens, how it ended, and whether it ended too early.
 
-        `client_tokens` is the number of tokens that this client counted. The result uses it if the server sends token
-        ids. If the server sends text, or hides the answer, the result uses the count in `usage`, if there is one,
-        because an engine may have made more tokens than the text shows. `end` is the message that ended the answer.
+        `client_tokens` is the number of tokens that this client counted. `end` is the message that ended the answer.
         """
         usage = reading.usage.counts(client_tokens) if reading.usage else None
         is_hidden = self._is_hidden(reading)
         has_ids = self.form.ids_out and not is_hidden
-        tokens, fewest_expected_tokens = client_tokens, float(sampling.max_new_tokens)
-        if usage and usage.output_tokens and not has_ids:
-            tokens = usage.output_tokens
-        elif not has_ids:
-            fewest_expected_tokens *= TEXT_SHARE  # a text may be encoded in fewer tokens than the engine made
-        unusual_word = model = why_empty = ""
+        tokens = client_tokens
+        fewest_expected_tokens = float(sampling.max_new_tokens)  # if the limit of tokens ended the answer
+        if not has_ids:  # The engine may have made more tokens than the text shows.
+            counted = usage.output_tokens if usage else None
+            if counted:
+                tokens = counted
+            else:  # Encoded here, the text may have fewer tokens than the engine made.
+                fewest_expected_tokens *= TEXT_SHARE
+        unusual_word = other_model = why_empty = ""
         if end.word.lower() not in (*STOP_WORDS, *LENGTH_WORDS):
             unusual_word = end.word
-        if end.model not in (None, self.served):
-            model = server_text(end.model)
+        if end.model not in (None, self.served):  # The server named another model in its first answer.
+            other_model = server_text(end.model)
         if client_tokens == 0 and not is_hidden:
             why_empty = self._why_empty(end, usage)
         return Delivery(
@@ -214,24 +216,21 @@ class Client:
             messages=reading.messages,
             usage=usage,
             rushed=reading.rushed,
-            is_capped=end.end == "length" and tokens < fewest_expected_tokens,
+            is_capped=end.end == "length" and tokens < fewest_expected_tokens,  # by a lower limit of the server's own
             end=unusual_word,
-            model=model,
+            model=other_model,
             is_hidden=is_hidden,
             why_empty=why_empty,
         )
 
     def _is_hidden(self, reading: AnswerReading) -> bool:
-        """Return whether the server sent no text but counts tokens, such as those of hidden thinking.
-
-        If the model ended the answer at once, the server may count the token that ends it. This token is never sent, so
-        it alone does not make an answer hidden.
-        """
-        if reading.has_text or not reading.usage or not reading.end:
+        """Return whether the server sent no text but counts tokens, such as those of hidden thinking."""
+        if reading.has_text or not reading.usage or not reading.end:  # Text came, or there are no counts to judge by.
             return False
-        end_tokens = 0 if reading.end.end == "length" else 1
         counted = reading.usage.counts(came=0).output_tokens or 0
-        return counted > end_tokens
+        # If the model ended the answer at once, the server may count the token for that end, which is never sent.
+        most_end_tokens = 0 if reading.end.end == "length" else 1
+        return counted > most_end_tokens
 
     def _why_empty(self, end: CompletionChunk, usage: TokenCounts | None) -> str:
         """Return in words why an answer has no token, with a remedy where there is one.
@@ -302,24 +301,27 @@ class Client:
         return messages
 
     def _later_tokens(self, reading: AnswerReading, address: str, sampling: Sampling) -> Sequence[int]:
-        """Return the token ids of an ended answer after the first tokens, which `reading` has.
+        """Return the token ids of an ended answer that came after its first tokens (`reading.first`).
 
-        If the server sent text, the token that ended the answer is added, since engines count it. Raises EndpointError
-        if an answer of exact length ended early, or if the server gives token ids and their number is not what was
-        asked for. The number of tokens of a text is not judged: encoded here, a text may have more tokens than the
-        engine made.
+        Raises EndpointError if an answer of exact length ended early, or if the server sent too many or too few ids.
         """
         end = reading.end.end if reading.end else None
-        if end != "length" and self.sampling.exact:
+        has_reached_limit = end == "length"
+        if self.sampling.exact and not has_reached_limit:
             raise EndpointError(f"{address} ended an answer early ({end}): it ignores ignore_eos")
-        tokens, half = self._encode(address, reading.pieces)
-        if half:
+        tokens, half_character = self._encode(address, reading.pieces)
+        if half_character:
             tokens += self._encode_text(REPLACEMENT)  # the other half of the character did not come
         count, most = len(reading.first) + len(tokens), sampling.max_new_tokens
-        if self.form.ids_out and (count > most or (sampling.exact and count < most)):
-            raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
-        # An answer that the limit of tokens ended has no token for its end, and a hidden answer gets none.
-        if end != "length" and not self.form.ids_out and count < most and not self._is_hidden(reading):
+        if self.form.ids_out:
+            is_wrong_number = count > most or (sampling.exact and count < most)
+            if is_wrong_number:
+                raise EndpointError(f"{address} ignores max_tokens: it sent {count:,} tokens instead of {most:,}")
+            return tokens
+        # The number of tokens of a text is not judged: encoded here, it may have more tokens than the engine made. Text
+        # does not show the token by which the model ended the answer, but engines count it, so it is added. A hidden
+        # answer has no text to add it to.
+        if not has_reached_limit and count < most and not self._is_hidden(reading):
             tokens.append(self.tokenizer.eos_token_id)
         return tokens
 
@@ -374,7 +376,7 @@ class Client:
         except (ClientError, ConnectionError) as error:
             text = str(error)
             if isinstance(error, ClientResponseError):
-                text = str(error.message)
+                text = str(error.message)  # without the status and the address, which its text has as well
             encoding = re.search(r"content-encoding: (.*?)\.(?: |$)", text)
             if encoding:  # The error is aiohttp's, which cannot unpack the answer.
                 raise UsageError(
@@ -385,9 +387,10 @@ class Client:
 
 
 def sending_time_trace() -> TraceConfig:
-    """Return a trace for aiohttp that notes in a request's exchange when the request was written to a connection.
+    """Return a trace for aiohttp that notes when a request was written to a connection.
 
-    The time before, in which the request waits for a connection, is this client's and not the server's.
+    The time is noted in the request's `Exchange`. Before that time, the request may have waited for a connection, which
+    is a wait of this client and not of the server.
     """
 
     async def note_time(session: ClientSession, context: SimpleNamespace, params: object) -> None:
@@ -411,7 +414,7 @@ async def refusal(response: ClientResponse) -> str:
     Only the first MOST_REFUSAL bytes of the words are read.
     """
     place = response.headers.get("Location")
-    if place:
+    if place:  # Only a redirect names another address.
         return f"a redirect, which is not followed, to {server_text(place)}"
     page = b""
     async for chunk in response.content.iter_any():
@@ -439,14 +442,13 @@ async def read_whole(response: ClientResponse, address: str) -> bytes:
 def key_hint(challenge: str) -> str:
     """Return what a server that answers 401 or 403 wants, and where the user can set it, as the end of a message.
 
-    If the user gave an Authorization header or a key, the server refuses it. Otherwise it asks for a password or a key,
-    which its WWW-Authenticate header (`challenge`) tells.
+    `challenge` is the server's WWW-Authenticate header, which begins with "Basic" if the server wants a password.
     """
-    if "authorization" in map(str.lower, extra_headers()):
+    if "authorization" in map(str.lower, extra_headers()):  # The user gave an Authorization header, which was sent.
         return f"refuses the Authorization in {HEADERS_VARIABLE}"
     if challenge.lower().startswith("basic"):
         return f"asks for a name and a password: set {HEADERS_VARIABLE} to a line such as Authorization: Basic ..."
-    if environ.get(KEY_VARIABLE):
+    if environ.get(KEY_VARIABLE):  # The user gave a key, which was sent.
         return f"refuses the key in {KEY_VARIABLE}"
     return f"asks for a key: set {KEY_VARIABLE} in the environment"
 
@@ -463,7 +465,7 @@ async def connection_problem(error: ClientError, address: str) -> str:
             "authorities that are"
         )
     has_own_proxy = bool(environ.get(PROXY_VARIABLE))
-    if not is_nobody_there(error):
+    if not has_no_listener(error):
         reason = ""
         if not has_own_proxy:  # a proxy would answer in place of the server
             reason = await protocol_hint(address)
@@ -477,10 +479,9 @@ async def connection_problem(error: ClientError, address: str) -> str:
 def connection_reason(error: ClientError) -> str:
     """Return why a connection failed, in the words of the operating system.
 
-    aiohttp's own message would also have parts of its pool's key, such as "ssl:default". So it is used only for an
-    error that did not occur while connecting.
+    aiohttp's own message would contain internal words, such as "ssl:default".
     """
-    if not isinstance(error, ClientConnectorError):
+    if not isinstance(error, ClientConnectorError):  # An error after connecting has no error number.
         return server_text(error)
     number = error.os_error.errno
     if number is not None and number > 0:
@@ -489,11 +490,8 @@ def connection_reason(error: ClientError) -> str:
     return error.os_error.strerror or server_text(error.os_error)
 
 
-def is_nobody_there(error: ClientError) -> bool:
-    """Return whether a connection failed because nothing answers at the address.
-
-    False if something there speaks another protocol, so that TLS fails, or the connection is reset.
-    """
+def has_no_listener(error: ClientError) -> bool:
+    """Return whether a connection failed because nothing answers at the address."""
     if isinstance(error, ClientSSLError) or not isinstance(error, ClientConnectorError):
-        return False
-    return not isinstance(error.os_error, ConnectionResetError)
+        return False  # Something answered, but in another protocol.
+    return not isinstance(error.os_error, ConnectionResetError)  # Only something that listens can reset a connection.

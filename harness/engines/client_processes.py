@@ -77,21 +77,21 @@ class RemoteClient:
 
     def __init__(self, client: Client) -> None:
         """Start a process with a copy of `client`, and connect it to this process by a pair of sockets."""
-        self._ours, theirs = socket.socketpair()
+        self._own_end, process_end = socket.socketpair()
         # The process loads the tokenizer itself, if it needs one.
-        work = (replace(client, tokenizer=None), theirs)  # type: ignore[arg-type]
-        spawn = multiprocessing.get_context("spawn")
-        self._process = spawn.Process(target=serve, args=work, name="client", daemon=True)
+        arguments = (replace(client, tokenizer=None), process_end)  # type: ignore[arg-type]
+        spawn = multiprocessing.get_context("spawn")  # A fork of this process, which has threads, might hang.
+        self._process = spawn.Process(target=serve, args=arguments, name="client", daemon=True)
         self._process.start()
-        theirs.close()
+        process_end.close()  # The process has a copy. Without this one, its end shows as the end of the connection.
         self._numbers = itertools.count()  # numbers for requests
         self._replies: dict[int, asyncio.Queue[Reply]] = {}  # the replies to each request that is not answered yet
-        self.in_flight = 0
-        self.failure: str | None = None
+        self.in_flight = 0  # requests that this client answers now, as its user counts them
+        self.failure: str | None = None  # why the process can answer no more
 
     async def open(self) -> None:
         """Wait until the process is ready. Must be called on the loop. Raises EngineError if the process ends."""
-        self._reader, self._writer = await asyncio.open_connection(sock=self._ours)
+        self._reader, self._writer = await asyncio.open_connection(sock=self._own_end)
         try:
             await receive(self._reader, str)
         except EOFError:
@@ -106,18 +106,17 @@ class RemoteClient:
         try:
             while True:
                 reply = await receive(self._reader, Reply)
-                if reply.number in self._replies:
+                if reply.number in self._replies:  # If not, nobody waits for that answer any more.
                     self._replies[reply.number].put_nowait(reply)
-        except EOFError:
+        except EOFError:  # The process is gone.
             self.failure = PROCESS_ENDED
             for number, replies in self._replies.items():
                 replies.put_nowait(Reply(number, error=EngineError(PROCESS_ENDED)))
 
     async def answer(self, request: WireRequest, exchange: Exchange) -> TokenStream:
-        """Yield the token ids of an answer as the client in the other process does, and note its delivery in
-        `exchange`.
+        """Yield the token ids of an answer as the client process sends them, and note its delivery in `exchange`.
 
-        Raises the error of a request that failed, and EngineError if the other process is gone.
+        Raises the error of a request that failed, and EngineError if the client process is gone.
         """
         number = next(self._numbers)
         replies = self._replies[number] = asyncio.Queue()
@@ -125,14 +124,17 @@ class RemoteClient:
             if self.failure:
                 raise EngineError(self.failure)
             send(self._writer, NumberedRequest(number, request))
-            # The last reply has the exchange, and an error if the request failed. It has no tokens.
-            while not (reply := await replies.get()).exchange and not reply.error:
+            while True:
+                reply = await replies.get()
+                is_last = reply.exchange is not None or reply.error is not None
+                if is_last:  # The last reply has no tokens.
+                    break
                 yield reply.tokens
-            if reply.exchange:
+            if reply.exchange:  # The exchange is missing only if the process is gone.
                 exchange.sent_at, exchange.delivery = reply.exchange.sent_at, reply.exchange.delivery
             if reply.error:
                 raise reply.error
-        finally:
+        finally:  # Nobody waits for replies to this request any more, also if the caller gave the answer up.
             del self._replies[number]
 
     async def disconnect(self) -> None:
@@ -146,37 +148,38 @@ class RemoteClient:
         self._process.kill()
 
 
-def serve(client: Client, theirs: socket.socket) -> None:
-    """Answer the requests that come through the socket `theirs` until the other side is gone.
+def serve(client: Client, connection: socket.socket) -> None:
+    """Answer the requests that the benchmark's process sends through the socket, until that process is gone.
 
-    This is all that a client process does. The process loads a tokenizer only if prompts or answers are texts.
+    This is all that a client process does.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
-    if not (client.form.ids_in and client.form.ids_out):  # otherwise nothing is encoded or decoded here
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # On Ctrl-C, the benchmark's process ends this one in good order.
+    has_texts = not (client.form.ids_in and client.form.ids_out)
+    if has_texts:  # Without texts, nothing is encoded or decoded here.
         client.tokenizer = pretrained.load_tokenizer(client.config)
-    uvloop.run(answer_all(client, theirs))
+    uvloop.run(answer_all(client, connection))
 
 
-async def answer_all(client: Client, theirs: socket.socket) -> None:
-    """Say that the process is ready, then start an answer to each request that comes, until the other side is gone.
-
-    Answers run beside each other. They are kept in `tasks`, since the event loop keeps no reference of its own.
+async def answer_all(client: Client, connection: socket.socket) -> None:
+    """Say that this process is ready, then start an answer to each request that comes, until the benchmark's process is
+    gone. Answers run beside each other.
     """
     client.open()
-    reader, writer = await asyncio.open_connection(sock=theirs)
+    reader, writer = await asyncio.open_connection(sock=connection)
     send(writer, READY)
-    tasks = set[asyncio.Task[None]]()
+    tasks = set[asyncio.Task[None]]()  # The event loop has no lasting reference to its tasks, so this set has them.
     try:
         while True:
-            task = asyncio.create_task(send_answer(client, writer, *await receive(reader, NumberedRequest)))
+            number, request = await receive(reader, NumberedRequest)
+            task = asyncio.create_task(send_answer(client, writer, number, request))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-    except EOFError:
+    except EOFError:  # The benchmark's process is gone.
         await client.session.close()
 
 
 async def send_answer(client: Client, writer: asyncio.StreamWriter, number: int, request: WireRequest) -> None:
-    """Send the parts of one answer to the other side as they come, then its exchange, and the error if it failed.
+    """Send the parts of one answer to the benchmark's process as they come, then its exchange and any error.
 
     An error that is not one of this program's own is printed to the log, and only its text is sent, since not every
     exception can be pickled.

@@ -73,15 +73,12 @@ class Message(TypedDict, total=False):
 
 
 def read_message(data: bytes) -> Message:
-    """Return a message, given as JSON. Raises ValueError if it is no JSON.
-
-    The fast reader refuses half a surrogate pair, which servers send that cut text into UTF-16 units. So what it
-    refuses is read again by Python's own reader, which takes such halves.
-    """
+    """Return a message, given as JSON. Raises ValueError if it is no JSON."""
     message: Message
     try:
-        message = from_json(data)
+        message = from_json(data)  # fast
     except ValueError:
+        # Servers that cut text into UTF-16 units send half a surrogate pair. Only Python's own reader takes that.
         message = json.loads(data)
     return message
 
@@ -98,8 +95,8 @@ def end_kind(word: str) -> str | None:
 def completion_chunk(data: Message | bytes, address: str) -> CompletionChunk:
     """Return the part of an answer in one message. `data` is the message, as JSON or already parsed.
 
-    Raises EndpointError if the message is an error of the server, no completion, or the end of an answer that was
-    broken off. The error of a full server is a ServerFullError. `address` is the server's, for the messages.
+    Raises EndpointError if the message reports an error, is no completion, or says that the answer was broken off.
+    Raises ServerFullError if it says that the server is full. Both errors name the server's `address`.
     """
     try:
         message = read_message(data) if isinstance(data, bytes) else data
@@ -129,12 +126,12 @@ def chunk_of(message: Message) -> CompletionChunk:
     choice = choices[0]
     ids = choice.get("token_ids")
     if not all(type(token) is int and 0 <= token < MOST_ID for token in ids or ()):
-        raise ValueError
+        raise ValueError  # The caller reports the message as invalid.
     word = ""
     if choice.get("finish_reason") not in NO_END:
         word = server_text(choice["finish_reason"])
     end = end_kind(word)
-    model = message.get("model") if end else None
+    model = message.get("model") if end else None  # The last message suffices to see which model answered.
     return CompletionChunk(message_text(choice), ids, end, usage, word, model)
 
 
@@ -183,9 +180,10 @@ class EventReader:
     """
 
     def __init__(self, address: str) -> None:
-        """Begin the stream of one answer of the server at `address`, which errors name."""
+        """Begin the stream of one answer. `address` is the server's, for the texts of errors."""
         self.address = address
-        self.stray = b""  # up to MOST_REFUSAL bytes that belong to no answer: an error without framing, a heartbeat
+        # What the server sent outside its answer, such as an error as plain text. Up to MOST_REFUSAL bytes are kept.
+        self.stray = b""
         self._line = b""  # the beginning of a line whose end has not come
         self._data: list[bytes] = []  # the lines of the event that is being read
         self._kind = b""  # the kind of that event
@@ -213,11 +211,7 @@ class EventReader:
         return list(filter(None, map(self._take, lines)))
 
     def _take(self, line: bytes) -> Message | bytes | None:
-        """Take a line of the stream. Return the message that an empty line ends, and None for any other line.
-
-        A data line is kept for the message. An event line tells the message's kind. Comments and other lines of no use
-        are skipped. Any other line is no part of a stream, but may be an error, so it is kept in `stray`.
-        """
+        """Take a line of the stream. Return the message that an empty line ends, and None for any other line."""
         if not line:
             return self._dispatch()
         name, _, value = line.removeprefix(BYTE_ORDER_MARK).partition(b":")
@@ -225,8 +219,10 @@ class EventReader:
             self._data.append(value.removeprefix(b" "))
         elif name == b"event":
             self._kind = value.strip()
-        elif name not in (b"", b"id", b"retry"):
-            self._keep(value if name == b"error" else line)
+        elif name == b"error":  # Some servers send an error in a line of its own, which is no part of the standard.
+            self._keep(value)
+        elif name not in (b"", b"id", b"retry"):  # These are comments and lines of no use. Others may be an error.
+            self._keep(line)
         return None
 
     def _dispatch(self) -> Message | bytes | None:
@@ -241,9 +237,9 @@ class EventReader:
         try:
             message = read_message(data)
         except (ValueError, RecursionError):
-            if data.startswith(b"{"):
+            if data.startswith(b"{"):  # a damaged message
                 return data
-            message = None
+            message = None  # The data are no JSON, such as [DONE].
         if message is not None and type(message) is dict:
             if kind == b"error":
                 return {"error": message}
@@ -299,10 +295,13 @@ def server_text(words: object, most: int = 200) -> str:
         words = page
         with suppress(ValueError, RecursionError):
             words = reason_of(json.loads(page)) or page
-    while inner := reason_of(words):
+    while inner := reason_of(words):  # The reason may itself be an object with a reason.
         words = inner
     text = str(words)
-    if text.lstrip().startswith("<"):  # an HTML page: either the title replaces it all, or each tag becomes a space
-        text = unescape(re.sub(r"(?is)^.*<title[^>]*>(.*?)</title>.*$|<[^>]*>", r"\1 ", text))
+    is_page = text.lstrip().startswith("<")  # an HTML page
+    if is_page:
+        title = re.match(r"(?is).*<title[^>]*>(.*?)</title>", text)
+        text_without_tags = re.sub(r"<[^>]*>", " ", text)
+        text = unescape(title[1] if title else text_without_tags)
     line = " ".join(text.split())
     return printable_text(hide_text(line))[:most].rstrip(".")

@@ -20,19 +20,19 @@ NO_NVCC = (
 
 
 def set_cuda_home(engine_args: Mapping[str, object]) -> str:
-    """Set CUDA_HOME to the toolkit in the packages of this Python environment, if kernels need a toolkit and no other
-    is there.
+    """Set CUDA_HOME to the CUDA toolkit among this environment's Python packages, if one is needed.
 
-    Only FlashInfer, a backend of attention, compiles kernels and so needs one. The toolkit works only with links to
-    NVIDIA's libraries, which the set-up makes. An environment that pip alone has filled has no links, so they are made
-    here. Return a warning in one line if there is no compiler (nvcc), or if the links cannot be made. Empty otherwise.
+    Return a warning in one line if the environment has no compiler (nvcc), or if the toolkit cannot be completed. Empty
+    otherwise.
     """
+    # Only FlashInfer, a backend of attention, compiles kernels at run time, and so needs a toolkit.
     is_compiled = str(engine_args.get("attention_backend", "")).upper().startswith(COMPILED_BACKEND)
-    has_toolkit = environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists()
-    if not is_compiled or has_toolkit:
+    has_other_toolkit = environ.get("CUDA_HOME") or shutil.which("nvcc") or (TOOLKIT / "bin" / "nvcc").exists()
+    if not is_compiled or has_other_toolkit:
         return ""
     packages = Path(get_path("purelib"))
     if links_of(packages) is None:
+        # The toolkit works only with links to NVIDIA's libraries. The set-up makes them, but pip alone does not.
         if next(packages.glob("nvidia/cu*/bin/nvcc"), None) is None:
             return NO_NVCC
         failure = make_links(packages)

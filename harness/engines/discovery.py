@@ -116,7 +116,7 @@ class Discovery:
         model. Raises UsageError if there is no server, or if its context is shorter than `max_model_len` tokens.
         """
         config = self.config
-        models, header = await self.models(address)
+        models, server_header = await self.models(address)
         listed = listed_model(config, models)
         context = listed.get("max_model_len")
         if isinstance(context, int) and context < max_model_len:
@@ -124,11 +124,15 @@ class Discovery:
                 f"--endpoint {address} serves contexts of {context:,} tokens; this run needs {max_model_len:,}: "
                 "start the server with a longer one, or give --max-model-len."
             )
-        model = config.served_model_name or str(listed.get("id", UNNAMED_MODEL))
-        if not config.served_model_name and model == UNNAMED_MODEL:  # The server lists no name for the model.
+        listed_name = str(listed.get("id", UNNAMED_MODEL))
+        if config.served_model_name:
+            model = config.served_model_name
+        elif listed_name == UNNAMED_MODEL:  # The server lists no name for the model.
             model = config.model_path
+        else:
+            model = listed_name
         version = await self.version(address)
-        return Server(address, model, engine_name(listed, header), version, other_model(config, listed))
+        return Server(address, model, engine_name(listed, server_header), version, other_model(config, listed))
 
     async def models(self, address: str) -> tuple[dict[str, ListedModel], str]:
         """Return the models that a server lists, by name, and the server's Server header, which may name the engine.
@@ -141,8 +145,8 @@ class Discovery:
         while status in BUSY_STATUSES and time.monotonic() < until:
             await asyncio.sleep(PAUSE_S)
             status, page, header = await self.get(address, "/models")
-        if status in (401, 403):
-            raise UsageError(f"--endpoint {address} {key_hint(header)} ({status}).")
+        if status in (401, 403):  # The header is then WWW-Authenticate: what the server asks for.
+            raise UsageError(f"--endpoint {address} {key_hint(challenge=header)} ({status}).")
         models = dict[str, ListedModel]()
         for item in list_or_empty(page, "data"):
             if isinstance(item, dict) and "id" in item:
@@ -152,8 +156,9 @@ class Discovery:
     async def version(self, address: str) -> str:
         """Return the engine's version, from the first page that has it. Empty if the server does not tell it."""
         for path, key in VERSION_PAGES:
+            root_address = join_url(address, path="", outside=True)  # without the /v1 of the API, which lacks this page
             with contextlib.suppress(UsageError):  # servers need not have this page
-                status, reply, _ = await self.get(join_url(address, path="", outside=True), path, PAGE_S)
+                status, reply, _ = await self.get(root_address, path, PAGE_S)
                 if status == 200 and isinstance(reply.get(key), str):
                     return server_text(reply[key], LONGEST_SERVER_NAME)
         return ""
@@ -182,7 +187,7 @@ class Discovery:
                 return response.status, reply, header
         except TimeoutError:
             raise UnreachedError(address, f"no answer within {limit_s:g} s.") from None
-        except EndpointError as error:
+        except EndpointError as error:  # The answer is too large.
             raise UsageError(f"--endpoint {error}.") from None
         except ClientError as error:
             raise UnreachedError(address, f"{await connection_problem(error, address)}.") from None
@@ -230,13 +235,13 @@ def is_single_model(models: Mapping[str, ListedModel]) -> bool:
 def other_model(config: RunConfig, listed: ListedModel) -> str:
     """Return the hub repository that a server lists as its model, if it is surely not the model that the user named.
 
-    Empty otherwise, since a path or an alias may stand for the named model. Empty also with --served-model-name, by
-    which the user says that the name on the server stands for the model.
+    Empty otherwise. Only a name OWNER/NAME is surely another model, since a path or an alias may stand for the named
+    one.
     """
-    if config.served_model_name:
+    if config.served_model_name:  # The user says by this flag that the name on the server stands for the model.
         return ""
     names = [name for name in (listed.get("root"), listed.get("id")) if isinstance(name, str)]
-    if any(is_one_of(name, (config.model, config.model_path)) for name in names):
+    if any(is_one_of(name, (config.model, config.model_path)) for name in names):  # The server lists the named model.
         return ""
     for name in names:
         is_repository = "/" in name.strip("/.") and name[0] not in "/."  # OWNER/NAME, and no path
@@ -270,10 +275,8 @@ def list_models(config: RunConfig, say: ShowLine = print) -> dict[str, ListedMod
 def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfig:
     """Return the configuration with the model that the endpoints serve, if the user named no model.
 
-    The configuration is unchanged without an endpoint, and if the user gave --model or --served-model-name. It is also
-    unchanged if the servers name their model by an alias: the default model then gives the tokenizer. `say` shows
-    a note if --served-model-name is not listed. Raises UsageError if the servers serve several models and the named one
-    is not among them, or if the served model's tokenizer is not found.
+    `say` shows a note if --served-model-name is not listed. Raises UsageError if the servers serve several models and
+    the named one is not among them, or if the served model's tokenizer is not found.
     """
     if not config.endpoint:
         return config
@@ -282,17 +285,21 @@ def config_of_served_model(config: RunConfig, say: ShowLine = print) -> RunConfi
     served_name = config.served_model_name
     if served_name and names and served_name not in names:
         say(f"the server lists {', '.join(names)}; {served_name} is asked for, as --served-model-name says")
-    if served_name or config.model in names or config.model_path in names:
+    is_listed = config.model in names or config.model_path in names
+    if served_name or is_listed:  # The configuration names the served model already.
         return config
     if names and not is_single_model(models):
         raise UsageError(
             f"the server serves {', '.join(names)}, not --model {config.model}{spelling_hint(config.model, names)} "
             "--served-model-name names the one to ask."
         )
-    if config.model != DEFAULT_MODEL or not names:  # The user's model may be the one behind the server's alias.
+    if config.model != DEFAULT_MODEL:  # The user named a model. The server's name for it may be an alias.
+        return config
+    if not names:  # The server lists no model.
         return config
     served = config
-    if "/" in names[0] or names[0] in MODELS:  # Any other name is an alias, and no model to load a tokenizer of.
+    is_alias = "/" not in names[0] and names[0] not in MODELS
+    if not is_alias:  # An alias names no model to load a tokenizer of, so the default model gives the tokenizer.
         served = config.with_settings(model=names[0])
     try:
         pretrained.load_tokenizer(served)

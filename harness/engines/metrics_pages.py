@@ -50,18 +50,18 @@ def models_of(lines: Iterable[str]) -> set[str]:
 def page_notes(text: str, names: Collection[str]) -> Iterator[str]:
     """Yield a note for each kind of rows on a page of metrics that may not be this run's own.
 
-    `names` are the names of this run's model. There are three kinds. Rows of other models beside this run's are left
-    out. If all rows name one other model, they are kept, since that may be another name. Rows that differ in a label
-    outside OWN_LABELS are counted together, although the label may not stand for replicas.
+    `names` are the names of this run's model.
     """
     lines = [line for line in page_with_vllm_names(text).splitlines() if metric_name(line) in SOURCES]
     models = models_of(lines)
     other_models = sorted(model for model in models if not is_one_of(model, names))
-    if other_models and len(other_models) < len(models):
+    has_own_model = len(other_models) < len(models)
+    if other_models and has_own_model:
         yield f"rows of other models on the page of metrics are left out: model_name {values_text(other_models)}"
-    elif len(other_models) == 1:
+    elif len(other_models) == 1:  # If there are several, all are counted together: the last note says so.
         yield f"the page of metrics is of model_name {other_models[0]}, which may be another name of the model"
     own_page = own_rows("\n".join(lines), names)
+    # Rows that differ in another label than OWN_LABELS are counted together, but may not stand for replicas.
     for name, values in foreign_labels(own_page).items():
         yield f"rows on the page of metrics are counted together: {name} {values_text(sorted(values))}"
 
@@ -72,6 +72,7 @@ def foreign_labels(text: str) -> Mapping[str, set[str]]:
     The result has these values by label. A row without the label counts as one with an empty value. Rows are counted
     together if they have the same metric and the same values of OWN_LABELS.
     """
+    # The other labels of each row, by the metric and the values of OWN_LABELS that rows of a group share.
     groups: dict[tuple[str, frozenset[tuple[str, str]]], list[dict[str, str]]] = defaultdict(list)
     for sample in parse_rows(text, SOURCES):
         own_labels, other_labels = set[tuple[str, str]](), dict[str, str]()

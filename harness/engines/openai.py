@@ -74,20 +74,26 @@ class OpenAI(Engine):
         """Prepare the client. No request is sent before `load`, which finds out what the servers are.
 
         `max_model_len` is the context in tokens that the servers must serve. Without `sampling`, answers have at most
-        --max-new-tokens. With one of `processes`, this process is the client; with more, so many processes are started.
-        0 means half as many as there are cores, but at most MOST_CLIENTS.
+        --max-new-tokens. `processes` is the number of client processes to start. If it is 1, none is started, and this
+        process is the client. If it is 0, the number follows from the machine's cores.
         """
         super().__init__(sampling=sampling or Sampling(config.max_new_tokens))
         self.loop = uvloop.new_event_loop()
         self.config = config
         self.max_model_len = max_model_len
-        self.processes = processes or max(1, min(MOST_CLIENTS, core_count() // 2))
+        processes_by_cores = max(1, min(MOST_CLIENTS, core_count() // 2))
+        self.processes = processes or processes_by_cores
         self.tokenizer = tokenizer = pretrained.load_tokenizer(config)
         self.name = f"the client of {', '.join(config.endpoint)}"
         self.starting = f"connecting to {', '.join(config.endpoint)}"
         self.servers: list[Server] = []
         self._client = Client(
-            config, self.sampling, tokenizer, len(tokenizer), config.model_path, FORMATS_BY_API[config.endpoint_api][0]
+            config,
+            self.sampling,
+            tokenizer,
+            vocabulary=len(tokenizer),
+            model=config.model_path,  # The model's name and the form are preliminary: `load` asks the servers.
+            form=FORMATS_BY_API[config.endpoint_api][0],
         )
         self._slots = asyncio.Semaphore(config.most_in_flight)
         self._cache_is_counted = False  # the servers tell how many prompt tokens come from a cache
@@ -101,7 +107,7 @@ class OpenAI(Engine):
         UsageError if a server cannot be used or differs from the others, EndpointError if a connection fails.
         """
         config = self.config
-        allow_open_files(config.most_in_flight)
+        allow_open_files(config.most_in_flight)  # Each request in flight has a connection, which is an open file.
         self._client.open()
         discovery = Discovery(config, self._client.session)
         for address in config.endpoint:
@@ -125,7 +131,7 @@ class OpenAI(Engine):
             "max_in_flight": config.max_in_flight,
         }
         await self._inspect_metrics()
-        if self.processes > 1:
+        if self.processes > 1:  # From now on, requests go through the client processes.
             self._clients = self._remote = [RemoteClient(self._client) for _ in range(self.processes)]
             await asyncio.gather(*(client.open() for client in self._remote))
 
@@ -154,7 +160,7 @@ class OpenAI(Engine):
         takes no form, or if it takes only text although prompts must have an exact number of tokens.
         """
         reason: object = ""
-        no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())
+        no_cache_fields = NO_CACHE_FIELDS.get(server.name, ())  # fields that turn this kind of server's cache off
         for request_format in FORMATS_BY_API[self.config.endpoint_api]:
             form = request_format._replace(no_cache_fields=no_cache_fields)
             try:
@@ -172,8 +178,8 @@ class OpenAI(Engine):
     async def _accepted_fields(self, server: Server, form: RequestFormat) -> tuple[tuple[str, float], ...]:
         """Return the sampling fields of NEUTRAL_FIELDS that the server takes, with their values.
 
-        They override the server's own defaults, which could change greedy answers. All fields are tried in one request;
-        only if the server refuses it, they are tried one by one.
+        The fields override the server's own defaults, which could change greedy answers. All fields are tried in one
+        request. Only if the server refuses that request, the fields are tried one by one.
         """
         with suppress(RefusedError):
             await self._try_format(server, form._replace(accepted_fields=NEUTRAL_FIELDS))
@@ -186,35 +192,35 @@ class OpenAI(Engine):
         return tuple(accepted)
 
     async def _try_format(self, server: Server, form: RequestFormat) -> bool:
-        """Send a small request in this form, and return whether the answer has token ids, if the form asks for them.
+        """Send a small request in this form, and return whether the form asks for token ids and the answer has them.
 
-        The answer is streamed if the run's answers are. The model that it names, and whether it counts cached tokens,
-        are noted in the client and in `server`. Raises RefusedError if another form may work, and UsageError if none
-        can.
+        Notes which model answered, and whether the server counts cached tokens. Raises RefusedError if another form may
+        work, and UsageError if none can.
         """
-        stream = self.config.scenario_rules.pattern.is_streamed
-        self._client.form = form
+        stream = self.config.scenario_rules.pattern.is_streamed  # as the run's requests will be
+        self._client.form = form  # decides what `content` returns
         content = self._client.content(self.tokenizer.encode(PROBE_TEXT))
         body = form.body(content, server.model, self.sampling.for_request(PROBE_TOKENS), stream)
         status, page, challenge = await self._first_reply(server.address, body)
         check_status(server.address, status, page, challenge)
         try:
             chunks = chunks_of(page, server.address, stream)
-        except EndpointError as error:
+        except EndpointError as error:  # The reply is no answer, or its end did not come.
             raise UsageError(f"--endpoint {error}.") from None
         self._client.served = next(chunk.model for chunk in chunks if chunk.end)
-        server.tells_cache &= any(chunk.usage and chunk.usage.cached_tokens is not None for chunk in chunks)
-        if sum(len(chunk.ids or ()) for chunk in chunks) > PROBE_TOKENS:
+        counts_cached_tokens = any(chunk.usage and chunk.usage.cached_tokens is not None for chunk in chunks)
+        server.tells_cache = server.tells_cache and counts_cached_tokens  # in all answers so far
+        token_ids = sum(len(chunk.ids or ()) for chunk in chunks)
+        if token_ids > PROBE_TOKENS:
             raise UsageError(f"--endpoint {server.address} ignores max_tokens: its answers are longer.")
         return form.ids_out and all(chunk.ids is not None for chunk in chunks if chunk.text)
 
     async def _first_reply(self, address: str, body: bytes) -> tuple[int, bytes, str]:
-        """Return the status, page and WWW-Authenticate header of the first reply that does not say that the server is
-        busy.
+        """Send a request again and again until the server is not busy. Return the last reply's status, page and
+        WWW-Authenticate header.
 
-        A server that is too busy, or has no backend yet, is asked again, for at most BUSY_S seconds. The pause between
-        two requests is the one that the server asks for, if it does. If the status is not 200, the page is the reason
-        in the reply.
+        After BUSY_S seconds, a busy server's reply is returned, too. If the status is not 200, the page is only the
+        reason in the reply.
         """
         until = time.monotonic() + BUSY_S
         while True:
@@ -224,11 +230,12 @@ class OpenAI(Engine):
                     page = await read_whole(response, address)
                 else:
                     page = (await refusal(response)).encode()
-            retry_after = headers.get("Retry-After", "")
+            retry_after = headers.get("Retry-After", "")  # the seconds that the server asks to wait, if it does
             pause_s = float(retry_after) if retry_after.isdecimal() else PAUSE_S
-            if status not in BUSY_STATUSES or time.monotonic() + pause_s > until:
+            has_time_left = time.monotonic() + pause_s <= until
+            if status not in BUSY_STATUSES or not has_time_left:
                 return status, page, headers.get("WWW-Authenticate", "")
-            await asyncio.sleep(max(PAUSE_S, pause_s))
+            await asyncio.sleep(max(PAUSE_S, pause_s))  # A server may ask for no pause (0).
 
     async def stream(
         self,
@@ -239,8 +246,9 @@ class OpenAI(Engine):
     ) -> TokenStream:
         """Yield the answer of the server with the least load, through the client with the fewest requests.
 
-        If as many requests are in flight as are allowed, wait for one to end first. A request without a first token is
-        counted as `unstarted`, because it weighs more in the server's load.
+        If as many requests are in flight as are allowed, wait for one to end first. The parameters are those of
+        `Engine.stream`: with `is_whole`, the answer need not be streamed. A request without a first token is counted as
+        `unstarted`, because it weighs more in the server's load.
         """
         async with self._least_loaded() as server:
             client = min(self._clients, key=attrgetter("in_flight"))
@@ -256,14 +264,14 @@ class OpenAI(Engine):
                         has_started = True
                     yield tokens
             finally:
-                if not has_started:
+                if not has_started:  # The request ended, by an error or otherwise, without a first token.
                     server.unstarted -= 1
                 client.in_flight -= 1
 
     @asynccontextmanager
     async def _least_loaded(self) -> AsyncIterator[Server]:
-        """Yield the server with the least load once a slot is free, and count one more request for it meanwhile."""
-        async with self._slots:
+        """Yield the server with the least load, and count one more request for it until the block ends."""
+        async with self._slots:  # waits until fewer requests are in flight than are allowed
             server = min(self.servers, key=attrgetter("load"))
             server.in_flight += 1
             try:
@@ -301,10 +309,11 @@ class OpenAI(Engine):
 
         How many requests the servers themselves compute at once is not known.
         """
-        per_server, most = self.config.model_spec.sequences, self.config.most_in_flight
-        if not per_server:
-            return most
-        return min(most, len(self.config.endpoint) * per_server)
+        most_in_flight = self.config.most_in_flight
+        demo_sequences = self.config.model_spec.sequences  # what a server computes at once; only the demo model has it
+        if not demo_sequences:
+            return most_in_flight
+        return min(most_in_flight, len(self.config.endpoint) * demo_sequences)
 
     def limit_in_flight(self, most: int) -> int:
         """Keep at most `most` requests in flight at all servers together, at least one at each.
@@ -328,6 +337,7 @@ class OpenAI(Engine):
     def prometheus_metrics(self) -> list[str]:
         """Return the rows of this run's model on each server's page. Empty if the pages do not come in time."""
         with suppress(TimeoutError):
+            # The pages are read at the same time, each in PAGE_S at most. The loop may be late with them under load.
             pages = self.spawn(self._read_pages()).result(timeout=2 * PAGE_S)
             return [own_rows(page, self.model_names) for page in pages]
         return []
@@ -338,7 +348,7 @@ class OpenAI(Engine):
         """
         addresses = list(self.config.metrics_url)
         if not addresses:
-            for server in self.servers:
+            for server in self.servers:  # A server has this page outside its API, so without the /v1 of the API.
                 addresses.append(server_addresses.join_url(server.address, "/metrics", outside=True))
         pages = await asyncio.gather(*map(self._metrics, addresses))
         return list(filter(None, pages))
@@ -393,6 +403,7 @@ def check_status(address: str, status: int, page: bytes, challenge: str) -> None
         raise UsageError(f"--endpoint {address} {key_hint(challenge)} ({status}).")
     if status >= 400 and status not in (404, *BUSY_STATUSES):
         raise RefusedError(f"{status}: {server_text(page)}")
+    # The server is busy, is not there (404), or redirects (below 400).
     message = server_text(page)
     if status == 404 and "/v1" not in address:
         message += "; most servers' addresses end in /v1, as in http://host:8000/v1"
@@ -402,7 +413,7 @@ def check_status(address: str, status: int, page: bytes, challenge: str) -> None
 def chunks_of(page: bytes, address: str, stream: bool) -> list[CompletionChunk]:
     """Return the parts of a whole answer, which came streamed or in one document.
 
-    Raises EndpointError if it is no answer, or if its end did not come.
+    Raises EndpointError if the page is no answer, or if the answer's end did not come.
     """
     reader = EventReader(address)
     messages: Sequence[Message | bytes] = reader.feed(page) if stream else [page]

@@ -39,22 +39,22 @@ GREETINGS = (
 async def protocol_hint(address: str) -> str:
     """Return which protocol the server at an address speaks, and what to do about it, in words.
 
-    The server is sent an HTTP request, and its first bytes are compared with the greetings of known protocols. If none
-    fits, TLS is tried. Empty if the server sends nothing in time, or if nothing is wrong with its protocol.
+    Empty if the server sends nothing in time, or if nothing is wrong with its protocol.
     """
     parts = urlsplit(address)
     host = parts.hostname or ""
     default_ports = {"https": 443}
     port = parts.port or default_ports.get(parts.scheme, 80)
-    head = await first_bytes(host, port)
-    if head is None:
+    reply_start = await first_bytes(host, port)
+    if reply_start is None:
         return ""
     for greeting in GREETINGS:
-        if head.startswith(greeting.text, greeting.start) and greeting.scheme in ("", parts.scheme):
+        is_wrong_here = greeting.scheme in ("", parts.scheme)  # Some protocols are wrong for http or for https only.
+        if is_wrong_here and reply_start.startswith(greeting.text, greeting.start):
             return greeting.meaning
     protocol = await tls_protocol(host, port)
-    if protocol is None:
-        return meaning_of_text(head)
+    if protocol is None:  # The server speaks no TLS.
+        return meaning_of_text(reply_start)
     return meaning_of_tls(protocol, parts.scheme)
 
 
@@ -71,13 +71,16 @@ def meaning_of_tls(protocol: str, scheme: str) -> str:
     return ""
 
 
-def meaning_of_text(head: bytes) -> str:
-    """Return what is wrong with a server that begins its reply with these bytes, in words. Empty for HTTP or TLS."""
-    if not head:
+def meaning_of_text(reply_start: bytes) -> str:
+    """Return what is wrong with a server that begins its reply with these bytes, in words. Empty for HTTP or TLS.
+
+    These two are the protocols of an endpoint, so nothing is wrong with them.
+    """
+    if not reply_start:
         return "it closes the connection without an answer"
-    if head.startswith((b"HTTP/", b"\x15\x03")):  # The second is an alert in TLS.
+    if reply_start.startswith((b"HTTP/", b"\x15\x03")):  # The second is an alert in TLS.
         return ""
-    shown_bytes = repr(head)[2:-1]  # without b'...'
+    shown_bytes = repr(reply_start)[2:-1]  # without b'...'
     return f"it does not speak HTTP; it sends {server_text(shown_bytes)}: give the port of the API"
 
 
@@ -112,7 +115,7 @@ async def received_bytes(reader: asyncio.StreamReader) -> bytes:
 async def tls_protocol(host: str, port: int) -> str | None:
     """Return the protocol that a server chooses within TLS (ALPN). Empty if it chooses none, None if it speaks no TLS.
 
-    The first connection offers no protocol. Only if the server accepts none such, a second one offers HTTP/2. So the
+    The first connection offers no protocol. If the server refuses that connection, a second one offers HTTP/2. So the
     result is HTTP/2 only for a server that speaks nothing else. The certificate does not matter here.
     """
     context = ssl.create_default_context()

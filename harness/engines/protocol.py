@@ -88,11 +88,12 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[object, object, Result], watch: Callable[[], None]) -> Result:
-        """Run a coroutine on the loop, and return its result or raise its error, which may be a TimeoutError.
+        """Run a coroutine on the loop, and return its result or raise its error.
 
-        `watch` is called every WATCH_INTERVAL_S while the coroutine runs. It may raise an error, which ends the wait.
+        `watch` is called every WATCH_INTERVAL_S while the coroutine runs. An error that it raises ends the wait.
         """
         future = self.spawn(work)
+        # `future.result` with a timeout would not tell the end of its wait from a TimeoutError of the coroutine.
         while not wait([future], timeout=WATCH_INTERVAL_S).done:
             watch()
         return future.result()
@@ -129,8 +130,8 @@ class Engine:
     async def score_choices(self, prompt: list[int], choices: list[int]) -> ChoiceLogprobs:
         """Return the log-probabilities of the ids in `choices`, at most 20, as the next token.
 
-        Only an engine that was made with `may_score` computes them. Raises EngineError, or UsageError for an engine
-        that never computes them, which keeps this method.
+        Only an engine that was made with `may_score` computes them. Raises EngineError. An engine that never computes
+        them does not replace this method, which raises UsageError.
         """
         raise UsageError(f"--backend {self.name} does not compute probabilities.")
 

@@ -51,7 +51,7 @@ class RequestFormat(NamedTuple):
             fields["min_tokens"] = sampling.min_new_tokens
         if sampling.exact:
             fields["ignore_eos"] = True
-        fields.update((*self.no_cache_fields, *self.accepted_fields))
+        fields.update((*self.no_cache_fields, *self.accepted_fields))  # pairs of a field and its value
         return to_json(fields)  # ten times as fast as json for a prompt of 800 ids
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class RequestFormat(NamedTuple):
             phrases.append("the server does not take min_tokens")
         if not self.usage:
             phrases.append("the server does not take stream_options")
-        for name, value in self.no_cache_fields:
+        for name, value in self.no_cache_fields:  # These fields are sent, so JSON's words are used: false, true.
             phrases.append(f"{name} {str(value).lower()}")
         refused_fields = [name for name, value in NEUTRAL_FIELDS if (name, value) not in self.accepted_fields]
         if refused_fields:

@@ -212,7 +212,7 @@ def metric_values(expositions: Iterable[str]) -> Readings:
         for name, _, values_of_ranks in row_groups(rows, RANKS):
             values_by_name[name].append(max(values_of_ranks))
     frontend_names = [name for name in values_by_name if name.startswith(FRONTEND_PREFIX)]
-    if len(frontend_names) < len(values_by_name):
+    if len(frontend_names) < len(values_by_name):  # Some metrics are the engines' own.
         for name in frontend_names:
             del values_by_name[name]
     return values_by_name
@@ -246,7 +246,7 @@ def parse_rows(text: str, names: Container[str]) -> list[Sample]:
     lines = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] in names]
     try:
         return parse_page("\n".join(lines))
-    except ValueError:
+    except ValueError:  # A row is damaged.
         pass
     rows = []
     for line in lines:

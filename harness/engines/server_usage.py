@@ -44,13 +44,14 @@ class StatedUsage(NamedTuple):
     def counts(self, came: int) -> TokenCounts:
         """Return the counts of an answer, given that this client counted `came` tokens of it.
 
-        Unexplained tokens are those of the server's total that are neither prompt nor output. They count as output only
-        if the server's output agrees with `came` when they are added, but not without them. Otherwise they stay
-        unexplained.
+        Unexplained tokens are those of the server's total that are neither prompt nor output. They may be a part of the
+        output that the server does not count as such.
         """
         output = self.output_tokens
         output_with_unexplained = (output or 0) + self.unexplained
-        if self.unexplained and not is_near(output or 0, came) and is_near(output_with_unexplained, came):
+        agrees_without = is_near(output or 0, came)
+        agrees_with = is_near(output_with_unexplained, came)
+        if self.unexplained and agrees_with and not agrees_without:  # They came, so they are output.
             return TokenCounts(self.prompt_tokens, output_with_unexplained, self.cached_tokens)
         return TokenCounts(self.prompt_tokens, output, self.cached_tokens, self.unexplained)
 
@@ -63,30 +64,32 @@ def is_near(stated: int, came: int) -> bool:
 def read_usage(usage: object) -> StatedUsage | None:
     """Return a server's counts of one answer, from its `usage`. None if that is no object.
 
-    Some servers do not include in the output what the model thinks, or in the prompt what came from a cache. The total
-    shows it: prompt and output together lack just that count, which is then added to one of them. What is lacking for
-    another reason is unexplained. A prompt or an output of 0 counts as unknown, since servers write 0 if they do not
-    count.
+    Some servers do not count in the output what the model thinks (`reasoning`), or in the prompt what was read from a
+    cache or written to it. Such tokens are added to the output or to the prompt.
     """
     if not isinstance(usage, dict):
         return None
     counts = flat_counts(usage)
+    # Servers that do not count the prompt or the output write 0, so 0 stands for unknown.
     prompt = first_count(counts, PROMPT_NAMES) or None
     output = first_count(counts, OUTPUT_NAMES) or None
     total = first_count(counts, TOTAL_NAMES) or 0
-    cached = first_count(counts, CACHED_NAMES)
     reasoning = first_count(counts, REASONING_NAMES) or 0
+    cached = first_count(counts, CACHED_NAMES)
+    written = first_count(counts, CACHE_WRITE_NAMES) or 0
+    cache_tokens = (cached or 0) + written
     unexplained = 0
     if prompt:
         unexplained = max(0, total - prompt - (output or 0))
-    cache_tokens = (cached or 0) + (first_count(counts, CACHE_WRITE_NAMES) or 0)  # read from it, and written to it
-    if reasoning and unexplained == reasoning:
+    if reasoning and unexplained == reasoning:  # The total has these tokens, but the output lacks them.
         output, unexplained = (output or 0) + reasoning, 0
-    elif cache_tokens and unexplained == cache_tokens:
+    elif cache_tokens and unexplained == cache_tokens:  # The total has these tokens, but the prompt lacks them.
         prompt, unexplained = (prompt or 0) + cache_tokens, 0
-    elif prompt and cache_tokens and not total and (APART_NAME in counts or cache_tokens > prompt):
-        # Without a total, the prompt lacks the cache's tokens if their name says so, or if they exceed the prompt.
-        prompt += cache_tokens
+    elif prompt and cache_tokens and not total:
+        # Without a total, the prompt lacks the cache's tokens if their name says so, or if they are more than it has.
+        is_apart = APART_NAME in counts or cache_tokens > prompt
+        if is_apart:
+            prompt += cache_tokens
     if cached is not None and prompt and cached > prompt:
         cached = None  # more tokens than the prompt has cannot come from a cache
     return StatedUsage(prompt, output, cached, unexplained)

@@ -13,6 +13,8 @@ from triton.language import constexpr
 # The rows, columns and warps of a program by the shape of the weight: the fastest of 24 that were measured on an H200.
 TILES = {(6144, 4096): (4, 512, 4), (4096, 4096): (16, 1024, 8), (28672, 4096): (4, 2048, 8)}
 OTHER_TILE = (8, 1024, 8)  # for all other shapes; the fastest for (4096, 14336)
+# A shape that is a multiple of these is one of every tile above, since all their sizes are powers of 2.
+MOST_TILE_ROWS, MOST_TILE_COLUMNS = 16, 2048
 
 
 @triton.jit
@@ -73,12 +75,14 @@ def single_row_variant(apply_many: Callable[..., torch.Tensor]) -> Callable[...,
 
         torch.compile does not look into this operator, so the number of rows is checked anew at each call.
         """
-        has_whole_tiles = b.shape[0] % 2048 == 0 and b.shape[1] % 16 == 0
+        has_whole_tiles = b.shape[0] % MOST_TILE_COLUMNS == 0 and b.shape[1] % MOST_TILE_ROWS == 0
         if a.shape[0] == 1 and has_whole_tiles:
             return multiply(a, b.t(), scale_a, scale_b)
         result = {"out_dtype": torch.bfloat16, "bias": None, "output_shape": [a.shape[0], b.shape[1]]}
-        return apply_many(None, A=a, B=b, As=scale_a, Bs=scale_b, **result)
+        no_self = None  # vLLM's method does not use it
+        return apply_many(no_self, A=a, B=b, As=scale_a, Bs=scale_b, **result)
 
+    # torch.compile learns the shape and the type of the product from this function, without computing it.
     product.register_fake(lambda a, b, *scales: a.new_empty((a.shape[0], b.shape[1]), dtype=torch.bfloat16))
 
     def apply_scaled_mm(self: object, **arguments: Unpack[ScaledProduct]) -> torch.Tensor:

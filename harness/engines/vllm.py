@@ -33,7 +33,7 @@ PROFILED_STEPS = 200  # the most steps of the engine: enough to see each kind of
 
 
 def profiler(traces: Path) -> dict[str, object]:
-    """Return the profiler's arguments for vLLM's AsyncEngineArgs. It costs nothing until `VLLM.profile` turns it on."""
+    """Return the arguments of vLLM's profiler, which costs nothing until `VLLM.profile` turns it on."""
     config = {
         "profiler": "torch",
         "torch_profiler_dir": str(traces.resolve()),
@@ -59,7 +59,7 @@ AMX_WARNING = (
 def create(plan: Plan, traces: Path, may_score: bool = False) -> "VLLM":
     """Return the engine of a run. With --profile, its profiler writes traces to the folder `traces`.
 
-    `may_score` is True if `score_choices` of the engine will be called.
+    Only with `may_score` may `score_choices` of the engine be called.
     """
     args = engine_args_of(plan, may_score)
     if plan.config.profile:
@@ -83,9 +83,9 @@ def sampling_params(sampling: Sampling, is_whole: bool, choices: tuple[int, ...]
         max_tokens=sampling.max_new_tokens,
         min_tokens=sampling.min_new_tokens,
         ignore_eos=sampling.exact,
-        allowed_token_ids=list(choices) or None,
-        logprobs=len(choices) or None,
-        detokenize=False,
+        allowed_token_ids=list(choices) or None,  # None: any token
+        logprobs=len(choices) or None,  # None: not returned
+        detokenize=False,  # Only the token ids are used.
         output_kind=output_kind,
     )
 
@@ -106,9 +106,9 @@ class VLLM(Engine):
         """
         super().__init__(args, sampling)
         self.streaming, self.patch_names = streaming, patch_names
-        self._ids = itertools.count()
-        self._llm: AsyncEngine | None = None
-        self._links: RemoteEngineConnections | None = None
+        self._ids = itertools.count()  # numbers for vLLM's requests
+        self._llm: AsyncEngine | None = None  # vLLM's engine, from `load` on
+        self._links: RemoteEngineConnections | None = None  # to the engines on other hosts, if there are any
 
     def _prepare_process(self) -> None:
         """Set what vLLM and its processes read from the environment when they begin, and note a caution for each patch.
@@ -117,9 +117,9 @@ class VLLM(Engine):
         """
         processes.adopt_orphans()
         environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        nvml.use_order_of_nvml()
-        # A process that dies by a signal writes its stack to engine.log: this one and its forks, then programs that it
-        # starts.
+        nvml.use_order_of_nvml()  # so that a GPU has the same number for vLLM as in this program's readings
+        # A process that dies by a signal writes its stack to engine.log. The first line is for this process and its
+        # forks, the second for Python programs that it starts.
         faulthandler.enable(2)
         environ.setdefault("PYTHONFAULTHANDLER", "1")
         environ[patches.VARIABLE] = ",".join(self.patch_names)
@@ -161,7 +161,7 @@ class VLLM(Engine):
                 self._links = RemoteEngineConnections(llm.engine_core)
         except BenchmarkError:  # by this program's own checks above
             raise
-        except (TimeoutError, ConnectionError) as error:
+        except (TimeoutError, ConnectionError) as error:  # These are OSErrors, too, but no fault of the settings.
             raise EngineError(f"vLLM did not start: {first_line(error)}") from error
         except (ValueError, TypeError, OSError) as error:  # raised by vLLM's own checks of the settings and the model
             traceback.print_exception(error)  # to engine.log
@@ -220,8 +220,9 @@ class VLLM(Engine):
         return ChoiceLogprobs(tuple(logprobs), outputs[-1].num_cached_tokens or 0)
 
     async def _outputs(self, prompt: list[int], params: "SamplingParams") -> AsyncIterator[RequestOutput]:
-        """Yield vLLM's outputs for a prompt, and note when each came. Raises EngineError, with the reason if the engine
-        is gone.
+        """Yield vLLM's outputs for a prompt, and note when each came.
+
+        Raises EngineError. If the engine is gone, the error says why.
         """
         from vllm.inputs.engine import tokens_input
 
@@ -230,7 +231,7 @@ class VLLM(Engine):
                 self.last_response_at = time.monotonic()
                 yield output
         except Exception as error:
-            if self.failure:
+            if self.failure:  # The engine is gone, for a reason that the error itself may not tell.
                 raise EngineError(self.failure) from error
             raise EngineError(f"vLLM failed while answering: {first_line(error)}") from error
 
@@ -311,10 +312,8 @@ class VLLM(Engine):
 
     @property
     def failure_text(self) -> str:
-        """The text of `failure`, which mostly names vLLM already. Only if an engine on another host is gone, it does
-        not, and the engine's name is put before it.
-        """
-        if self._links and self._links.is_broken:
+        """The text of `failure`, with a name that says which engine failed."""
+        if self._links and self._links.is_broken:  # Only this text does not name vLLM yet.
             return super().failure_text
         return self.failure or ""
 
@@ -324,6 +323,7 @@ class VLLM(Engine):
             handler = self._llm.output_handler
             if handler:  # A running handler would log the engine's end as a failure.
                 self.loop.call_soon_threadsafe(handler.cancel)
+            # vLLM may hang while it shuts down, so a thread does it, which is waited for only for some time.
             closing = threading.Thread(target=shut_down, args=(self._llm,), daemon=True)
             closing.start()
             closing.join(SHUTDOWN_GRACE_S)
@@ -345,7 +345,8 @@ class RemoteEngineConnections:
         """Watch the socket of vLLM's client for connections that end."""
         import zmq
 
-        # The client's socket belongs to its event loop. ZeroMQ's events about the socket may be read on another thread.
+        # The client's socket is asynchronous: only its event loop may use it. Its shadow, a plain object for the same
+        # socket, gives a monitor socket, on which ZeroMQ reports ended connections. Any thread may read that one.
         shadow: zmq.Socket[bytes] = zmq.Socket.shadow(client.resources.input_socket)
         self._socket = shadow.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._events: zmq.Socket[bytes] = zmq.Socket.shadow(self._socket)

@@ -41,15 +41,15 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
         "enable_prefix_caching": may_score,
         "disable_log_stats": not config.extra_metrics,
     }
-    optional = {
+    optional = {  # vLLM has values of its own for those that are not given.
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "seed": config.seed,
     }
     args |= {name: value for name, value in optional.items() if value is not None}
     if may_score:
-        args["logprobs_mode"] = "processed_logprobs"
-    if not nvml.gpus():
+        args["logprobs_mode"] = "processed_logprobs"  # over the allowed choices, after all others were masked
+    if not nvml.gpus():  # vLLM computes on the CPU.
         for name, value in cpu_args(config, may_score).items():
             args.setdefault(name, value)
     return args | extra_args(config)
@@ -58,17 +58,18 @@ def engine_args_of(plan: Plan, may_score: bool = False) -> dict[str, object]:
 def cpu_args(config: EngineConfig, may_score: bool) -> dict[str, object]:
     """Return the arguments that vLLM needs on a CPU. The caller uses only those that the run does not set itself.
 
-    For scoring (`may_score`), the cache gets smaller blocks. The cache's size is limited unless the user set it. A
-    model as small as the demo is not compiled, and runs fewer requests at once.
+    `may_score` says that prompts will be scored, which share their beginnings in the prefix cache.
     """
     args: dict[str, object] = {}
     spec = config.model_spec
     if may_score:
         args["block_size"] = CPU_BLOCK  # smaller than vLLM's 128 tokens, since only whole blocks are shared
-    if config.gpu_memory_utilization == "auto" and "VLLM_CPU_KVCACHE_SPACE" not in environ:
-        # vLLM would otherwise take 0.9 of the main memory, which other programs need, too.
+    is_size_set = config.gpu_memory_utilization != "auto" or "VLLM_CPU_KVCACHE_SPACE" in environ
+    if not is_size_set:
+        # vLLM would otherwise take 0.9 of the main memory, which other programs need, too. A quarter of the free memory
+        # leaves room for the model itself.
         args["kv_cache_memory_bytes"] = spec.cache_bytes or system.free_memory_bytes() // 4
-    if spec.sequences:
+    if spec.sequences:  # a model as small as the demo
         args["enforce_eager"] = True  # compiling so small a model for a CPU would take longer than the run
         args["max_num_seqs"] = spec.sequences
     return args
@@ -80,7 +81,7 @@ def extra_args(config: EngineConfig) -> dict[str, object]:
     vLLM reuses compiled code by a hash of its configuration, so the patches' names must be part of it. Raises
     UsageError if the installed vLLM has no such argument, or if a patch cannot be used.
     """
-    known = vllm_source.arguments()
+    known = vllm_source.arguments()  # empty if vLLM is not installed
     for key in config.engine_args:
         if known and key not in known:
             hint = given_values.spelling_hint(key, sorted(known))
@@ -141,21 +142,24 @@ def refusal(error: Exception) -> str:
 
 
 def check_quantization(model: ModelConfig) -> None:
-    """Raise UsageError for quantization that vLLM accepts but that has no effect or fails later.
+    """Raise UsageError for quantization that vLLM accepts but that fails later or has no effect.
 
-    Some methods quantize only experts. In a model without experts, nothing would be quantized, but the result would be
-    recorded as quantized. On a CPU without 8-bit floating-point arithmetic, vLLM fails only once it computes.
+    On a CPU without 8-bit floating-point arithmetic, vLLM fails only once it computes. Some methods quantize only
+    experts: in a model without experts, nothing would be quantized, but the result would be recorded as quantized.
     """
     from vllm.platforms import current_platform
 
     checkpoint = getattr(model.hf_config, "quantization_config", None) or {}
+    # "float-quantized" is the word of compressed-tensors for fp8.
     in_fp8 = str(model.quantization).startswith("fp8") or checkpoint.get("format") == "float-quantized"
     if current_platform.is_cpu() and in_fp8 and not current_platform.supports_fp8():
         raise UsageError("vLLM does not compute in fp8 on a CPU: use --quantization none and a model in 16 bits.")
-    online = model.quantization_config  # the quantization on loading
-    # A method that does not say whether it quantizes linear layers is assumed to do so.
-    quantizes_linear = getattr(online, "linear", "unknown") or getattr(online, "targets", None)
-    if online is not None and not quantizes_linear and not model.is_moe:
+    quantization = model.quantization_config  # of a quantization on loading; None without one
+    # Methods name the linear layers that they quantize in `linear` or in `targets`. A method without the field `linear`
+    # is assumed to quantize them.
+    has_linear_layers = getattr(quantization, "linear", True) or getattr(quantization, "targets", None)
+    has_experts = model.is_moe
+    if quantization is not None and not has_linear_layers and not has_experts:
         raise UsageError(
             f"--quantization {model.quantization} quantizes nothing in this model, only experts: use another, or none."
         )

@@ -33,8 +33,8 @@ class Extension:
     def chosen_kernels(self: "WorkerBase") -> dict[str, str]:
         """Return the names of the kernels that run in this worker, by part of the model, such as "attention".
 
-        For attention and linear layers, it is vLLM's name of the kernel that most layers have. To it are added the
-        words for what the patches change. A part of which vLLM does not tell the kernel is left out.
+        For attention and linear layers, a name is vLLM's for the kernel that most layers have. If patches change the
+        kernels of a part, their names are added.
         """
         backend_names, linear_kernels = list[str](), dict[torch.nn.Module, str]()
         for layer in self.vllm_config.compilation_config.static_forward_context.values():
@@ -45,12 +45,15 @@ class Extension:
             if hasattr(module, "quant_method"):
                 linear_kernels[module] = linear_kernel(module)
         kernels = dict[str, str]()
-        if backend_names:
+        if backend_names:  # The mode is the name that most layers have.
             kernels["attention"] = mode(backend_names)
         if linear_kernels:
             kernels["linear"] = mode(linear_kernels.values())
-        for part, text in patches.applied_kernels(CHOSEN_PATCHES, linear_kernels).items():
-            kernels[part] = f"{kernels[part]}, {text}" if part in kernels else text
+        for part, patched_kernels in patches.applied_kernels(CHOSEN_PATCHES, linear_kernels).items():
+            if part in kernels:
+                kernels[part] = f"{kernels[part]}, {patched_kernels}"
+            else:
+                kernels[part] = patched_kernels
         return kernels
 
 
