@@ -64,7 +64,7 @@ class SubmittedRun(NamedTuple):
         return read(self.folder("accuracy") / SCORES_FILE, ScoresFile)
 
     @property
-    def test06(self) -> tuple[Compliance, int]:
+    def recorded_test06(self) -> tuple[Compliance, int]:
         """The recorded verdict of TEST06, and the id of the end-of-text token that it was judged with.
 
         Raises UsageError if the file is missing or damaged.
@@ -99,7 +99,7 @@ class Entry(NamedTuple):
 
     @property
     def runs(self) -> list[SubmittedRun]:
-        """The runs of the entry, each once."""
+        """The runs of the entry, each once: often all its tests are of the same run."""
         runs = {self.accuracy.path: self.accuracy, self.performance.path: self.performance}
         if self.test06:
             runs[self.test06.path] = self.test06
@@ -124,7 +124,7 @@ def read_run(path: Path) -> SubmittedRun:
 
 
 def entries_of_runs(paths: Sequence[Path]) -> list[Entry]:
-    """Return the entries that the runs in these folders make up: one for each category and scenario, in their order.
+    """Return the entries that the runs in these folders make up: one for each pair of category and scenario.
 
     The accuracy test and the performance test of an entry may come from two runs with the same settings. Raises
     UsageError if a run is not finished, if an entry is incomplete, or if the runs are of several rounds of MLPerf.

@@ -20,11 +20,9 @@ CHECKER_SUMMARY_FILE = "summary.csv"
 def check(tree: Path, version: str) -> tuple[str, str]:
     """Run the official checker. Return why the submission is not accepted (empty if it is), and the checker's output.
 
-    It is not accepted if the checker finds errors or does not look into all results. Nor is it if LoadGen calls a
-    result in the closed division INVALID, which the checker itself accepts. The checker is silent on folders that it
-    does not look into, so the number of checked results is compared with the number in the tree. `version` is the
-    round, such as "6.1". The checker leaves summary.csv in the tree. Raises UsageError if the checker's submodule is
-    missing.
+    A submission is not accepted if the checker reports errors, if it does not look into all results, or if LoadGen
+    calls a result in the closed division INVALID. `version` is MLPerf's round, such as "6.1". The checker leaves
+    summary.csv in the submission's folder, `tree`. Raises UsageError if the checker's submodule is missing.
     """
     submodule_path(TOOLS / "submission_checker" / "main.py")
     place = tree.resolve()
@@ -33,15 +31,15 @@ def check(tree: Path, version: str) -> tuple[str, str]:
     process = subprocess.run(
         command, cwd=TOOLS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    output = process.stdout.replace(str(place), str(tree))
+    output = process.stdout.replace(str(place), str(tree))  # with paths as the user gave them
     expected, checked = len(performance_logs(tree)), checked_results(output)
     error_count = len(error_lines(output))
     if process.returncode or error_count:
         return f"{error_count} errors, exit code {process.returncode}", output
-    if checked < expected or not expected:
+    if checked < expected or not expected:  # The checker does not report folders that it does not look into.
         layout = "it looks into DIVISION/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO, with DIVISION open or closed"
         return f"the checker checked {checked} of the {expected} results in it: {layout}", output
-    return first_invalid(tree), output
+    return first_invalid(tree), output  # The checker itself accepts an INVALID result.
 
 
 def checked_results(output: str) -> int:
@@ -53,9 +51,7 @@ def checked_results(output: str) -> int:
 
 
 def first_invalid(tree: Path) -> str:
-    """Return why LoadGen calls a result INVALID, for the first such result in the closed division; empty if there is
-    none.
-    """
+    """Return why LoadGen calls the first INVALID result of the closed division so; empty if there is no such result."""
     for log in performance_logs(tree):
         result = loadgen_log.read(log.parent)
         division = log.relative_to(tree).parts[0]

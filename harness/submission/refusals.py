@@ -82,8 +82,8 @@ def missing_scenarios(entries: Sequence[Entry]) -> Refusals:
 
 
 def label_reasons(entry: Entry, *reason_lists: Refusals) -> list[str]:
-    """Return all reasons against an entry, each once and preceded by the entry's benchmark and scenario."""
-    reasons = dict[str, None]()
+    """Return all reasons against an entry, without repetitions, each preceded by the entry's benchmark and scenario."""
+    reasons = dict[str, None]()  # a dictionary in place of a set, since it keeps the order
     for reason_list in reason_lists:
         reasons |= dict.fromkeys(reason_list)
     return [f"{entry.label}: {reason}" for reason in reasons]
@@ -141,7 +141,8 @@ def size_refusals(entry: Entry, accuracy: TestResult, performance: TestResult) -
 def result_figures(result: TestResult) -> dict[str, float | None]:
     """Return the figures, by name, from which the checker takes a test's result; None for one that the log lacks.
 
-    They are LoadGen's estimate and the p90 in SingleStream and MultiStream, and the throughput in all others.
+    In SingleStream and MultiStream these are LoadGen's estimate of the p90 latency and the measured p90. In all other
+    scenarios they are samples/s and tokens/s.
     """
     estimate = ESTIMATES.get(result.scenario)
     if not estimate:
@@ -152,12 +153,13 @@ def result_figures(result: TestResult) -> dict[str, float | None]:
 
 def latency_refusals(result: TestResult, limits: mlperf.LatencyLimits) -> Refusals:
     """Yield a reason for each p99 of TTFT and TPOT that is missing, or not below its limit."""
+    # A tail has a p99 and its limit. If the log lacks a p99, `tails` lacks the tail.
     tails = {tail.kind: tail for tail in limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))}
     for kind in ("TTFT", "TPOT"):
         tail = tails.get(kind)
         if not tail:
             yield f"no {kind} in the performance test's log"
-        elif tail.share >= 1:
+        elif tail.p99 >= tail.limit:
             yield f"{kind} p99 of {formatting.number(tail.p99)} ms is not below {tail.limit:,g} ms"
 
 
@@ -207,8 +209,10 @@ def accuracy_refusals(entry: Entry) -> Refusals:
 
 
 def performance_refusals(entry: Entry) -> Refusals:
-    """Yield what is wrong with the performance test: LoadGen's verdict and errors, logs that contradict each other,
-    settings that MLPerf does not allow, the scenario's limits, and the size of an Offline query.
+    """Yield what is wrong with the performance test.
+
+    A test may be refused for LoadGen's verdict and errors, for logs that contradict each other, for settings that
+    MLPerf does not allow, for latencies over the scenario's limits, and for an Offline query with too few samples.
     """
     result = entry.performance.log("performance")
     if not result.valid:
@@ -221,6 +225,7 @@ def performance_refusals(entry: Entry) -> Refusals:
     if count_difference:
         yield count_difference
     percentile = logged_setting(result, "target_latency_percentile")
+    # LoadGen judges the p99 of a latency, but in SingleStream and MultiStream it estimates the p90.
     official_percentile = ESTIMATE_PERCENTILE if result.scenario in ESTIMATES else PERCENTILE
     if percentile != official_percentile:
         yield f"a target_latency_percentile of {percentile:g}; MLPerf's is {official_percentile:g}"
@@ -230,7 +235,7 @@ def performance_refusals(entry: Entry) -> Refusals:
     limits = entry.config.scenario_rules.limits
     if limits:
         yield from latency_refusals(result, limits)
-    if entry.config.scenario == "offline":
+    if entry.config.scenario == "offline":  # LoadGen sends all samples as one query, which must have MLPerf's set.
         official = entry.config.official_samples
         query_size = logged_setting(result, "samples_per_query")
         if query_size < official:
@@ -249,7 +254,7 @@ def test06_refusals(entry: Entry) -> Refusals:
         yield "no TEST06 (run it with --compliance test06)"
         return
     folder = entry.test06.folder("test06")
-    recorded, eos = entry.test06.test06
+    recorded, eos = entry.test06.recorded_test06  # `eos` is the id of the end-of-text token.
     outcome, text = test06_verdict.judge_test06(folder, eos, entry.config)
     text_file = folder / "verify_accuracy.txt"
     if not (recorded.passed and outcome.passed):
@@ -269,7 +274,7 @@ def system_differences(entries: Sequence[Entry], description: Description | None
         for difference in comparability.differences(comparable, first_comparable, IGNORED_BETWEEN_ENTRIES):
             values = f"{difference.a}, but {difference.b} in {first_label}"
             problems.append(f"{label}: {difference.name} {values}")
-    if not description:
+    if not description:  # The entries have been compared with each other, and there is nothing else.
         return problems
     for label, run in runs.items():
         for contradiction in contradictions(run, description):
@@ -280,10 +285,10 @@ def system_differences(entries: Sequence[Entry], description: Description | None
 def contradictions(run: SubmittedRun, description: Description) -> Refusals:
     """Yield where the description contradicts the record of a run, or lacks a field about the run's server.
 
-    Compared are the number and the names of the GPUs, the processor and the engine. If the server runs on another
-    machine, that machine was not recorded. This is then the only reason, since nothing can be compared.
+    Compared are the number and the names of the GPUs, the processor and the engine.
     """
     machine, endpoint = run.facts.system, run.config.endpoint
+    # The run recorded this machine, not the server's. So nothing can be compared, and this is the only reason.
     if endpoint and not server_addresses.is_here(endpoint):
         yield f"the machine behind {', '.join(endpoint)} was not recorded"
         return
@@ -292,7 +297,7 @@ def contradictions(run: SubmittedRun, description: Description) -> Refusals:
         if empty:
             yield f"{empty} of its server are not declared: `submission system --run {run.path}` asks for them"
     count = description["accelerators_per_node"]
-    if str(count) != str(len(machine.gpus)):
+    if str(count) != str(len(machine.gpus)):  # A person may have written the number as text.
         yield f"ran with {len(machine.gpus)} accelerators; accelerators_per_node is {count}"
     for gpu in dict.fromkeys(machine.gpus):
         yield from name_contradictions("accelerator_model_name", gpu, description)
@@ -347,6 +352,6 @@ def score_differences(entry: Entry) -> Refusals:
     if verdict != "PASS":
         yield f"the accuracy gate on its log says {verdict}"
     if entry.test06:
-        _, eos = entry.test06.test06
+        _verdict, eos = entry.test06.recorded_test06  # `eos` is the id of the end-of-text token.
         if eos != tokenizer.eos_token_id:
             yield f"TEST06 was judged with the end-of-text token {eos}, not {tokenizer.eos_token_id}"

@@ -52,16 +52,16 @@ def engine_of(facts: RunFacts) -> str:
 
 
 def server_description(facts: RunFacts) -> Description:
-    """Return the SERVER_FIELDS of the run's server: engine, weights and their type. No fields if the run had its own
-    engine.
+    """Return the SERVER_FIELDS of the server that a run used: engine, weights and their type.
 
-    A field that the server did not report is empty. An engine without a version counts as not reported. The type of the
-    weights is the value of --quantization with which the server was started, or else that of --dtype.
+    There are no such fields if the engine ran in the run's own process. A field that the server did not report is
+    empty. An engine without a version counts as not reported. The type of the weights is the value of --quantization
+    with which the server was started, or else that of --dtype.
     """
     if not facts.config.endpoint:
         return {}
     engine = engine_of(facts)
-    if not re.search(r"\d", engine):
+    if not re.search(r"\d", engine):  # There is no version in the name.
         engine = ""
     weight_type: object = ""
     for name in ("server_quantization", "server_dtype"):
@@ -87,7 +87,7 @@ def describe(machine: System, facts: RunFacts | None = None, is_here: bool = Tru
     description |= accelerator_description(machine)
     if machine.vllm_version:
         description["framework"] = f"vLLM {machine.vllm_version}"
-    if facts and facts.config.endpoint:
+    if facts and facts.config.endpoint:  # The engine is the server's, not the vLLM that is installed here.
         served = server_description(facts)
         description |= served
         description["framework"] = served["served_engine"]
@@ -122,7 +122,7 @@ def accelerator_description(machine: System) -> Description:
     description = {"accelerators_per_node": len(gpus), "accelerator_model_name": gpus[0]}
     if memory:
         description["accelerator_memory_capacity"] = f"{memory:.0f} GiB"
-    if len(gpus) == 1:
+    if len(gpus) == 1:  # A single GPU has no other to be connected with.
         description["accelerator_interconnect"] = NOT_APPLICABLE
     return description
 
@@ -134,7 +134,7 @@ def machine_details() -> Description:
     with suppress(OSError):
         sockets = set(re.findall(r"^physical id\s*:\s*(\d+)$", CPUINFO.read_text(), re.M))
         cores = cpu_line("cpu cores")
-        description["host_processors_per_node"] = len(sockets) or 1
+        description["host_processors_per_node"] = len(sockets) or 1  # 1 if Linux lists no socket
         description["host_processor_core_count"] = int(cores) if cores else ""
         description["host_processor_caches"] = cpu_line("cache size")
     return description

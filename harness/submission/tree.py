@@ -39,8 +39,8 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
     """Write the submission of one system into `out` and return the folder division/submitter in it.
 
     `system` names the system in paths. `description` is complete, with submitter and division. If an earlier build put
-    other systems into `out`, they stay, and their calibration notes are kept before the new ones. Raises UsageError if
-    the system is there already, if a name cannot be that of a folder, or if a file of a run is missing or does not fit;
+    other systems into `out`, they stay, and the new calibration notes are added after theirs. Raises UsageError if the
+    system is there already, if a name cannot be that of a folder, or if a file of a run is missing or does not fit;
     `out` is then unchanged.
     """
     check_folder_name("--system", system)
@@ -57,7 +57,7 @@ def build(entries: Sequence[Entry], description: Description, system: str, out: 
             old_notes = read_text(base / NOTES).rstrip()
             _, _, new_notes = read_text(new_base / NOTES).partition("\n")  # without the heading, which is there already
             write_text(new_base / NOTES, f"{old_notes}\n\n{new_notes.lstrip()}")
-        shutil.copytree(new_tree, out, dirs_exist_ok=True)
+        shutil.copytree(new_tree, out, dirs_exist_ok=True)  # only now that every file could be written
     return base
 
 
@@ -111,8 +111,8 @@ def checker_description(description: Description) -> Description:
 def write_results(entry: Entry, folder: Path) -> None:
     """Write LoadGen's logs of both tests, the scores, and the accuracy log.
 
-    Of a long accuracy log, only the beginning and the end are kept, as MLPerf asks. Raises UsageError if a file is
-    missing, if the scores were computed from another log, or if they are not the scores that MLPerf asks for.
+    An accuracy log is shortened to its beginning and its end, as MLPerf asks. Raises UsageError if a file is missing,
+    if the scores were computed from another log, or if they are not the scores that MLPerf asks for.
     """
     source, target = entry.accuracy.folder("accuracy"), folder / "accuracy"
     copy_files(source, target, LOGS)
@@ -120,7 +120,7 @@ def write_results(entry: Entry, folder: Path) -> None:
     text = read_given("", log, "text", str, most=LARGEST_ACCURACY_LOG)
     sha256 = log_digest(log)
     rouge = entry.accuracy.scores
-    if rouge.log and rouge.log != sha256:
+    if rouge.log and rouge.log != sha256:  # rouge.json has the hash of the log from which it was computed.
         raise UsageError(f"{log}: rouge.json was computed from another log.")
     try:
         scores = mlperf.ReferenceScores(**rouge.scores)
@@ -128,7 +128,10 @@ def write_results(entry: Entry, folder: Path) -> None:
         names = ", ".join((*mlperf.ROUGE, "gen_len"))
         raise UsageError(f"{source}/rouge.json: its scores are not {names}.") from None
     write_text(target / "accuracy.txt", accuracy_txt(scores, rouge.samples, sha256))
-    if len(text) >= END_CHARACTERS:  # accuracy.txt has the hash of the whole log
+    # MLPerf's truncate_accuracy_log shortens every log in this way, even if the log's two ends overlap. For a log that
+    # is shorter than one end, MLPerf's program fails. Here such a log is written whole. accuracy.txt has the hash of
+    # the whole log.
+    if len(text) >= END_CHARACTERS:
         text = text[:END_CHARACTERS] + CUT_MARK + text[-END_CHARACTERS:]
     write_text(target / ANSWERS_FILE, text)
     copy_files(entry.performance.folder("performance"), folder / "performance" / "run_1", LOGS)
@@ -152,8 +155,8 @@ def write_measurements(entry: Entry, description: Description, path: Path) -> No
 def weights_description(entry: Entry, description: Description) -> dict[str, str]:
     """Return the weights of a result by the checker's names: their file, their type, and how they were changed.
 
-    The weights of a server are as declared in the description. An engine in this process uses weights that are not
-    quantized, are quantized in the checkpoint, or are quantized when loaded.
+    The weights of a server are as declared in the description. The weights of an engine in this process are not
+    quantized, are already quantized in the checkpoint, or are quantized by the engine when it loads them.
     """
     config, engine_state = entry.config, entry.performance.facts.plan.engine_state
     quantization = engine_state.quantization

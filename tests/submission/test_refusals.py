@@ -222,7 +222,9 @@ def tried(kept: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Tr
             OUTCOMES[place] = SimpleNamespace(passed=judged)
             if text is not None:
                 (place / "verify_accuracy.txt").write_text(text)
-            test: Any = SimpleNamespace(folder=partial(same, place), test06=(SimpleNamespace(passed=recorded), 2))
+            test: Any = SimpleNamespace(
+                folder=partial(same, place), recorded_test06=(SimpleNamespace(passed=recorded), 2)
+            )
             entry = entry_of(acceptable(kept, "offline", place))._replace(test06=test)
             tried.of_test06.append(tried.call(lambda entry=entry: list(refusals.test06_refusals(entry))))
     return tried
