@@ -105,6 +105,7 @@ MEANINGS = {  # of what has no description in the summary, by name; of telemetry
     "gpu_pcie_sent_gb_per_s": "To the host, in 20 ms of each second, the sum over the GPUs.",
     "gpu_pcie_received_gb_per_s": "From the host, in 20 ms of each second, the sum over the GPUs.",
     "cpu_percent": "Load of all cores that the machine has.",
+    "others_cpu_percent": "Share of this program's cores that other programs took; empty if a server's is unknown.",
     "memory_gib": "Main memory in use.",
 }
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 import psutil
@@ -241,6 +241,56 @@ def busy_gpus() -> list[int]:
     return [index for index, usage in enumerate(memory) if usage and usage.used > GPU_SLACK_BYTES]
 
 
+class CpuReading(NamedTuple):
+    """The CPU seconds used so far, at one time: by all programs, and by each process that does not count as others."""
+
+    time_s: float
+    busy_s: float
+    used_s: dict[int, float]
+
+    @classmethod
+    def take(cls, processes: Iterable[int]) -> Self:
+        """Return a reading of now. `processes` are those that do not count as others, with all processes below them."""
+        return cls(time.monotonic(), busy_s(), cpu_by_process(processes))
+
+    def used_since(self, earlier: "CpuReading") -> dict[int, float]:
+        """Return the CPU seconds that each process used since an earlier reading, by process id."""
+        return {pid: used_s - earlier.used_s.get(pid, 0.0) for pid, used_s in self.used_s.items()}
+
+    def cores_of_others(self, earlier: "CpuReading") -> float:
+        """Return the cores that other programs used on average since an earlier reading.
+
+        Not below 0, which the difference may be since the parts of a reading are taken one after the other.
+        """
+        others_s = self.busy_s - earlier.busy_s - sum(self.used_since(earlier).values())
+        return max(0.0, others_s / (self.time_s - earlier.time_s))
+
+
+class OthersMeter:
+    """Tells from time to time how much of the CPU other programs took since the time before."""
+
+    def __init__(self, endpoints: Sequence[str] = ()) -> None:
+        """Take the first reading. The processes of servers behind `endpoints` on this machine are not other programs.
+
+        If these processes are not known, nothing is measured.
+        """
+        servers = servers_here(endpoints)
+        self.is_known = not servers.unknown
+        self.known_processes = {os.getpid()} | servers.process_ids
+        self.last = CpuReading.take(self.known_processes)
+
+    def percent(self) -> Measured:
+        """Return the share of this process's cores that other programs took since the last reading, in percent.
+
+        None if the load of other programs cannot be told apart from that of the servers.
+        """
+        if not self.is_known:
+            return None
+        last, self.last = self.last, CpuReading.take(self.known_processes)
+        percent = 100 * self.last.cores_of_others(last) / core_count()
+        return round(min(100.0, percent), 1)
+
+
 @contextmanager
 def watch_others(
     gpus: Sequence[int] = (), has_gpus: bool = False, endpoints: Sequence[str] = ()
@@ -248,9 +298,7 @@ def watch_others(
     """Measure what other programs use while the block runs. Yield the result, which is complete after the block.
 
     `gpus` are those whose memory other programs used before the engine started. `has_gpus` says that GPUs compute the
-    answers. The processes of a server behind `endpoints` on this machine do not count as other programs. If these
-    processes are not known, neither is the CPU load of other programs. A block of a second or less is too short to be
-    measured: its CPU load stays unknown.
+    answers. The processes of a server behind `endpoints` on this machine do not count as other programs.
     """
     load = BackgroundLoad(gpus=list(gpus))
     if has_gpus or endpoints:  # The CPU does not compute the answers, so a warning comes only at a larger share of it.
@@ -259,16 +307,16 @@ def watch_others(
     servers = servers_here(endpoints)
     load.unknown = servers.unknown
     known_processes = own_processes | servers.process_ids
-    begin, busy_before, cpu_before = time.monotonic(), busy_s(), cpu_by_process(known_processes)
+    before = CpuReading.take(known_processes)
     yield load
-    seconds = time.monotonic() - begin
-    if seconds <= 1:
+    after = CpuReading.take(known_processes)
+    seconds = after.time_s - before.time_s
+    if seconds <= 1:  # too short to be measured: the CPU load stays unknown
         return
-    # The CPU seconds of this program's and the servers' processes during the block.
-    used = {pid: cpu_s - cpu_before.get(pid, 0.0) for pid, cpu_s in cpu_by_process(known_processes).items()}
     if endpoints:  # A client that is too busy sees the server's answers late, so its own load counts, too.
-        busiest_s = max(used.get(pid, 0.0) for pid in cpu_by_process(own_processes))
+        used_s_by_process = after.used_since(before)
+        client_processes = cpu_by_process(own_processes).keys()  # this process and all below it
+        busiest_s = max(used_s_by_process.get(pid, 0.0) for pid in client_processes)
         load.client_share = round(busiest_s / seconds, 2)
-    if not servers.unknown:
-        others_s = busy_s() - busy_before - sum(used.values())
-        load.cpu_cores = max(0.0, round(others_s / seconds, 2))
+    if not servers.unknown:  # Otherwise a server on this machine may count as another program.
+        load.cpu_cores = round(after.cores_of_others(before), 2)

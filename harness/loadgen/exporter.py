@@ -76,7 +76,7 @@ def exporter_reading(urls: Sequence[str]) -> ExporterReading:
         missing = sorted(set(gpus) - seen)
         if missing:
             raise UsageError(f"--telemetry-url {address} reports no GPU {', '.join(missing)}.")
-        if not seen:
+        if not seen:  # No GPU is named, so the host was the condition that left all out.
             raise UsageError(f"--telemetry-url {address} reports no GPU of host {host}.")
     names = sorted(values)
     return ExporterReading(values, [models[name] for name in names], sorted(split))
@@ -135,7 +135,7 @@ def gpu_samples(address: str) -> Iterator[GpuSample]:
     rows = server_metrics.parse_rows(text, {*DCGM_COLUMNS, ENGINE_ACTIVE})
     if not rows:
         raise UsageError(f"--telemetry-url {address}: not an exporter's page: no field of DCGM's is on it.")
-    split = {card_of(row.labels) for row in rows if is_of_part(row.labels)}
+    split = {card_of(row.labels) for row in rows if is_of_part(row.labels)}  # the GPUs that are split into parts
     for name, labels, values in server_metrics.row_groups(rows, INSTANCES):
         gpu, host = card_of(labels)
         is_split = (gpu, host) in split
@@ -157,16 +157,16 @@ def card_of(labels: Mapping[str, str]) -> tuple[str, str]:
 def column_of(name: str, values: Sequence[float], is_split: bool) -> tuple[str, float]:
     """Return the column of machine.csv for a DCGM field (`name`), and a GPU's value for it.
 
-    `values` has one value for a whole GPU, and one for each part of a split GPU (MIG). Memory is summed over the parts,
-    and of any other field the largest value counts. Memory is turned from MiB into GiB, and a share into percent. The
-    column is empty if the field is not used.
+    `values` has one value for a whole GPU, and one for each part of a split GPU (MIG). The column is empty if the field
+    is not used.
     """
-    if name == ENGINE_ACTIVE:  # A whole GPU reports its load in another field.
+    if name == ENGINE_ACTIVE:  # The load of a split GPU, from 0 to 1. A whole GPU reports its load in another field.
         column = "load_percent" if is_split else ""
         return column, 100 * max(values)
     column = DCGM_COLUMNS[name]
-    if is_split and column in WHOLE_CARD_COLUMNS:  # Others may compute on the rest of the card.
+    if is_split and column in WHOLE_CARD_COLUMNS:  # The value is the whole card's, on which others may compute.
         return "", 0.0
     if column == "memory_gib":
-        return column, sum(values) / 1024
-    return column, max(values)
+        memory_mib = sum(values)  # The parts of a split GPU each have memory of their own.
+        return column, memory_mib / 1024
+    return column, max(values)  # The parts share such a value, or the busiest part stands for the GPU.

@@ -4,7 +4,7 @@ import csv
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +17,7 @@ from harness.core.nvml import SM_CLOCK, answer_or_none, ask_gpus, energies_mj, i
 from harness.core.nvml_library import NVML, FieldNumber, GPUHandle
 from harness.core.processes import signal_text
 from harness.engines import server_metrics
+from harness.loadgen.background_load import OthersMeter
 
 # The reasons for which a GPU's clock is lowered, as bits of NVML's answer (nvmlClocksEventReasons in nvml.h).
 POWER_CAPPED = 0x4 | 0x80  # the power limit in software, a power brake
@@ -72,7 +73,7 @@ def counter_rate(field: int) -> GpuQuery:
         then_s, count_then = before.get(index, (now_s, count))
         before[index] = now_s, count
         seconds, kib = now_s - then_s, count - count_then
-        if not seconds or kib < 0:
+        if not seconds or kib < 0:  # the first call for this GPU, or a counter that was reset
             return None
         return round(kib * 1024 / seconds / 1e9, 4)
 
@@ -130,7 +131,7 @@ def joules(gpus: int | None) -> Measured:
 
 def column_names(gpus: int) -> list[str]:
     """Return the columns of a recording: the time, the machine, each of `gpus` GPUs, and the engine's metrics."""
-    names = ["seconds", "cpu_percent", "memory_gib"]
+    names = ["seconds", "cpu_percent", "others_cpu_percent", "memory_gib"]
     for index in range(gpus):
         names += [f"gpu{index}_{column}" for column in GPU_NAMES]
     return [*names, *(column.name for column in server_metrics.METRIC_COLUMNS)]
@@ -138,14 +139,20 @@ def column_names(gpus: int) -> list[str]:
 
 @contextmanager
 def record_machine(
-    path: Path, wanted: bool, prometheus_metrics: Callable[[], list[str]], gpus: int | None, remote: Remote
+    path: Path,
+    wanted: bool,
+    prometheus_metrics: Callable[[], list[str]],
+    gpus: int | None,
+    remote: Remote,
+    endpoints: Sequence[str] = (),
 ) -> Iterator[list[str]]:
     """Write one line a second to the CSV file `path` while the block runs; nothing unless `wanted`.
 
     Yield a list of messages about what went wrong, which is complete once the block has ended. Values that are not
     reported are left empty. `prometheus_metrics` returns the engine's metrics, a text in Prometheus' format for each
     server. The first `gpus` visible GPUs are read, or all if None. `remote` returns the values of GPUs elsewhere, by
-    GPU and column. The GPUs of its first reading get columns after those of this machine's GPUs.
+    GPU and column. The GPUs of its first reading get columns after those of this machine's GPUs. The servers behind
+    `endpoints` do not count as other programs.
     """
     stop, troubles = threading.Event(), list[str]()
 
@@ -157,31 +164,33 @@ def record_machine(
             remote_gpus = sorted(remote())
             table.writerow(column_names(count + len(remote_gpus)))
             psutil.cpu_percent()  # each call covers the time since the previous call
+            others = OthersMeter(endpoints)
             last_s, last_metrics = 0.0, server_metrics.metric_values(prometheus_metrics())
             while not stop.wait(1.0):
                 seconds = time.monotonic() - begin
                 metrics = server_metrics.metric_values(prometheus_metrics())
-                cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent()]
+                cells: list[Measured] = [round(seconds, 1), psutil.cpu_percent(), others.percent()]
                 cells.append(round(psutil.virtual_memory().used / 2**30, 2))
                 cells += read_gpus()
                 remote_values = remote()
                 for gpu in remote_gpus:
-                    cells += map(remote_values.get(gpu, {}).get, GPU_NAMES)
+                    values_of_gpu = remote_values.get(gpu, {})  # empty if the GPU did not answer this time
+                    cells += [values_of_gpu.get(column) for column in GPU_NAMES]
                 cells += server_metrics.metric_cells(last_metrics, metrics, seconds - last_s)
                 table.writerow(cells)
                 last_s, last_metrics = seconds, metrics
-                file.flush()
+                file.flush()  # The lines so far are kept even if the process is killed.
 
     if not wanted:
         yield troubles
         return
-    recorder = threading.Thread(target=record, daemon=True)
+    recorder = threading.Thread(target=record, daemon=True)  # daemon: a reading that hangs does not keep the process
     recorder.start()
     try:
         yield troubles
-    finally:
+    finally:  # The recording ends with the block, also if the block raised an error.
         stop.set()
-        recorder.join(timeout=RECORDER_TIMEOUT_S)
+        recorder.join(timeout=RECORDER_TIMEOUT_S)  # A reading that hangs is not waited for any longer.
 
 
 @contextmanager
@@ -193,12 +202,12 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
     crashed, and a message is added to `troubles`.
     """
     count = len(ask_gpus(name_of)[:most])
-    spawn = multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("spawn")  # A fork of this process, which has threads, might hang.
     own_end, reader_end = spawn.Pipe()
     process = spawn.Process(target=serve_gpu_values, args=(reader_end, count), name="telemetry", daemon=True)
     if count:
         process.start()
-    reader_end.close()
+    reader_end.close()  # The process has a copy. If that is the only one, the pipe is closed when the process ends.
     value_count = count * len(GPU_NAMES)
 
     def read() -> list[Measured]:
@@ -225,7 +234,8 @@ def gpu_reader(most: int | None, troubles: list[str]) -> Iterator[tuple[int, Cal
         if count and is_gone():
             process.join(timeout=READ_TIMEOUT_S)  # only after a join is the exit code known
         code = process.exitcode
-        if code is not None:  # None if the process still runs; it ends when its pipe is closed.
+        # The code is None if the process was not started, or still runs: such a process ends when its pipe is closed.
+        if code is not None:
             troubles.append(
                 f"--extra-metrics: the process that reads the GPUs {exit_text(code)}, so that values are missing"
             )
@@ -245,12 +255,12 @@ def exit_text(code: int) -> str:
 
 
 def serve_gpu_values(connection: Connection, count: int) -> None:
-    """Send the values of the first `count` GPUs at each request, until the other side is gone.
+    """Send the values of the first `count` GPUs at each request, until the benchmark's process is gone.
 
-    This is all that the process that reads the GPUs does. The first values are sent without a request. Without NVML,
-    the values are an empty list. A value that a GPU does not report is None.
+    This is all that the process that reads the GPUs does. Without NVML, the values are an empty list. A value that a
+    GPU does not report is None.
     """
-    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches this process, too, but it is the command that ends it
+    signal(SIGINT, SIG_IGN)  # On Ctrl-C, the benchmark's process ends this one in good order.
     with suppress(OSError, EOFError), nvml_gpus() as (nvml, handles):
         # Counters start anew in each test, so their functions are made here.
         reads = GPU_COLUMNS | {name: counter_rate(field) for name, field in COUNTERS.items()}
@@ -259,6 +269,6 @@ def serve_gpu_values(connection: Connection, count: int) -> None:
             if nvml:
                 for gpu in handles[:count]:
                     values += [answer_or_none(read, nvml, gpu) for read in reads.values()]
-            # The first values only start the counters, and the other side discards them.
+            # The first values are sent without a request. They only start the counters, and are discarded.
             connection.send(values)
-            connection.recv()  # the next request
+            connection.recv()  # the next request; an error, which ends the loop, if the benchmark's process is gone

@@ -100,7 +100,7 @@ def exceeded_limits(values: Entries) -> dict[Limit, tuple[float, float]]:
     if values.get("requested_use_token_latencies"):
         limits = TOKEN_LIMITS
     exceeded = {}
-    percentile = f"{target_percentile(values):.2f}"
+    percentile = f"{target_percentile(values):.2f}"  # as LoadGen has it in the keys of its log, such as 99.00
     for limit in limits:
         measured = values.number(limit.latency.format(percentile))
         allowed = values.number(limit.limit)
@@ -123,10 +123,12 @@ def min_duration(values: Entries) -> Reasons:
             remedy = f"raise --offline-expected-qps{current_value(target, 'samples/s')}"
         case "Server":
             remedy = f"raise --server-target-qps{current_value(target, 'queries/s')}"
-        case _:
+        case _:  # SingleStream and MultiStream
             remedy = f"lower the expected latency{current_value(expected_ms, 'ms')}"
-    # In Server, LoadGen compares the minimum with the time up to the last scheduled sample.
-    ran_s = duration_at(values, "result_scheduled_samples_per_sec") or entries(values).seconds(values)
+    # In Server, LoadGen compares the minimum with the time up to the last scheduled sample. No other scenario has an
+    # entry for that rate: there, the minimum is compared with the length of the test.
+    scheduled_s = duration_at(values, "result_scheduled_samples_per_sec")
+    ran_s = scheduled_s or entries(values).seconds(values)
     min_ms = values.number("effective_min_duration_ms")
     shortfall = "too short"
     if min_ms and ran_s:
@@ -145,32 +147,36 @@ def min_queries(values: Entries) -> Reasons:
 
 
 def early_stopping(values: Entries) -> Reasons:
-    """Yield for which latencies' percentile the test had too few queries, and what to do.
+    """Yield a sentence for each latency whose percentile is uncertain, as the test had too few queries, and the remedy.
 
-    How many are missing, or how many the test needs at least, stands in sentences that LoadGen logs. A latency over its
-    limit is left out, since more queries would not help. If no logged sentence has a number, yield a sentence without
-    one, unless a latency is over its limit.
+    LoadGen logs a sentence for each latency, with the number of queries that are missing or needed.
     """
     is_over_limit = "latency" in failed_checks(values)
+    # At a rate that exceeds a limit, a longer test would fail as well.
     remedy = "lower the target rate" if is_over_limit else "run longer (a higher minimum duration or query count)"
     queries = number(values.count("result_query_count"), 9)
     percentile = f"p{target_percentile(values):g}"
-    too_few = f"{queries} queries are too few to be sure of the {{}} {percentile} (early stopping)"
+
+    def too_few(latency_name: str) -> str:
+        """Return the beginning of a sentence: there were too few queries for the percentile of a latency."""
+        return f"{queries} queries are too few to be sure of the {latency_name} {percentile} (early stopping)"
+
     problems = []
     exceeded = exceeded_limits(values)
     for limit in (*TOKEN_LIMITS, *QUERY_LIMITS):
-        if limit in exceeded:
+        if limit in exceeded:  # More queries would not help.
             continue
         logged_text = str(values.get(limit.early_stopping) or "")
         more = MORE_QUERIES_PATTERN.search(logged_text)
         fewest = re.search(r"Need to process at least (\d+) queries", logged_text)
         if more:
-            problems.append(f"{too_few.format(limit.name)}, {int(more[1]):,} more within the limit are needed")
-        elif fewest:
-            problems.append(f"{too_few.format('latency')}, {int(fewest[1]):,} are needed")
+            problems.append(f"{too_few(limit.name)}, {int(more[1]):,} more within the limit are needed")
+        elif fewest:  # This number is the same for all latencies, so the sentence is, too.
+            problems.append(f"{too_few('latency')}, {int(fewest[1]):,} are needed")
+    # No logged sentence has a number. Where a limit was exceeded, the reason about that limit says enough.
     if not problems and not is_over_limit:
-        problems = [too_few.format("latency")]
-    for sentence in dict.fromkeys(problems):
+        problems = [too_few("latency")]
+    for sentence in dict.fromkeys(problems):  # each sentence once
         yield sentence, remedy
 
 

@@ -81,7 +81,7 @@ class LoadGenSettings:
             value = values.get(key, official)
             if key in values and name.endswith("_ns"):  # A plan's value is in milliseconds, as in a user.conf.
                 value *= 10**6
-            if isinstance(official, int):
+            if isinstance(official, int):  # This attribute of LoadGen's takes only whole numbers.
                 setattr(settings, name, round(value))
             else:
                 setattr(settings, name, float(value))
@@ -149,6 +149,7 @@ def run_test(
         settings.mode = lg.TestMode.AccuracyOnly
     logging = log_settings(folder)
     logging.enable_trace = mode == "performance" and not sut.is_timed_by_client  # the times of each sample
+    # `ignore` takes LoadGen's calls to flush queries and to load or unload samples, for which nothing is to be done.
     system = lg.ConstructFastSUT(sut.issue, ignore)
     library = lg.ConstructQSL(samples, samples, ignore, ignore)
     # Without this path, LoadGen would read an audit.config in the working folder, which would change the test

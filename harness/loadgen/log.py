@@ -134,9 +134,9 @@ def read(folder: Path, scenario: str = "", mode: str = "") -> TestResult:
             if wanted and logged != wanted:
                 raise LogError(f"{path}: not this test's log: it says {logged}, not {wanted}.")
         return result_of(values, errors, warnings)
-    except ValueError as error:
+    except ValueError as error:  # Its message says what is wrong.
         raise LogError(f"{path}: {error}.") from None
-    except DAMAGED as error:
+    except DAMAGED as error:  # such as a TypeError, whose message needs a few words before it
         raise LogError(f"{path}: a damaged value: {type(error).__name__}: {error}.") from None
 
 
@@ -158,29 +158,25 @@ def check_beginning(path: Path, values: Entries) -> None:
 def add_entry(values: Entries, key: str, value: "JsonValue") -> None:
     """Add an entry of a LoadGen log to `values`.
 
-    Raises ValueError if LoadGen never writes such a value for the key, or never writes the key twice: a second version
-    is the beginning of another test, and the verdict comes once. A result, a setting in effect or an entry on early
-    stopping may be repeated only with the same value. If any other entry is repeated, the last value counts.
+    If an entry may be repeated, its last value counts. Raises ValueError if LoadGen never repeats the entry in this
+    way, or never writes such a value for the key.
     """
-    if key == "loadgen_version" and key in values:
+    if key == "loadgen_version" and key in values:  # A test begins with this entry.
         raise ValueError("contains the logs of two tests")
-    is_repeated = key in values and key.startswith(ONE_VALUE_PREFIXES)
-    is_same = is_repeated and values[key] == value and type(values[key]) is type(value)
-    if is_repeated and (key == "result_validity" or not is_same):
-        raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
+    if key in values and key.startswith(ONE_VALUE_PREFIXES):
+        is_verdict = key == "result_validity"  # LoadGen writes it once.
+        is_same = values[key] == value and type(values[key]) is type(value)
+        if is_verdict or not is_same:
+            raise ValueError(f"{key} appears twice, as {values[key]!r:.40} and {value!r:.40}")
     if not is_of_kind(key, value):
         raise ValueError(f"a damaged value: {key} is {value!r:.40}")
     values[key] = value
 
 
 def is_of_kind(key: str, value: object) -> bool:
-    """Return whether a value is of the type that LoadGen writes for this entry, so that damaged logs are refused.
-
-    An entry that this program knows is a text, a boolean, a count or a rate. Of the others, a result ("result_",
-    "generated_") is a number or null, and a setting in effect ("effective_") or an entry on early stopping is any
-    simple value. Any other entry may hold anything.
-    """
+    """Return whether a value is of the type that LoadGen writes for this entry, so that damaged logs are refused."""
     number = number_of(value)
+    is_null = value is None
     if key in TEXT_ENTRIES:
         return isinstance(value, str)
     if key in BOOLEAN_ENTRIES:
@@ -188,13 +184,12 @@ def is_of_kind(key: str, value: object) -> bool:
     if COUNT_ENTRIES.fullmatch(key):
         return isinstance(number, int) and number >= 0
     if RATE_ENTRIES.fullmatch(key):
-        return value is None or (number is not None and number >= 0)
-    if number is not None or value is None:
-        return True
+        return is_null or (number is not None and number >= 0)
+    # This program does not know the entry. Its prefix says what may be in it.
     if key.startswith(("result_", "generated_")):
-        return False
+        return is_null or number is not None
     if key.startswith(("effective_", "early_stopping")):
-        return isinstance(value, str | bool)
+        return is_null or number is not None or isinstance(value, str | bool)
     return True
 
 
@@ -208,14 +203,13 @@ def number_of(value: object) -> int | float | None:
 def last_entries(values: Entries) -> list[str]:
     """Return the keys of the entries that a log has only if its test finished.
 
-    An accuracy test ends with power_end. A performance test has a verdict, and since LoadGen 5.0.16 ends with
-    num_errors. Older versions end it with the throughput in tokens if they take the times of tokens, else with the
-    highest percentile.
+    A finished performance test has a verdict (result_validity).
     """
-    if values["effective_test_mode"] != "PerformanceOnly":
+    if values["effective_test_mode"] != "PerformanceOnly":  # an accuracy test
         return ["power_end"]
-    if "num_errors" in values:
+    if "num_errors" in values:  # LoadGen 5.0.16 and later end a log with this entry, so the log is whole.
         return ["result_validity"]
+    # Older versions end it with the highest percentile or, if they take the times of tokens, with the tokens/s.
     keys = ["result_validity", f"result_{PERCENTILES[-1]}_percentile_latency_ns"]
     if values.get("requested_use_token_latencies"):
         keys.append(entries(values).tokens)
@@ -288,7 +282,7 @@ def result_of(values: Entries, errors: list[str], warnings: list[str]) -> TestRe
         mode=str(values["effective_test_mode"]),
         started=values.text("test_datetime"),
         token_latencies=values.get("requested_use_token_latencies") is True,
-        valid=None if verdict is None else verdict == "VALID",
+        valid=None if verdict is None else verdict == "VALID",  # An accuracy test has no verdict.
         failed=failed,
         invalid_reasons=reasons(values) if verdict == "INVALID" else [],
         ran_short="min_duration" in failed,

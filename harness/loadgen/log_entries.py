@@ -85,7 +85,7 @@ def log_records(path: Path) -> Iterator[tuple[str, "JsonValue", Mapping[str, obj
                 try:
                     entry = DECODER.decode(line[len(LOG_MARK) :])
                 except (ValueError, RecursionError):
-                    entry = None
+                    entry = None  # It is not JSON, and fits no case but the last.
                 match entry:
                     case {"key": str(key), "value": value, **others}:
                         metadata = others.get("metadata")
@@ -128,10 +128,10 @@ def duration_at(values: Entries, entry: str) -> Measured:
 def scheduled_duration(values: Entries) -> Measured:
     """Return the seconds of a Server or SingleStream test, by the rate that LoadGen logs. None if it logs none.
 
-    The time of a Server test ends when the last issued query completes, that of a SingleStream test when the last query
-    is issued.
+    A Server test counts up to the completion of the last query, a SingleStream test up to the issue of the last query.
     """
-    return duration_at(values, entries(values).samples or "")
+    rate_entry = entries(values).samples
+    return duration_at(values, rate_entry) if rate_entry else None
 
 
 def sequential_duration(values: Entries) -> Measured:
@@ -179,4 +179,4 @@ def entries(values: Entries) -> ScenarioEntries:
 
     An unknown scenario has the usual keys, without a rate of samples.
     """
-    return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(None))
+    return ENTRIES_BY_SCENARIO.get(str(values["effective_scenario"]), ScenarioEntries(samples=None))

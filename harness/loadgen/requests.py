@@ -91,9 +91,10 @@ class TraceReader:
         """Begin without samples. They are added as lines are taken."""
         self.samples: list[Sample] = []
         self.has_end = False  # whether the last line of the trace came
-        # Times of first tokens, in ms, by scheduled time and delay of the sample, and by number of the sample.
+        # Times of first tokens in ms, of samples that have not ended yet. A Token_Latency event (Server) does not tell
+        # the sample's number, so its times are by the sample's scheduled time and delay.
         self._first_by_time: dict[tuple[float, float], float] = {}
-        self._first_by_number: dict[int, float] = {}
+        self._first_by_number: dict[int, float] = {}  # from Token events (SingleStream)
 
     def take(self, line: str) -> None:
         """Take what a line of the trace says of a sample: the time of its first token, or its end.
@@ -103,19 +104,19 @@ class TraceReader:
         """
         if '"LastTrace"' in line:
             self.has_end = True
+        has_sample_or_token = '"Sample"' in line or '"Token"' in line
         if '"Token_Latency"' in line:
             event = read_event(line)
             delay_ns = event["args"]["issue_delay"]
             first_ns = delay_ns + event["args"]["issue_to_done"]
             self._first_by_time[event["ts"], delay_ns] = first_ns / 1e6
-        elif '"ph":"b"' in line and ('"Sample"' in line or '"Token"' in line):
+        elif has_sample_or_token and '"ph":"b"' in line:  # The first line (b) of such an event has all its numbers.
             self._take_completion(read_event(line))
 
     def _take_completion(self, event: TraceEvent) -> None:
         """Take a Token event, which has the time of a sample's first token, or a Sample event, which ends the sample.
 
-        The time of the first token was noted by the sample's scheduled time and delay, or else by its number. It stays
-        None if no first token was noted.
+        A sample without a first token gets None as its TTFT.
         """
         arguments = event["args"]
         number, done_ms = int(arguments["sample_seq"]), arguments["complete_ns"] / 1e6
@@ -123,6 +124,7 @@ class TraceReader:
             self._first_by_number[number] = done_ms
             return
         delay_ns = arguments["issue_start_ns"]
+        # Only one of the two dictionaries has the sample's first token: the scenario decides which.
         ms_by_number = self._first_by_number.pop(number, None)
         first_ms = self._first_by_time.pop((event["ts"], delay_ns), ms_by_number)
         sample = Sample(
@@ -247,7 +249,7 @@ def read_requests(folder: Path) -> list[Request]:
                 requests.append(parse_line(cells, len(requests)))
     except OSError as error:
         raise UsageError(f"{path}: {system_reason(error)}.", path=path) from None
-    except (ValueError, csv.Error) as error:
+    except (ValueError, csv.Error) as error:  # The head is line 1 of the file, so the first request is line 2.
         raise UsageError(f"{path}:{len(requests) + 2}: not a request: {error}.", path=path) from None
     return requests
 
@@ -340,27 +342,30 @@ def latency_summary(times: Iterable[Measured]) -> Latency | None:
 def take_times(requests: Sequence[Request], folder: Path) -> None:
     """Replace the client's times of each request by LoadGen's own, and compress the trace that they come from.
 
-    Only the client knows when a request was sent, and by its own clock. That time is converted to LoadGen's clock. The
-    difference of the two clocks is taken from the request that reached the client's code fastest, since any delay would
-    add to it. A request without a first token keeps its own TTFT. Raises LogError if the trace is of another test.
+    Only the client knows when a request was sent, by its own clock, so that time is converted to LoadGen's clock.
+    Raises LogError if the trace is of another test.
     """
     samples = read_trace(folder)
     if [sample.index for sample in samples] != [request.sample for request in requests]:
         raise LogError(f"{folder / TRACE_FILE} belongs to another test: its samples are not those that were issued.")
-    clock_gaps_ms = []  # the client's time less LoadGen's, when the client received each request
+    # LoadGen issued each request at `scheduled_ms` + `delay_ms` of its clock. The client noted when it received the
+    # request, `begin_s`, by its own clock. The difference is the gap of the clocks plus the delay between the two. The
+    # smallest difference has hardly any delay.
+    differences_ms = []
     for request, sample in zip(requests, samples, strict=True):
-        clock_gaps_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
-    clock_gap_ms = min(clock_gaps_ms, default=0.0)
-    begin_ms = min((sample.scheduled_ms for sample in samples), default=0.0)
+        differences_ms.append(1e3 * request.begin_s - sample.scheduled_ms - sample.delay_ms)
+    clock_gap_ms = min(differences_ms, default=0.0)
+    test_begin_ms = min((sample.scheduled_ms for sample in samples), default=0.0)
     for request, sample in zip(requests, samples, strict=True):
         if request.sent_ms is not None:
-            sent_at_ms = 1e3 * request.begin_s + request.sent_ms - clock_gap_ms
+            sent_at_ms = 1e3 * request.begin_s + request.sent_ms - clock_gap_ms  # by LoadGen's clock
             request.sent_ms = max(0.0, sent_at_ms - sample.scheduled_ms)
-        request.issued_s = (sample.scheduled_ms - begin_ms) / 1e3
+        request.issued_s = (sample.scheduled_ms - test_begin_ms) / 1e3
         request.latency_ms = sample.latency_ms
         request.clock = "loadgen"
-        if request.first_tokens:  # If the client saw none, LoadGen's time is of a placeholder at the end.
-            request.ttft_ms, request.first_tokens = sample.ttft_ms, 1
+        # If no first token came, LoadGen's time is that of a placeholder at the end, so the request's own TTFT stays.
+        if request.first_tokens:
+            request.ttft_ms, request.first_tokens = sample.ttft_ms, 1  # LoadGen takes the time of one first token.
     compress_file(folder / TRACE_FILE)
 
 

@@ -79,9 +79,9 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
     async def send(self, items: Iterable[SentItem], answer: AnswerOne[SentItem]) -> Sequence[SentItem]:
         """Send the items, `at_once` of them at a time, and wait for their answers.
 
-        If there are conversations (`turn` tells the conversation of an item), the items of each are sent one after
-        another. The sending ends when `seconds` are over and `fewest` items were sent, but a round of conversations is
-        finished first. Return the items that were not sent.
+        The sending ends when `seconds` are over and `fewest` items were sent. If there are conversations (`turn`), the
+        items of each are sent one after another, and a round, which is one use of all conversations, is sent whole.
+        Return the items that were not sent.
         """
         # Without conversations, each item is a conversation of its own.
         conversations: Iterable[Sequence[SentItem]] = ((item,) for item in items)
@@ -93,18 +93,15 @@ class FixedConcurrency(NamedTuple, Generic[SentItem]):
         sent, latest_round = 0, -1
 
         async def send_one_by_one() -> None:
-            """Take conversations from the common source, and send their items one after another.
-
-            A round is one use of all conversations. When the time is over and enough items were sent, the present round
-            is finished, but no conversation of a new round is begun. One that was taken already is noted as unsent.
-            """
+            """Take conversations from the source that all such tasks share, and send their items one after another."""
             nonlocal sent, latest_round
             for conversation in source:
                 round = sent  # Without conversations, each item is a round of its own, so the end comes at once.
                 if self.turn:
                     round, _, _ = self.turn(conversation[0])
                 is_over = sent >= self.fewest and time.perf_counter() >= end
-                if is_over and round > latest_round:
+                is_new_round = round > latest_round
+                if is_over and is_new_round:  # The present round goes on after its time, but no new one is begun.
                     unsent.extend(conversation)
                     return
                 latest_round = max(latest_round, round)
@@ -134,7 +131,7 @@ class TimedArrivals(NamedTuple):
         Returns no requests: every sender returns those that it did not send, and this one sends all.
         """
         start = time.perf_counter()
-        if self.by_sample:
+        if self.by_sample:  # The times are in the order of the samples.
             items = sorted(items, key=attrgetter("sample"))
         async with tasks() as group:
             for request, due_s in zip(items, self.times, strict=True):  # LoadGen issued one request for each time
@@ -163,8 +160,8 @@ async def tasks() -> AsyncIterator[asyncio.TaskGroup]:
 def items_by_conversation(items: Iterable[SentItem], turn: Turn[SentItem]) -> list[list[SentItem]]:
     """Return the items of each conversation in a list of their own, in the order in which they are to be sent.
 
-    The lists are in the order in which the first item of each came. A conversation that is held again in another round
-    gets a list for each round. `turn` returns an item's round, its conversation, and its place there.
+    The lists are in the order in which the first item of each came. A round is one use of all conversations, so a
+    conversation has a list for each round. `turn` returns an item's round, its conversation, and its place there.
     """
     by_conversation = defaultdict[tuple[int, int], list[SentItem]](list)
     for item in items:

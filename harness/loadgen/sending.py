@@ -18,9 +18,7 @@ QUEUE_FACTOR = 2  # requests at the engine for each that it computes at once, so
 def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender | None:
     """Return the sender for queries that LoadGen issues all at once. None if LoadGen sets the pace.
 
-    Offline sends batches, on demand sorted by length. Fixed concurrency keeps a number of requests in flight until the
-    test's time is over. Requests with arrival times of the user's own are sent at these times. `timed` is False in an
-    accuracy test, which sends all its queries, without regard to time.
+    `timed` is False in an accuracy test, which sends all its queries, without regard to time.
     """
     config, prompts, conversations = plan.config, library.prompts, library.conversations
 
@@ -40,45 +38,49 @@ def loadgen_sender(plan: Plan, library: Library, timed: bool) -> RequestSender |
         return request.round, conversations[request.sample], request.sample
 
     match plan.pattern:
-        case Burst() if config.sort_by_length:
-            return Batches(config.batch_size, pass_and_length)
+        case Burst() if config.sort_by_length:  # Offline
+            return Batches(config.batch_size, order=pass_and_length)
         case Burst():
             return Batches(config.batch_size)
-        case ClosedLoop() if plan.concurrency:
+        case ClosedLoop() if plan.concurrency:  # fixed concurrency
             seconds = plan.min_duration_s if timed else inf
             return FixedConcurrency(plan.concurrency, seconds, plan.min_queries, turn if conversations else None)
-        case Schedule() if timed:  # A trace has a time for each sample; a generated schedule, for each query.
-            return TimedArrivals(library.arrivals or plan.schedule, by_sample=bool(library.arrivals))
-        case ClosedLoop() | Schedule():  # Without arrival times, or a known number in flight, all are sent at once.
+        case Schedule() if timed and library.arrivals:  # A trace of the user's own has a time for each sample.
+            return TimedArrivals(library.arrivals, by_sample=True)
+        case Schedule() if timed:  # A generated schedule has a time for each query.
+            return TimedArrivals(plan.schedule, by_sample=False)
+        case ClosedLoop() | Schedule():
+            # All are sent at once: an accuracy test needs no arrival times, and no number in flight is known.
             return Batches()
-    return None
+    return None  # LoadGen itself issues each query at its time.
 
 
 def pattern_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
     """Return a sender of the plan's load outside LoadGen, which takes prompts from any source, even an endless one.
 
-    `engine_concurrency` is how many requests the engine computes at once. In Offline, prompts are sent in batches of
-    --batch-size. Without it, more requests are kept at the engine than it computes at once, since an endless source
-    cannot be sent all at once. SingleStream and MultiStream send one query after the other. Fixed concurrency keeps its
-    number of requests in flight. Any other load is sent at random times, at 1 query/s if the plan has no rate yet.
+    `engine_concurrency` is how many requests the engine computes at once.
     """
     match plan.pattern:
         case Burst() if not plan.config.batch_size:
+            # Offline sends all at once, which an endless source cannot. So more requests than the engine computes at
+            # once are in flight: its queue is never empty.
             return FixedConcurrency(QUEUE_FACTOR * engine_concurrency)
         case Burst():
             return Batches(plan.config.batch_size)
-        case Sequential():
+        case Sequential():  # one query after the other, as SingleStream and MultiStream do
             return Batches(plan.samples_per_query)
-        case ClosedLoop():
+        case ClosedLoop():  # fixed concurrency
             return FixedConcurrency(plan.concurrency or engine_concurrency)
-    return RandomArrivals(plan.target_qps or 1.0, plan.seeds.schedule)
+    # Any other load has a rate, at which requests arrive. The plan may have no rate yet.
+    rate = plan.target_qps or 1.0
+    return RandomArrivals(rate, plan.seeds.schedule)
 
 
 def trial_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
     """Return the sender of a short trial, which runs before the rate is known.
 
-    A load that has no rate is sent as in a test. Any other load is sent in batches of --batch-size, or without it all
-    at once.
+    A load that has no rate is sent as in a test. Any other load is sent in batches of --batch-size or, without that
+    flag, all at once.
     """
     if isinstance(plan.pattern, Sequential | ClosedLoop):
         return pattern_sender(plan, engine_concurrency)
@@ -88,12 +90,12 @@ def trial_sender(plan: Plan, engine_concurrency: int) -> Sender[Prompt]:
 def trial_size(plan: Plan, engine_concurrency: int) -> int:
     """Return the number of prompts of a trial.
 
-    A load of one query after another takes TRIAL_QUERIES queries. Fixed concurrency takes twice its number in flight.
-    Any other load takes one batch: of --batch-size or, without it, as many as the engine computes at once.
+    `engine_concurrency` is how many requests the engine computes at once.
     """
     match plan.pattern:
-        case Sequential():
+        case Sequential():  # one query after another
             return TRIAL_QUERIES * plan.samples_per_query
-        case ClosedLoop():
-            return max(2 * (plan.concurrency or engine_concurrency), TRIAL_QUERIES)
-    return plan.config.batch_size or engine_concurrency
+        case ClosedLoop():  # a fixed number of requests in flight, twice as many in all, so that answers let others go
+            in_flight = plan.concurrency or engine_concurrency
+            return max(2 * in_flight, TRIAL_QUERIES)
+    return plan.config.batch_size or engine_concurrency  # one batch

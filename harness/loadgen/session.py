@@ -98,24 +98,28 @@ class LoadGenSession:
         which has the requests and the refusals. Raises LogError if LoadGen's trace is of another test.
         """
         settings = self.settings.prepare(plan, folder)
-        # The number of queries, for the screen and for --max-failed N%; None if it is not known.
-        total = {"accuracy": plan.samples, "test06": None}.get(mode, plan.queries)
+        total = plan.queries  # for the screen and for --max-failed N%; None if it is not known
+        if mode == "accuracy":  # This test sends each sample once.
+            total = plan.samples
+        elif mode == "test06":  # MLPerf's audit settings decide how many queries there are.
+            total = None
         if plan.engine_state.prefix_caching:  # this test must not be answered from the cache of an earlier one
             self.engine.run(self.engine.reset_prefix_cache(), partial(self.watchdog.check_run, folder))
-        is_timed = mode != "accuracy"
-        sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=total or 0, is_probe=is_probe)
-        shown_total, least_s = total, 0.0
-        if mode == "performance":
+        is_timed = mode != "accuracy"  # An accuracy test sends all queries without regard to time.
+        expected = total or 0  # 0: the number of queries is not known
+        sut = make_sut(self.engine, self.samples(plan), plan, is_timed, expected=expected, is_probe=is_probe)
+        shown_total, least_s = total, 0.0  # what the screen counts up to, in queries and in seconds
+        if mode == "performance":  # The pattern decides when this test ends.
             shown_total, least_s = plan.pattern.progress(plan)
         watch = partial(self.watch, sut, folder, shown_total, least_s, clock_offset())
-        self.watchdog.restart_stall_timer()
+        self.watchdog.restart_stall_timer()  # Between two tests, the engine had nothing to answer.
         with self.record_test(folder, plan, sut):
             run_test(mode, settings, sut, plan.samples, folder, watch)
-        if mode != "performance":
+        if mode != "performance":  # Speed is measured only in a performance test.
             drop_times(sut.requests)
         elif sut.is_timed_by_client:
             count_from_first(sut.requests)
-        else:
+        else:  # LoadGen has written the times to its trace in the folder.
             take_times(sut.requests, folder)
         write_requests(folder, sut.requests)
         return sut
@@ -123,14 +127,13 @@ class LoadGenSession:
     def watch(self, sut: SUT, folder: Path, total: int | None, least_s: float, offset: float) -> None:
         """Show how far a test is. Raises the error that occurred in it, or the reason why the run cannot go on.
 
-        It is called many times a second. The run cannot go on if the time is over, if the engine failed or is silent
-        for too long, or if the system clock was set, which makes LoadGen's times wrong. `total` is the number of
-        queries, `least_s` the seconds that the test takes at least. `offset` is the `clock_offset` at the start of the
-        test.
+        This method is called many times a second. `total` is the number of queries, `least_s` the seconds that the test
+        takes at least. `offset` is the `clock_offset` at the start of the test.
         """
         self.require_time()
         moved_s = clock_offset() - offset  # by how much the system clock was set during the test
-        if sut.timed and not sut.is_timed_by_client and abs(moved_s) > CLOCK_SET_S:
+        is_timed_by_loadgen = sut.timed and not sut.is_timed_by_client
+        if is_timed_by_loadgen and abs(moved_s) > CLOCK_SET_S:  # LoadGen uses the system clock, so its times are wrong.
             raise LoadGenError(
                 f"the system clock was set by {moved_s:+,.0f} s in a test that LoadGen times by it: run again."
             )
@@ -161,19 +164,19 @@ class LoadGenSession:
         """Record how a test uses the machine and a server while the block runs.
 
         Afterwards machine.json and, with an endpoint, server.json are written to the folder, and what a user should
-        know is shown. A warning about other programs is shown only once in a run. The energy is taken from the GPUs'
-        own counters, or with --telemetry-url from their recorded power. Only a timed test is recorded each second
-        (--extra-metrics), and only in a timed test are other users of the server looked for.
+        know is shown. A test that is not timed is not recorded each second (--extra-metrics), and other users of the
+        server do not matter in such a test.
         """
         config, gpus, engine = plan.config, plan.watched_gpus, self.engine
         urls, path = config.telemetry_url, folder / test_run.RECORDING
-        exported = exporter.reading_or_empty(urls)
+        exported = exporter.reading_or_empty(urls)  # of the server's GPUs; empty without --telemetry-url
         is_recorded = config.extra_metrics and sut.timed
         recording = gpu_readings.record_machine(
-            path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls)
+            path, is_recorded, engine.prometheus_metrics, gpus, partial(exporter.remote_gpus, urls), config.endpoint
         )
         # Counters of energy and of the engine are read before and after the test: the test's part is the difference.
         joules_before, pages_before = gpu_readings.joules(gpus), engine.prometheus_metrics()
+        # Only an engine in this process computes on the GPUs of this machine.
         busy_gpus = self.busy_gpus if config.is_in_process else []
         has_gpus = config.is_in_process and bool(nvml.gpus())
         with recording as notes, background_load.watch_others(busy_gpus, has_gpus, config.endpoint) as load:
@@ -189,7 +192,7 @@ class LoadGenSession:
         warnings = load.warnings()
         if config.endpoint and sut.timed:
             warnings += self.neighbours(plan, sut, path, pages_before, pages_after)
-        if not self.warned:
+        if not self.warned:  # The screen shows such a warning only once in a run.
             notes += background_load.warning_lines(warnings, bool(config.endpoint))
             self.warned = bool(warnings)
         use = machine_use.MachineUse(
@@ -218,6 +221,7 @@ class LoadGenSession:
 
         `path` is the test's machine.csv. `before` and `after` are the pages of metrics around the test.
         """
+        # Requests above the limit of --max-in-flight wait in this client, and are not at the server yet.
         in_flight = min(sut.most_in_flight, plan.config.most_in_flight)
         # Of the server's and the client's count of an answer, the larger counts: no token of this run may be taken for
         # another program's.
@@ -240,7 +244,7 @@ class LoadGenSession:
 
         Raises the error of the work, or the reason why the run cannot go on.
         """
-        self.watchdog.restart_stall_timer()
+        self.watchdog.restart_stall_timer()  # Before this work, the engine had nothing to answer.
 
         def watch() -> None:
             """Raise an error if the time is over, or if the engine failed or is silent for too long."""

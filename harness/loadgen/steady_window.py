@@ -71,20 +71,21 @@ def steady_window(requests: Sequence[Request], at_once: int) -> SteadyWindow | N
     """Return the steady part of a test in which `at_once` requests are computed at a time.
 
     The part begins when the first `at_once` answers have ended (the ramp), and ends when `at_once` answers are still to
-    come (the drain). None if ramp and drain have more than half of the requests, or if a time is not known. None also
-    if the answers did not come steadily: the part is a tenth of the test or less, or no tokens came in its first half.
+    come (the drain). None if the test has no such part, or if a time is not known.
     """
-    is_mostly_ramp = 2 * at_once > len(requests) / 2
+    ramp_and_drain = 2 * at_once
+    is_mostly_ramp = ramp_and_drain > len(requests) / 2
     if is_mostly_ramp or any(request.done_s is None for request in requests):
         return None
     done = sorted(requests, key=attrgetter("end_s"))
     last_of_ramp, last_before_drain = at_once - 1, len(done) - at_once - 1
     begin_s, end_s = done[last_of_ramp].end_s, done[last_before_drain].end_s
     ended_requests = done[last_of_ramp + 1 : last_before_drain + 1]
+    # Requests that were both sent and answered within the part.
     whole_requests = [request for request in requests if request.begin_s >= begin_s and request.end_s <= end_s]
     window = SteadyWindow(begin_s, end_s, tuple(ended_requests), tuple(whole_requests))
     is_short = window.seconds <= LEAST_STEADY_SHARE * done[-1].end_s
     tokens_in_first_half, _ = window.halves
-    if is_short or not tokens_in_first_half:
+    if is_short or not tokens_in_first_half:  # Most answers ended at about one time, so no part of the test is steady.
         return None
     return window

@@ -59,6 +59,7 @@ class SUT:
             issued_s = time.perf_counter()
             self.counters.issued += len(ids)
         new_requests = list[Request]()
+        # The order counts all requests of the test. The round of a request is how often its sample was issued before.
         for order, (id, index) in enumerate(zip(ids, indices, strict=True), start=len(self.requests)):
             new_requests.append(Request(index, issued_s=issued_s, order=order, round=self._issues[index], id=id))
             self._issues[index] += 1
@@ -70,7 +71,7 @@ class SUT:
 
         Runs on the engine's loop, and does not wait for the answers.
         """
-        if self.sender is None:
+        if self.sender is None:  # LoadGen sets the pace.
             for request in requests:
                 self.run(self.attempt(request))
         else:
@@ -105,8 +106,8 @@ class SUT:
         """Answer a request, or count it as refused or failed.
 
         A refusal by a full server is a failure, except in a probe, where it is a measurement. Raises EndpointError if
-        more requests failed than --max-failed allows, or if a server refuses a request of a probe while it answers no
-        other. Any other error is raised.
+        more requests failed than --max-failed allows, or if a server refuses the only request of a probe that is in
+        flight. Any other error is raised.
         """
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -134,7 +135,7 @@ class SUT:
         """Count a failed request, and give LoadGen a placeholder for its answer.
 
         Raises EndpointError, with `remedy` at the end of its message, if more requests failed than --max-failed allows.
-        If --max-failed is a share, it is one of the expected queries or, if more were issued, of the issued queries.
+        A share in --max-failed is a share of the expected queries or, if more were issued, of the issued queries.
         """
         self._failed += 1
         total = max(self.expected, self.counters.issued)
@@ -147,14 +148,12 @@ class SUT:
         self.end_without_answer(request, error)
 
     def end_without_answer(self, request: Request, error: EndpointError) -> None:
-        """Give LoadGen a placeholder for a failed request, since LoadGen waits for every answer.
-
-        The placeholder has PLACEHOLDER_TOKENS tokens. In an accuracy test, which scores the answers, it has none. If
-        LoadGen takes the times and was told of no first token, a first token is reported, too.
-        """
+        """Give LoadGen a placeholder for a failed request, since LoadGen waits for every answer."""
         request.failure = str(error)
-        if self.timed and self.streams and not self.is_timed_by_client and request.ttft_ms is None:
+        takes_first_tokens = self.timed and self.streams and not self.is_timed_by_client
+        if takes_first_tokens and request.ttft_ms is None:  # LoadGen waits for a first token, too, and none came.
             self.report(lg.FirstTokenComplete, request.id, [0])
+        # An accuracy test scores the answers, so there the placeholder has no tokens.
         placeholders = [0] * test_run.PLACEHOLDER_TOKENS if self.timed else []
         self.end(request, placeholders)
 
@@ -165,7 +164,7 @@ class SUT:
         EndpointError, EngineError or EmptyAnswerError.
         """
         exchange, tokens = Exchange(), list[int]()
-        begin = exchange.sent_at
+        begin = exchange.sent_at  # now; a server's client replaces `sent_at` as soon as a connection takes the request
         prompt, max_new_tokens = self.library.request(request.sample, request.order, request.round)
         is_whole = not self.streams
         request.prompt_tokens = len(prompt)
@@ -183,7 +182,7 @@ class SUT:
                     self.counters.started += 1
                     self.counters.first_token_s += now - begin
                 tokens.extend(new_tokens)
-        finally:
+        finally:  # A request that failed was sent as well, so this time is recorded.
             if self.streams:
                 request.sent_ms = self.ms_since_issue(request, exchange.sent_at)
         self.complete(request, tokens, exchange)
@@ -205,7 +204,7 @@ class SUT:
             )
         request.output_tokens = delivery.tokens if delivery else len(tokens)
         if delivery:
-            request.first_tokens = max(1, delivery.first_tokens)
+            request.first_tokens = max(1, delivery.first_tokens)  # An answer that came whole has 0 in its delivery.
             self.deliveries.append(delivery)
             self.sent_tokens += request.prompt_tokens
         self.counters.tokens += request.output_tokens
@@ -248,7 +247,7 @@ class SUT:
 
 
 def make_sut(engine: Engine, library: Library, plan: Plan, timed: bool, expected: int, is_probe: bool = False) -> SUT:
-    """Return the system under test for a plan's scenario. The other parameters are those of `SUT`."""
+    """Return the system under test for a plan's scenario. All parameters but `plan` are fields of `SUT`."""
     pattern = plan.pattern
     return SUT(
         engine,

@@ -54,28 +54,30 @@ def corrected_result(
 ) -> TestResult:
     """Return LoadGen's result corrected for requests that failed, were not sent, or have an answer of one token.
 
-    For a request without an answer, LoadGen received a placeholder, which must not count. If requests failed, the real
-    answers are judged by the `limits` again; None if the run has no limits. LoadGen leaves answers of one token out of
-    its rates, and computes a wrong TPOT from them, so TPOT is computed from the longer answers instead. With
-    `may_have_single_tokens`, answers of one token were asked for, and LoadGen's errors about them are removed.
+    `limits` is None if the run has no limits. `may_have_single_tokens` says that answers of one token were asked for.
     """
     answered = successful_requests(requests)
-    result = result_over_one_time(result, answered)
-    failed = unanswered = len(requests) - len(answered)
+    result = result_over_whole_test(
+        result, answered
+    )  # LoadGen's rates of MultiStream leave the time between queries out.
+    failed = len(requests) - len(answered)
+    unanswered = failed
     if is_timed_by_client(requests):  # LoadGen counted requests that were not sent in time; `requests` lacks them.
         unanswered += (result.samples or 0) - len(requests)
-    if has_other_times(requests):  # The client has better times than LoadGen, which saw placeholders.
+    if has_other_times(requests):  # LoadGen's times are not those of the real answers, but those in `requests` are.
         result = result_with_times(result, answered)
-    if unanswered:
+    if unanswered:  # LoadGen received a placeholder for each such request, which must not count.
         result = result_of_real_answers(result, requests, unanswered)
     if failed and limits and result.valid:  # placeholders may have kept LoadGen's own percentiles within the limits
         tails = limits.tails(p99_of(result.ttft_ms), p99_of(result.tpot_ms))
         result = result_by_limits(tails, "without the failed requests", result)
-    if not result.token_latencies or not single_tokens(answered):
+    # If LoadGen takes the times of tokens, it leaves answers of one token out of its rates, and such answers make its
+    # TPOT wrong.
+    if not result.token_latencies or not single_tokens(answered):  # There is nothing of this kind to correct.
         return result
     if not unanswered:  # With unanswered requests, the rates were corrected above.
         result = result_of_real_answers(result, requests, unanswered=0)
-    if may_have_single_tokens:
+    if may_have_single_tokens:  # LoadGen logs such an answer as an error, although nothing is wrong with it.
         errors = [error for error in result.errors if ONE_TOKEN_ERROR not in error]
         result = replace(result, errors=errors)
     if result.ttft_ms is None:  # Without TTFT, TPOT is not known either.
@@ -91,7 +93,7 @@ def has_other_times(requests: Sequence[Request]) -> bool:
     """
     if is_timed_by_client(requests):
         return True
-    if all(request.latency_ms is None for request in requests):
+    if all(request.latency_ms is None for request in requests):  # The file has no times.
         return False
     return any(request.failure or request.first_tokens == 0 for request in requests)
 
@@ -107,8 +109,8 @@ def result_with_longer_answers(
     """Return the result with the times per output token of the answers of two tokens and more.
 
     `answered` are all answered requests. With `limits`, the result becomes INVALID if the p99 of TPOT is over its
-    limit. If p99 is within the limit, `tpot_judged` says whether these answers are enough to be sure of it, by the rule
-    of LoadGen's early stopping.
+    limit. If p99 is within the limit, `tpot_judged` says whether these answers are enough to be sure of that, by the
+    rule of LoadGen's early stopping.
     """
     times_ms = [request.tpot_ms for request in answered if request.tpot_ms is not None]
     tpot_ms = latency_summary(times_ms)
@@ -123,17 +125,16 @@ def result_with_longer_answers(
     return replace(result, tpot_judged=len(times_ms) >= fewest)
 
 
-def result_over_one_time(result: TestResult, answered: Sequence[Request]) -> TestResult:
+def result_over_whole_test(result: TestResult, answered: Sequence[Request]) -> TestResult:
     """Return the result; in MultiStream, with all rates over the same time: that of the whole test.
 
-    In MultiStream, LoadGen logs no rate over the whole test but the tokens per second. The test's time follows from
-    that rate, and the samples per second from this time. The sum of the queries' latencies would leave out the time
-    between queries. A result of another scenario, or without a rate of tokens, is returned unchanged.
+    The other rates of a MultiStream result are over the sum of the queries' latencies, which leaves out the time
+    between queries.
     """
     tokens = output_token_sum(answered)
     if result.scenario != "MultiStream" or not result.tokens_per_sec or not tokens:
         return result
-    seconds = tokens / result.tokens_per_sec
+    seconds = tokens / result.tokens_per_sec  # The tokens per second are LoadGen's only rate over the whole test.
     samples_per_sec = result.samples_per_sec
     if result.samples:
         samples_per_sec = result.samples / seconds
@@ -156,24 +157,24 @@ def result_with_times(result: TestResult, requests: Sequence[Request]) -> TestRe
 def result_of_real_answers(result: TestResult, requests: Iterable[Request], unanswered: int) -> TestResult:
     """Return the result with counts and rates of real answers only, without the `unanswered` requests.
 
-    LoadGen counted placeholders for the unanswered requests and, if it takes the times of tokens, left out answers of
-    one token. So its rate of tokens is multiplied by the real number over the number that it counted. If it logged no
-    rate, the rate is the tokens divided by the test's seconds.
+    LoadGen counted placeholders for the unanswered requests.
     """
-    tokens = counted_by_loadgen = 0
+    real_tokens = counted_by_loadgen = 0
     for request in requests:
-        tokens += request.output_tokens
-        if request.output_tokens > 1 or not result.token_latencies:
+        real_tokens += request.output_tokens
+        is_counted = request.output_tokens > 1 or not result.token_latencies
+        if is_counted:  # With the times of tokens, LoadGen leaves answers of one token out.
             counted_by_loadgen += request.output_tokens
     counted_by_loadgen += PLACEHOLDER_TOKENS * unanswered
     samples, queries = result.samples, result.queries
-    if queries and queries == samples:  # A query of several samples still counts if some of them have no answer.
+    has_one_sample_per_query = queries == samples
+    if queries and has_one_sample_per_query:  # A larger query still counts if some of its samples have no answer.
         queries -= unanswered
     tokens_per_sec = None
     if result.tokens_per_sec and counted_by_loadgen:
-        tokens_per_sec = result.tokens_per_sec * tokens / counted_by_loadgen
-    elif result.duration_s:
-        tokens_per_sec = tokens / result.duration_s
+        tokens_per_sec = result.tokens_per_sec * real_tokens / counted_by_loadgen
+    elif result.duration_s:  # LoadGen logged no rate.
+        tokens_per_sec = real_tokens / result.duration_s
     samples_per_sec = result.samples_per_sec
     if samples_per_sec and samples:
         samples_per_sec *= 1 - unanswered / samples
@@ -189,7 +190,7 @@ def result_of_real_answers(result: TestResult, requests: Iterable[Request], unan
 def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) -> TestResult:
     """Return the result, made INVALID by the check of the latencies if one of the `tails` is over its limit.
 
-    `answers` says in the reason which answers the tails are of.
+    A tail is the p99 of a latency, beside its limit. `answers` says in the reason which answers the tails are of.
     """
     reasons = []
     for tail in tails:
@@ -198,7 +199,7 @@ def result_by_limits(tails: Iterable[Tail], answers: str, result: TestResult) ->
             reasons.append(Statement(text, remedy=LOWER_RATE_REMEDY, name=tail.kind))
     if not reasons:
         return result
-    failed = tuple(dict.fromkeys((*result.failed, "latency")))
+    failed = tuple(dict.fromkeys((*result.failed, "latency")))  # each failed check once
     return replace(result, valid=False, failed=failed, invalid_reasons=[*result.invalid_reasons, *reasons])
 
 
@@ -214,18 +215,17 @@ class Recording(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the recording in a file. Empty if there is no file. Raises UsageError if the file is damaged.
-
-        A line without seconds counts as damage.
-        """
+        """Return the recording in a file. Empty if there is no file. Raises UsageError if the file is damaged."""
         if not path.exists():
             return cls([], {})
         columns = csv_files.read_columns(path)
         seconds = columns.pop("seconds", [])
-        known = [second for second in seconds if second is not None]
-        if len(known) < len(seconds) or (columns and not seconds):
+        known_seconds = [second for second in seconds if second is not None]
+        has_gaps = len(known_seconds) < len(seconds)
+        has_no_seconds = bool(columns) and not seconds
+        if has_gaps or has_no_seconds:
             raise UsageError(f"{path}: a line has no seconds.", path=path)
-        return cls(known, columns)
+        return cls(known_seconds, columns)
 
     @property
     def durations(self) -> list[float]:
@@ -325,9 +325,8 @@ class TestRun:
         scenario = plan.config.scenario_rules.loadgen
         test = cls.from_logs(folder, plan.limits, plan.concurrency, scenario, may_have_single_tokens=has_own_requests)
         at_once = None
-        if (
-            not plan.config.batch_size
-        ):  # With batches, no part is steady: in each batch, the number in flight falls to 0.
+        has_batches = bool(plan.config.batch_size)
+        if not has_batches:  # With batches, no part is steady: in each batch, the number in flight falls to 0.
             at_once = plan.pattern.steady_concurrency(plan, engine_concurrency)
         return replace(test, client_delay=client_delay(test.requests, plan), at_once=at_once)
 
@@ -401,11 +400,9 @@ class TestRun:
 
     @cached_property
     def counted_result(self) -> TestResult:
-        """LoadGen's result as far as it counts. At fixed concurrency, the speeds and times are those of the steady
-        part, without the ramps, if there is such a part.
-        """
+        """LoadGen's result. At fixed concurrency, the speeds and times are those of the `window`, without the ramps."""
         window = self.window
-        if not (window and window.requests):
+        if not (window and window.requests):  # The whole test counts.
             return self.result
         result = result_with_times(self.result, window.requests)
         return replace(result, tokens_per_sec=window.tokens_per_sec, samples_per_sec=window.samples_per_sec)
@@ -495,9 +492,10 @@ def gaps_ms(requests: Iterable[Request]) -> Iterator[float]:
             ends.append(request.done_s)
             begins.append((request.begin_s, request.sent_ms or 0.0))
     later_ends = deque(sorted(ends))
-    free_since = deque[float]()
+    free_since = deque[float]()  # for each free place, when its last answer ended
     for issued_s, sent_ms in sorted(begins):
-        while later_ends and later_ends[0] <= issued_s:
+        while later_ends and later_ends[0] <= issued_s:  # Places became free before this request.
             free_since.append(later_ends.popleft())
         if free_since:
-            yield 1e3 * (issued_s - free_since.popleft()) + sent_ms
+            longest_free_s = free_since.popleft()
+            yield 1e3 * (issued_s - longest_free_s) + sent_ms

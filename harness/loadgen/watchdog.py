@@ -60,8 +60,8 @@ class Watchdog(Silence):
     def limit_s(self) -> float:
         """The number of seconds for which the engine may be silent now, without being assumed to hang.
 
-        It is --stall-timeout. It is more before the first answer, and for an engine that was silent for long earlier in
-        the run and then answered.
+        Before the first answer, it is several times --stall-timeout. Later it is --stall-timeout, or more for an engine
+        that was silent for long earlier in the run and then answered.
         """
         if not self.longest_s:  # no answer yet
             return FIRST_ANSWER_FACTOR * self.timeout_s
@@ -99,7 +99,7 @@ class StartWatch(Silence):
 
         A start may be silent for several times that value, since the engine's disk may be slow.
         """
-        super().__init__(None, max(START_FACTOR * timeout_s, START_S))
+        super().__init__(mark=None, timeout_s=max(START_FACTOR * timeout_s, START_S))  # mark: no size was read yet
         self.log = log
 
     def check_progress(self) -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from harness.loadgen import background_load
-from harness.loadgen.background_load import BackgroundLoad
+from harness.loadgen.background_load import BackgroundLoad, CpuReading
 from tests.conftest import tells
 
 Times = namedtuple("Times", psutil.cpu_times()._fields, defaults=[0.0] * 10)
@@ -164,3 +164,26 @@ def test_each_reason_for_an_unknown_server_has_its_own_words(
     monkeypatch.setattr(background_load, "RELAYS", relays)
     servers = background_load.servers_here(["http://127.0.0.1:8000/v1"])
     assert reason in servers.unknown and not servers.process_ids
+
+
+def test_the_load_of_others_is_read_from_second_to_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores: others take all of one in the first second, and nothing in the next two."""
+    readings = iter(
+        [
+            CpuReading(10.0, 100.0, {1: 50.0}),
+            CpuReading(11.0, 101.5, {1: 50.25, 2: 0.25}),  # process 2 is a new child
+            CpuReading(13.0, 103.5, {1: 52.25, 2: 0.25}),
+        ]
+    )
+    monkeypatch.setattr(background_load.CpuReading, "take", lambda processes: next(readings))
+    monkeypatch.setattr(background_load, "core_count", lambda: 2)
+    meter = background_load.OthersMeter()
+    assert [meter.percent(), meter.percent()] == [50.0, 0.0]
+
+
+def test_beside_a_server_whose_processes_are_unknown_the_load_of_others_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown = background_load.LocalServers(unknown="it cannot be read")
+    monkeypatch.setattr(background_load, "servers_here", lambda addresses: unknown)
+    assert background_load.OthersMeter(("http://127.0.0.1:1/v1",)).percent() is None

@@ -71,7 +71,7 @@ def test_loadgen_is_told_the_batch_and_the_percentile() -> None:
 def test_the_expected_latency_is_that_of_a_query() -> None:
     target = plan(samples_per_query=4)
     assert (trial_size(target, 64), trial_sender(target, 64)) == (40, Batches(4))
-    found = LatencyTrial().planned(target, Trial(samples=40, seconds=2.0))
+    found = LatencyTrial().plan_after(target, Trial(samples=40, seconds=2.0))
     assert found.expected_latency_ms == pytest.approx(300)
     assert tells(found.notes[-1], "300 ms (1.5 x 200 ms, ", " 10 queries of 4 samples)")
 
@@ -89,7 +89,7 @@ def test_the_log_of_whole_queries(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_ended_within_its_first_query_tells_the_latency() -> None:
-    found = LatencyTrial().planned(plan(samples_per_query=4), Trial(samples=3, seconds=60.0))
+    found = LatencyTrial().plan_after(plan(samples_per_query=4), Trial(samples=3, seconds=60.0))
     assert found.expected_latency_ms == pytest.approx(1.5 * 80_000)
 
 
